@@ -1,0 +1,49 @@
+# Two commands do everything: `make demo` and `make test`.  Both first make .venv and install into it, once.
+VENV    ?= .venv
+EXTRAS  ?= dev,examples
+# How many test processes: one per core.
+WORKERS ?= auto
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.hlosharding-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format pytest bench golden clean
+
+help:           ## this list
+	@grep -hE '^[a-z]+: .*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
+
+setup: $(STAMP) ## .venv with everything installed
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: setup     ## the main job: a GPT-2 training step sharded, explained and run
+	$(BIN)/python examples/gpt2_training.py
+
+test: lint pytest ## every check
+
+lint: setup     ## ruff, pyright, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+pytest: setup   ## doctests and all tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+format: setup   ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup    ## every benchmark table, against live XLA
+	$(BIN)/python -m benchmarks
+
+golden: setup   ## write the golden files anew; review the diff
+	$(BIN)/python -m pytest tests/golden --update-golden
+
+clean:          ## remove .venv and caches
+	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

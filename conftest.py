@@ -1,0 +1,103 @@
+"""What every test and doctest runs under: eight CPU devices, fixed seeds, golden files behind a flag.
+
+JAX reads its environment once, so this stands at the root, where pytest reads it before any test module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import jax
+
+CPU_DEVICES = 8
+
+
+def has_cuda_plugin() -> bool:
+    """Can JAX have a GPU here?  Asked without starting JAX."""
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    return Path("/dev/nvidiactl").exists() and any(importlib.util.find_spec(name) for name in plugins)
+
+
+def set_environment() -> None:
+    """Eight CPU devices, CPU as the default platform, GPUs visible beside it where there are any."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_force_host_platform_device_count" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={CPU_DEVICES}".strip()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu,cuda" if has_cuda_plugin() else "cpu")
+    # Several test processes share one GPU: none may take its memory in advance.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # XLA says on every compile with GSPMD that GSPMD will go; tests/oracle pins the versions that have it.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+set_environment()
+
+RELAXED = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large)}
+settings.register_profile("ci", derandomize=True, database=None, max_examples=50, **RELAXED)
+settings.register_profile("thorough", max_examples=1000, **RELAXED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files from what the code does now")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    reason = why_no_gpu()
+    if reason:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def why_no_gpu() -> str | None:
+    """The reason why JAX sees no GPU here, or None where it sees one."""
+    if not has_cuda_plugin():
+        return "no NVIDIA device, or no CUDA plugin of JAX, on this machine"
+    import jax
+
+    try:
+        jax.devices("cuda")
+    except RuntimeError as error:
+        return f"JAX sees no GPU: {error}"
+    return None
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Is this run to write the golden files rather than to compare with them?"""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def cpu_devices() -> list[Any]:
+    """The eight CPU devices."""
+    import jax
+
+    return jax.devices("cpu")
+
+
+@pytest.fixture(scope="session")
+def gpu_devices() -> list[Any]:
+    """All GPUs; only for tests marked `gpu`."""
+    import jax
+
+    return jax.devices("cuda")
+
+
+@pytest.fixture(scope="session")
+def mesh_2x4(cpu_devices: list[Any]) -> jax.sharding.Mesh:
+    """Two by four CPU devices, axes `data` and `model`."""
+    import jax
+    import numpy as np
+
+    return jax.sharding.Mesh(np.array(cpu_devices).reshape(2, 4), ("data", "model"))

@@ -1,0 +1,48 @@
+"""The walk that every example takes: trace, propagate, partition, show, write the program, compare with live XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from jax.sharding import Mesh
+from rich.console import Console
+
+import hlosharding as hs
+from benchmarks import live_xla
+from examples import tables
+
+OUT = Path("out")
+STEPS = 20
+# A training step's sums are long: DESIGN's bound for f32.
+AGREE = 1e-4
+
+
+def show_program(
+    console: Console, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], mesh: Mesh, **options: Any
+) -> None:
+    """Print what propagation found and what partitioning makes of it; write the generated program to out/."""
+    propagated = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
+    console.print(tables.parameters(propagated, mesh), tables.activations(propagated, mesh))
+    partitioned = propagated.partition()
+    console.print(tables.collectives(partitioned, mesh))
+    OUT.mkdir(exist_ok=True)
+    program = OUT / f"{name}.py"
+    program.write_text(partitioned.as_python())
+    console.print(f"The generated program: [bold]{program}[/bold] ({len(program.read_text().splitlines()):,} lines)\n")
+    if mesh.size > 1:
+        live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
+        xla = hs.load(live, format="hlo-proto")
+        console.print(tables.against_xla(hs.cost(partitioned.module), hs.cost(xla)))
+
+
+def show_losses(console: Console, many: Iterable[float], one: Iterable[float], mesh: Mesh) -> None:
+    """Run both trainings, print the losses, and fail where they do not agree."""
+    sharded, single = list(islice(many, STEPS)), list(islice(one, STEPS))
+    console.print(tables.losses(sharded, single, mesh.size))
+    apart = max(abs(a - b) for a, b in zip(sharded, single, strict=True)) / max(map(abs, single))
+    console.print(f"Largest difference: {apart:.1e} of the largest loss")
+    if apart > AGREE:
+        raise SystemExit(f"the losses differ by more than {AGREE}")

@@ -1,0 +1,117 @@
+"""hlosharding: a sharding compiler frontend.  `import hlosharding as hs`; every public name is an attribute of it.
+
+Roof.  Knows only in which room each name lives: rooms, and the libraries they need, are imported when a name is first
+used, so that importing this package pulls in neither JAX nor ONNX.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hlosharding.errors import (
+    AnnotationError,
+    CostError,
+    ExecutionError,
+    HloShardingError,
+    LoadError,
+    ModuleError,
+    PartitionError,
+    PropagationError,
+    RuleError,
+    ShardingError,
+    ShardingParseError,
+    TraceError,
+)
+
+if TYPE_CHECKING:
+    from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
+    from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
+    from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
+    from hlosharding.ir import Module
+    from hlosharding.partitioner import ReshardPlan, plan_reshard
+    from hlosharding.propagation import Explanation, Propagation, propagate
+    from hlosharding.rules import register_rule
+    from hlosharding.sharding import HloSharding, TileAssignment
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "hlosharding.sharding": ("HloSharding", "TileAssignment"),
+    "hlosharding.ir": ("Module",),
+    "hlosharding.rules": ("register_rule",),
+    "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
+    "hlosharding.propagation": ("Explanation", "Propagation", "propagate"),
+    "hlosharding.cost": ("Collective", "CostReport", "Machine", "collectives", "cost", "machines"),
+    "hlosharding.partitioner": ("ReshardPlan", "plan_reshard"),
+    "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "AnnotationError",
+    "Collective",
+    "CostError",
+    "CostReport",
+    "ExecutionError",
+    "Explanation",
+    "HloSharding",
+    "HloShardingError",
+    "LoadError",
+    "Machine",
+    "Module",
+    "ModuleError",
+    "PartitionError",
+    "Partitioned",
+    "Propagation",
+    "PropagationError",
+    "ReshardPlan",
+    "RuleError",
+    "ShardedArray",
+    "ShardingError",
+    "ShardingParseError",
+    "TileAssignment",
+    "TraceError",
+    "annotate",
+    "collectives",
+    "cost",
+    "device_put",
+    "jit",
+    "load",
+    "machines",
+    "partition",
+    "plan_reshard",
+    "propagate",
+    "register_rule",
+    "shard_alike",
+    "trace",
+    "with_sharding",
+]
+
+
+class _Roof(ModuleType):
+    """The package as users see it: `hs.cost` stays the function, also once the room `hlosharding.cost` is imported.
+
+    Python binds an imported submodule on its package; for the few rooms that share their name with a public function
+    that binding is dropped.  `from hlosharding.cost import ...` is not affected.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'hlosharding' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        is_own_room = isinstance(value, ModuleType) and value.__name__ == f"hlosharding.{name}"
+        if not (is_own_room and name in _HOME):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *__all__})
+
+
+sys.modules[__name__].__class__ = _Roof

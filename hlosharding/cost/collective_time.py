@@ -1,0 +1,294 @@
+"""What one collective costs in bytes and seconds, on a given machine: alpha-beta, the cheapest algorithm wins.
+
+Floor: cost.  Knows kinds, sizes, device groups and links; nothing of instructions.  Notation of the formulas: n ranks,
+S bytes of the full (gathered, reduced or exchanged) local buffer, W bytes per second per direction and device, a the
+latency of a hop; g ranks a node, N nodes.  They are those of Thakur, Rabenseifner and Gropp 2005 (ring, recursive
+halving and doubling, Bruck), NCCL's hierarchical rings, and for tori the scaling book's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import ceil, log2
+from typing import NamedTuple
+
+from hlosharding.cost.machine import Link, Machine
+from hlosharding.errors import CostError
+
+Groups = tuple[tuple[int, ...], ...]
+
+_REDUCING = frozenset({"all-reduce"})
+
+
+def bytes_received(kind: str, nbytes: float, group_size: int) -> float:
+    """Bytes one device of the group receives; `nbytes` as in `collective_time`.
+
+    >>> bytes_received("all-reduce", 1000, 4), bytes_received("all-gather", 1000, 4)
+    (1500.0, 750.0)
+    """
+    if kind == "collective-permute":
+        return nbytes
+    share = (group_size - 1) / group_size
+    return (2 * share if kind in _REDUCING else share) * nbytes
+
+
+class Layout(NamedTuple):
+    """Where the members of a group (the worst of the groups) stand."""
+
+    size: int
+    per_node: int
+    """Members in each node (the fewest: they share the way out)."""
+    nodes: int
+    axes: tuple[tuple[int, int, bool], ...] = ()
+    """On a torus: (members, stride, closed into a ring) along each axis the group spans."""
+    hops: int = 1
+    """Of a permute on a torus: the longest way."""
+
+
+@lru_cache(maxsize=65536)
+def layout_of(groups: Groups, machine: Machine) -> Layout:
+    """The layout of the worst group: most nodes, then fewest members in a node.
+
+    >>> from hlosharding.cost import machines
+    >>> layout_of(((0, 1, 8, 9), (2, 3, 10, 11)), machines.h100(16))[:3]
+    (4, 2, 2)
+    """
+    if not groups:
+        groups = (tuple(range(machine.num_devices)),)
+    if machine.topology == "torus":
+        return max((_torus_layout(group, machine) for group in groups), key=lambda l: (l.size, l.nodes, l.axes))
+    return max((_switch_layout(group, machine) for group in groups), key=lambda l: (l.nodes, l.size, -l.per_node))
+
+
+def _switch_layout(group: tuple[int, ...], machine: Machine) -> Layout:
+    members = Counter(device // machine.devices_per_node for device in group)
+    return Layout(len(group), min(members.values(), default=1), len(members))
+
+
+def _torus_layout(group: tuple[int, ...], machine: Machine) -> Layout:
+    axes: list[tuple[int, int, bool]] = []
+    inner = machine.devices_per_node
+    covered = 1
+    for size in machine.torus:
+        inner //= size
+        coordinates = {device // inner % size for device in group}
+        count = len(coordinates)
+        if count > 1:
+            # Members that are not neighbours share the links between them with the groups in the gaps.
+            stride = max(1, (max(coordinates) - min(coordinates)) // (count - 1))
+            axes.append((count, stride, size % machine.wrap_multiple == 0 and count * stride == size))
+            covered *= count
+    nodes = len({device // machine.devices_per_node for device in group})
+    if covered * nodes != len(group) and len(group) > 1:
+        # No box: one open chain that winds through the torus.
+        axes = [(len(group), max(1, ceil(covered / len(group))), False)]
+    return Layout(len(group), max(1, len(group) // nodes), nodes, tuple(axes))
+
+
+@lru_cache(maxsize=65536)
+def permute_layout(pairs: tuple[tuple[int, int], ...], machine: Machine) -> Layout:
+    """The layout of the worst (source, target) pair of a permute; size 1 if nothing moves."""
+    moving = [(s, t) for s, t in pairs if s != t]
+    if not moving:
+        return Layout(1, 1, 1)
+    nodes = 1 + any(machine.node_of(s) != machine.node_of(t) for s, t in moving)
+    hops = max(_torus_hops(s, t, machine) for s, t in moving) if machine.topology == "torus" else 1
+    return Layout(2, 1, nodes, (), hops)
+
+
+def _torus_hops(source: int, target: int, machine: Machine) -> int:
+    hops, inner = 0, machine.devices_per_node
+    for size in machine.torus:
+        inner //= size
+        gap = abs(source // inner % size - target // inner % size)
+        hops += min(gap, size - gap) if size % machine.wrap_multiple == 0 else gap
+    return max(1, hops)
+
+
+# One level: all members joined by links of one class.  Each list holds every algorithm we know; the cheapest counts.
+
+Formula = Callable[[int, float, float, float], float]
+"""(n, S, a, W) -> seconds."""
+
+
+def _steps(n: int) -> int:
+    return ceil(log2(n))
+
+
+def _ring(n: int, size: float, a: float, w: float) -> float:
+    return (n - 1) * a + (n - 1) / n * size / w
+
+
+def _doubling(n: int, size: float, a: float, w: float) -> float:
+    return _steps(n) * a + (n - 1) / n * size / w
+
+
+def _ring_twice(n: int, size: float, a: float, w: float) -> float:
+    return 2 * _ring(n, size, a, w)
+
+
+def _halving_doubling(n: int, size: float, a: float, w: float) -> float:
+    # Rabenseifner: other than powers of two fold their surplus in first and out last.
+    fold = 0.0 if n & (n - 1) == 0 else 2 * (a + size / w)
+    power = 1 << (n.bit_length() - 1)
+    return 2 * _doubling(power, size, a, w) + fold if power > 1 else fold
+
+
+def _tree_twice(n: int, size: float, a: float, w: float) -> float:
+    return 2 * _steps(n) * a + 2 * size / w
+
+
+def _pipelined_ring(n: int, size: float, a: float, w: float) -> float:
+    return (n - 1) * a + size / w
+
+
+def _tree(n: int, size: float, a: float, w: float) -> float:
+    return _steps(n) * a + size / w
+
+
+def _bruck(n: int, size: float, a: float, w: float) -> float:
+    return _steps(n) * (a + size / (2 * w))
+
+
+_GATHER: dict[str, Formula] = {"ring": _ring, "doubling": _doubling}
+_REDUCE: dict[str, Formula] = {"ring": _ring_twice, "halving-doubling": _halving_doubling, "tree": _tree_twice}
+_EXCHANGE: dict[str, Formula] = {"pairwise": _ring, "bruck": _bruck}
+_SPREAD: dict[str, Formula] = {"pipelined ring": _pipelined_ring, "tree": _tree}
+ALGORITHMS: dict[str, dict[str, Formula]] = {
+    "all-gather": _GATHER,
+    "reduce-scatter": _GATHER,
+    "all-reduce": _REDUCE,
+    "all-to-all": _EXCHANGE,
+    "ragged-all-to-all": _EXCHANGE,
+    "collective-broadcast": _SPREAD,
+}
+
+
+def _one_level(kind: str, n: int, size: float, link: Link) -> tuple[float, str]:
+    if n < 2:
+        return 0.0, "none"
+    table = ALGORITHMS[kind]
+    return min((formula(n, size, link.latency, link.bandwidth), name) for name, formula in table.items())
+
+
+def _two_levels(kind: str, where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+    inside, between = machine.inside, machine.between
+    g, nodes = where.per_node, where.nodes
+    if g == 1:
+        seconds, name = _one_level(kind, nodes, size, between)
+        return seconds, name
+    return min(_flat(kind, where.size, g, nodes, size, machine), _hierarchical(kind, g, nodes, size, inside, between))
+
+
+def _flat(kind: str, n: int, g: int, nodes: int, size: float, machine: Machine) -> tuple[float, str]:
+    """One ring (or direct exchange) over all ranks; a node's g cards carry g rings side by side."""
+    inside, between = machine.inside, machine.between
+    hops = (n - nodes) * inside.latency + (nodes - 1) * between.latency
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        # Both classes of links work at once; the slower one decides.
+        near, far = size * (g - 1) / n / inside.bandwidth, size * (n - g) / n / between.bandwidth
+        return (n - g) * between.latency + (g - 1) * inside.latency + max(near, far), "direct"
+    bandwidth = min(inside.bandwidth, g * between.bandwidth)
+    if kind == "collective-broadcast":
+        return hops + size / bandwidth, "flat ring"
+    times = 2 if kind in _REDUCING else 1
+    return times * (hops + (n - 1) / n * size / bandwidth), "flat ring"
+
+
+def _hierarchical(
+    kind: str, g: int, nodes: int, size: float, inside: Link, between: Link
+) -> tuple[float, str]:
+    """Inside the nodes on the whole, between them on a g-th: 2(g-1)/g S/W_in + 2(N-1)/N (S/g)/W_out for all-reduce."""
+    whole = kind in ("all-to-all", "ragged-all-to-all")
+    near, _ = _one_level("all-gather" if kind == "all-reduce" else kind, g, size, inside)
+    far, _ = _one_level(kind, nodes, size if whole else size / g, between)
+    return (2 * near if kind == "all-reduce" else near) + far, "hierarchical"
+
+
+def _torus(kind: str, where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+    """Rings along every axis at once: their links add up; an open chain uses its links one way at a time."""
+    link, n = machine.inside, where.size
+    width = sum((2 if closed else 1) / stride for _, stride, closed in where.axes) * link.bandwidth
+    hops = sum((count // 2 if closed else count - 1) * stride for count, stride, closed in where.axes)
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        # Half of all data crosses the middle of the longest axis: n S / 4 each way over n / count links.
+        cut = max(count * stride * (0.5 if closed else 1) for count, stride, closed in where.axes)
+        return hops * link.latency + max(cut * size / (4 * link.bandwidth), (n - 1) / n * size / width), "torus"
+    share = 1.0 if kind == "collective-broadcast" else (n - 1) / n
+    times = 2 if kind in _REDUCING else 1
+    return times * (hops * link.latency + share * size / width), "torus rings"
+
+
+def _permute(where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+    link = machine.between if where.nodes > 1 else machine.inside
+    return where.hops * link.seconds(size), "direct"
+
+
+@lru_cache(maxsize=262144)
+def layout_time(kind: str, nbytes: float, layout: Layout, machine: Machine) -> tuple[float, str]:
+    """Seconds and the name of the cheapest algorithm, for callers that hold a `Layout`."""
+    if layout.size < 2 or nbytes <= 0:
+        return 0.0, "none"
+    if kind == "collective-permute":
+        seconds, name = _permute(layout, nbytes, machine)
+    elif kind not in ALGORITHMS:
+        raise CostError(f"no price for collective {kind!r}", remedy=f"one of {', '.join(ALGORITHMS)}, collective-permute")
+    elif layout.nodes > 1:
+        seconds, name = _two_levels(kind, layout, nbytes, machine)
+    elif layout.axes:
+        seconds, name = _torus(kind, layout, nbytes, machine)
+    else:
+        seconds, name = _one_level(kind, layout.size, nbytes, machine.inside)
+    return machine.collective_launch + seconds, name
+
+
+def collective_time(
+    kind: str, nbytes: float, group_size: int, groups: Sequence[Sequence[int]] | None, machine: Machine
+) -> float:
+    """Seconds of one execution of a collective.
+
+    `nbytes` is the full local buffer: the *output* of an all-gather, the *input* of a reduce-scatter, and the one
+    local buffer of all-reduce, all-to-all, broadcast and permute.  `groups` are device groups, or for a permute
+    (source, target) pairs; None means `group_size` neighbours (ids 0, 1, ...).  Nothing to send costs nothing.
+
+    >>> from hlosharding.cost import machines
+    >>> h100 = machines.h100(16)
+    >>> near = collective_time("all-reduce", 1e9, 8, (tuple(range(8)),), h100)
+    >>> far = collective_time("all-reduce", 1e9, 8, (tuple(range(0, 16, 2)),), h100)
+    >>> near < far
+    True
+    """
+    if kind == "collective-permute":
+        pairs = ((0, 1),) if groups is None else _tuples(groups)
+        return layout_time(kind, nbytes, permute_layout(pairs, machine), machine)[0]  # pyright: ignore[reportArgumentType]
+    where = _neighbours(group_size, machine) if groups is None else layout_of(_tuples(groups), machine)
+    return layout_time(kind, nbytes, where, machine)[0]
+
+
+@lru_cache(maxsize=4096)
+def _neighbours(size: int, machine: Machine) -> Layout:
+    return layout_of((tuple(range(size)),), machine)
+
+
+def _tuples(groups: Sequence[Sequence[int]]) -> Groups:
+    if isinstance(groups, tuple) and (not groups or isinstance(groups[0], tuple)):
+        return groups  # pyright: ignore[reportReturnType]
+    return tuple(tuple(int(d) for d in group) for group in groups)
+
+
+@lru_cache(maxsize=262144)
+def op_time(flops: float, nbytes: float, dtype: str, machine: Machine, *, matrix: bool = True) -> float:
+    """Seconds of a local op by the roofline: start, then the slower of arithmetic and memory traffic.
+
+    `flops` run on the matrix unit (`matrix`) or on the vector units; `nbytes` are read or written.
+
+    >>> from hlosharding.cost import machines
+    >>> h100 = machines.h100()
+    >>> op_time(2 * 4096**3, 3 * 2 * 4096**2, "bf16", h100) > op_time(0, 3 * 2 * 4096**2, "bf16", h100)
+    True
+    """
+    rate = machine.flops(dtype) * machine.compute_efficiency if matrix else machine.vector_flops
+    traffic = nbytes / (machine.memory_bandwidth * machine.memory_efficiency)
+    return machine.launch + max(flops / rate, traffic)

@@ -1,0 +1,137 @@
+"""What a cluster can do, as data: rates, sizes, links.  Nothing here knows a program.
+
+Floor: cost.  A `Machine` is a value: equal by content, hashable at the price of one attribute (it is a cache key of
+every price).  It refuses to know opcodes, shardings and collectives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hlosharding.errors import CostError
+
+Topology = str
+"""How devices of one node are joined: "switch" (any pair at full rate) or "torus" (rings along each axis)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One class of links, as seen by one device.
+
+    >>> Link(bandwidth=450e9, latency=2e-6).seconds(450_000_000)
+    0.001002
+    """
+
+    bandwidth: float
+    """Bytes per second, per direction, per device (the share of a network card that one device has)."""
+    latency: float
+    """Seconds for one hop, however small the message: the alpha of alpha-beta."""
+
+    def seconds(self, nbytes: float) -> float:
+        """Time of one message of `nbytes` over one hop."""
+        return self.latency + nbytes / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """A number of equal devices in nodes; every rate is per device and in base units (bytes, FLOP, seconds).
+
+    >>> from hlosharding.cost import machines
+    >>> machine = machines.h100(16)
+    >>> machine.num_nodes, machine.flops("bf16") > machine.flops("f32")
+    (2, True)
+    """
+
+    name: str
+    num_devices: int
+    devices_per_node: int
+    peak_flops: tuple[tuple[str, float], ...]
+    """Element type -> FLOP/s of the matrix unit; a type that is not listed takes its nearest listed kin."""
+    vector_flops: float
+    """FLOP/s of elementwise arithmetic."""
+    memory_bandwidth: float
+    memory_bytes: float
+    inside: Link
+    """Links inside a node (NVLink, ICI, shared memory)."""
+    between: Link
+    """Links between nodes (InfiniBand, data-centre network)."""
+    launch: float
+    """Seconds to start one kernel."""
+    collective_launch: float
+    """Seconds to start one collective, beside the latency of its hops."""
+    topology: Topology = "switch"
+    torus: tuple[int, ...] = ()
+    """Axis sizes of the torus one node forms; device ids count row-major over it."""
+    wrap_multiple: int = 1
+    """A torus axis closes into a ring where its size is a multiple of this."""
+    matrix_tile: tuple[int, int, int] = (1, 1, 1)
+    """Rows, columns and depth to which a matrix product is padded."""
+    matrix_units: int = 1
+    """Tiles computed at once: a last, half-empty wave costs as much as a full one."""
+    compute_efficiency: float = 1.0
+    """Share of `peak_flops` that large products reach."""
+    memory_efficiency: float = 1.0
+    """Share of `memory_bandwidth` that streaming reaches."""
+    _hash: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        object.__setattr__(self, "_hash", hash((self.name, self.num_devices, self.memory_bandwidth, self.peak_flops)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Machine) and repr(self) == repr(other)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, the last one perhaps partly used."""
+        return -(-self.num_devices // self.devices_per_node)
+
+    def flops(self, dtype: str) -> float:
+        """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""
+        table = dict(self.peak_flops)
+        return next((table[kin] for kin in (dtype, *_KIN.get(dtype, ())) if kin in table), table["f32"])
+
+    def node_of(self, device: int) -> int:
+        """The node that holds `device` (a position in the device assignment)."""
+        return device // self.devices_per_node
+
+    def with_devices(self, num_devices: int) -> Machine:
+        """The same machine with another number of devices."""
+        if num_devices == self.num_devices:
+            return self
+        name = f"{self.name.split('(')[0]}({num_devices})"
+        return replace(self, num_devices=num_devices, name=name)
+
+
+# Nearest kin by what hardware shares: 8-bit floats run where 16-bit ones do if there is no faster unit.
+_KIN: dict[str, tuple[str, ...]] = {
+    "bf16": ("f16",),
+    "f16": ("bf16",),
+    "s8": ("f8", "bf16", "f16"),
+    "u8": ("s8", "f8", "bf16", "f16"),
+    "s4": ("s8", "f8", "bf16"),
+    "u4": ("s8", "f8", "bf16"),
+    "c64": ("f32",),
+    "c128": ("f64", "f32"),
+    **{f8: ("f8", "bf16", "f16") for f8 in (
+        "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4", "f8e8m0fnu", "f4e2m1fn",
+    )},
+}  # fmt: skip
+
+
+def _check(machine: Machine) -> None:
+    positive = ("num_devices", "devices_per_node", "vector_flops", "memory_bandwidth", "memory_bytes", "matrix_units")
+    bad = [name for name in positive if not getattr(machine, name) > 0]
+    bad += [name for name in ("compute_efficiency", "memory_efficiency") if not 0 < getattr(machine, name) <= 1]
+    bad += [name for name in ("inside", "between") if not getattr(machine, name).bandwidth > 0]
+    if bad:
+        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct the description")
+    if "f32" not in dict(machine.peak_flops):
+        raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
+    if machine.topology not in ("switch", "torus"):
+        raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")

@@ -1,0 +1,304 @@
+"""Machines one can buy or rent, each number with its source.
+
+Floor: cost.  Data only.  Sources: [S] jax-ml/scaling-book and the vendors' data sheets; [K] widely published figures of
+achieved rates; [M] measured by this project.  "Achieved" bandwidth is what large all-reduces reach (NCCL's bus
+bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from hlosharding.cost.machine import Link, Machine
+from hlosharding.errors import CostError
+
+GB, TFLOP, US = 1e9, 1e12, 1e-6
+
+# NVLink hop 0.5-3.4 us by protocol, network step 5-9.6 us (NCCL's tuning table, v2.10) [K]; kernel start 4-5 us [K];
+# a collective's start 5 us (XLA's GPU latency model) [S].
+_NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 1.9 * US, 5.0 * US, 4.0 * US, 5.0 * US
+
+
+def v100(num_devices: int = 8) -> Machine:
+    """V100 SXM2 32 GB in nodes of 8 (p3dn-like: 12.5 GB/s a node).
+
+    >>> v100(8).num_nodes
+    1
+    """
+    return _v100("v100", num_devices, per_node=8, inside=130 * GB, between=12.5 * GB / 8)
+
+
+def dgx2_v100(num_devices: int = 16) -> Machine:
+    """DGX-2: 16 V100 32 GB behind NVSwitch, the machine of the DistIR paper; 8 cards of 12.5 GB/s a node [K].
+
+    >>> dgx2_v100().devices_per_node
+    16
+    """
+    return _v100("dgx2_v100", num_devices, per_node=16, inside=130 * GB, between=8 * 12.5 * GB / 16)
+
+
+@lru_cache
+def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between: float) -> Machine:
+    return Machine(
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
+        devices_per_node=per_node,
+        peak_flops=(("f32", 15.7 * TFLOP), ("f16", 125 * TFLOP), ("bf16", 15.7 * TFLOP), ("f64", 7.8 * TFLOP)),  # [S]
+        vector_flops=15.7 * TFLOP,  # [S]
+        memory_bandwidth=900 * GB,  # [S]
+        memory_bytes=32 * GB,
+        inside=Link(bandwidth=inside, latency=_NVLINK_HOP),  # 150 peak, 120-135 achieved [K]
+        between=Link(bandwidth=between, latency=_NETWORK_HOP),
+        launch=_KERNEL,
+        collective_launch=_COLLECTIVE,
+        matrix_tile=(128, 128, 32),
+        matrix_units=80,  # streaming multiprocessors [S]
+        compute_efficiency=0.8,  # 85-105 of 125 achieved [K]
+        memory_efficiency=0.85,
+    )
+
+
+@lru_cache
+def a100(num_devices: int = 8) -> Machine:
+    """A100 SXM 80 GB in nodes of 8, one 200 Gb/s card a device.
+
+    >>> a100(16).num_nodes
+    2
+    """
+    return Machine(
+        name=f"a100({num_devices})",
+        num_devices=_devices("a100", num_devices),
+        devices_per_node=8,
+        peak_flops=(  # [S]
+            ("f32", 156 * TFLOP),  # TF32, which XLA uses for f32 products at default precision
+            ("f16", 312 * TFLOP),
+            ("bf16", 312 * TFLOP),
+            ("s8", 624 * TFLOP),
+            ("f64", 19.5 * TFLOP),
+        ),
+        vector_flops=19.5 * TFLOP,  # [S]
+        memory_bandwidth=2.0e12,  # [S]
+        memory_bytes=80 * GB,
+        inside=Link(bandwidth=230 * GB, latency=_NVLINK_HOP),  # 300 peak; 225-235 achieved [K]
+        between=Link(bandwidth=25 * GB, latency=_NETWORK_HOP),  # HDR [K]
+        launch=_KERNEL,
+        collective_launch=_COLLECTIVE,
+        matrix_tile=(128, 128, 32),
+        matrix_units=108,
+        compute_efficiency=0.85,
+        memory_efficiency=0.85,
+    )
+
+
+_HOPPER_FLOPS = (  # dense [S]
+    ("f32", 495 * TFLOP),  # TF32
+    ("f16", 990 * TFLOP),
+    ("bf16", 990 * TFLOP),
+    ("f8", 1979 * TFLOP),
+    ("s8", 1979 * TFLOP),
+    ("f64", 67 * TFLOP),
+)
+
+
+def h100(num_devices: int = 8) -> Machine:
+    """H100 SXM 80 GB in nodes of 8, one 400 Gb/s card a device.
+
+    >>> h100(16).num_nodes, h100().memory_bytes
+    (2, 80000000000.0)
+    """
+    return _hopper("h100", num_devices, memory=80 * GB, bandwidth=3.35e12)  # [S]
+
+
+def h200(num_devices: int = 8) -> Machine:
+    """H200 SXM 141 GB: an H100 with more and faster memory.
+
+    >>> h200().memory_bandwidth > h100().memory_bandwidth
+    True
+    """
+    return _hopper("h200", num_devices, memory=141 * GB, bandwidth=4.8e12)  # [S]
+
+
+@lru_cache
+def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float) -> Machine:
+    return Machine(
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
+        devices_per_node=8,
+        peak_flops=_HOPPER_FLOPS,
+        vector_flops=67 * TFLOP,  # [S]
+        memory_bandwidth=bandwidth,
+        memory_bytes=memory,
+        inside=Link(bandwidth=370 * GB, latency=_NVLINK_HOP),  # 450 peak; <= 370 achieved even at 10 GB [S]
+        between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 GB/s a node [S]
+        launch=_KERNEL,
+        collective_launch=_COLLECTIVE,
+        matrix_tile=(128, 128, 64),
+        matrix_units=132,
+        compute_efficiency=0.75,
+        memory_efficiency=0.85,
+    )
+
+
+def b200(num_devices: int = 8) -> Machine:
+    """B200 180 GB in nodes of 8.
+
+    >>> b200().flops("bf16")
+    2250000000000000.0
+    """
+    return _blackwell("b200", num_devices, per_node=8)
+
+
+def gb200_nvl72(num_devices: int = 72) -> Machine:
+    """GB200 NVL72: 72 Blackwell devices behind one NVSwitch fabric.
+
+    >>> gb200_nvl72().num_nodes
+    1
+    """
+    return _blackwell("gb200_nvl72", num_devices, per_node=72)
+
+
+@lru_cache
+def _blackwell(name: str, num_devices: int, *, per_node: int) -> Machine:
+    return Machine(
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
+        devices_per_node=per_node,
+        peak_flops=(  # dense [S]
+            ("f32", 1100 * TFLOP),  # TF32
+            ("f16", 2250 * TFLOP),
+            ("bf16", 2250 * TFLOP),
+            ("f8", 4500 * TFLOP),
+            ("s8", 4500 * TFLOP),
+            ("f64", 40 * TFLOP),
+        ),
+        vector_flops=80 * TFLOP,  # [S]
+        memory_bandwidth=8.0e12,  # [S]
+        memory_bytes=180 * GB,
+        inside=Link(bandwidth=740 * GB, latency=_NVLINK_HOP),  # 900 peak; Hopper's achieved share assumed
+        between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 / 3600 GB/s a node of 8 / 72 [S]
+        launch=_KERNEL,
+        collective_launch=_COLLECTIVE,
+        matrix_tile=(128, 256, 64),
+        matrix_units=148,
+        compute_efficiency=0.75,
+        memory_efficiency=0.85,
+    )
+
+
+def tpu_v4p(num_devices: int = 64) -> Machine:
+    """TPU v4p: 3-D torus, 45 GB/s a link and direction.
+
+    >>> tpu_v4p(64).torus
+    (4, 4, 4)
+    """
+    return _tpu("tpu_v4p", num_devices, flops=275, vector=4.3, memory=32, bandwidth=1.2e12, link=45, rank=3, wrap=4)
+
+
+def tpu_v5p(num_devices: int = 64) -> Machine:
+    """TPU v5p: 3-D torus, 90 GB/s a link and direction.
+
+    >>> tpu_v5p(8).torus
+    (2, 2, 2)
+    """
+    # 100 nominal, 90 used [S].
+    return _tpu("tpu_v5p", num_devices, flops=459, vector=7.0, memory=96, bandwidth=2.8e12, link=90, rank=3, wrap=4)
+
+
+def tpu_v5e(num_devices: int = 16) -> Machine:
+    """TPU v5e: 2-D torus of at most 16x16, closed only where an axis has 16 devices.
+
+    >>> tpu_v5e(16).torus, tpu_v5e(256).torus
+    ((4, 4), (16, 16))
+    """
+    return _tpu("tpu_v5e", num_devices, flops=197, vector=3.1, memory=16, bandwidth=0.81e12, link=45, rank=2, wrap=16)
+
+
+def tpu_v6e(num_devices: int = 16) -> Machine:
+    """TPU v6e (Trillium): 2-D torus, 90 GB/s a link and direction.
+
+    >>> tpu_v6e(8).torus
+    (2, 4)
+    """
+    return _tpu(
+        "tpu_v6e", num_devices, flops=920, vector=14, memory=32, bandwidth=1.6e12, link=90, rank=2, wrap=16, tile=256
+    )
+
+
+@lru_cache
+def _tpu(
+    name: str,
+    num_devices: int,
+    *,
+    flops: float,
+    vector: float,
+    memory: float,
+    bandwidth: float,
+    link: float,
+    rank: int,
+    wrap: int,
+    tile: int = 128,
+) -> Machine:
+    torus = _near_cube(_devices(name, num_devices), rank)
+    return Machine(
+        name=f"{name}({num_devices})",
+        num_devices=num_devices,
+        devices_per_node=prod(torus),  # one slice: all devices within reach of ICI
+        peak_flops=(("f32", flops * TFLOP / 6), ("bf16", flops * TFLOP), ("s8", 2 * flops * TFLOP)),
+        # f32 products take six bf16 passes at full precision, the matrix unit having no f32 [S].
+        vector_flops=vector * TFLOP,  # 1/64 of the matrix unit, roughly [S]
+        memory_bandwidth=bandwidth,
+        memory_bytes=memory * GB,
+        inside=Link(bandwidth=link * GB, latency=1.0 * US),  # hop 0.5-1 us [S]
+        between=Link(bandwidth=25 * GB / 4, latency=10 * US),  # 25 GB/s a host of 4 chips [S]
+        launch=1.0 * US,
+        collective_launch=1.0 * US,
+        topology="torus",
+        torus=torus,
+        wrap_multiple=wrap,
+        matrix_tile=(8, tile, tile),  # rows pad to 8, columns and depth to the systolic array [S]
+        compute_efficiency=0.9,
+        memory_efficiency=0.9,
+    )
+
+
+@lru_cache
+def cpu(num_devices: int = 8) -> Machine:
+    """Forced host devices of one CPU: ranks take turns on the cores, so every rate is a share of the whole.
+
+    Measured on 2 cores with 8 devices [M]: a collective costs about 35 us a rank to dispatch, 16 MB move at 2.1 GB/s,
+    f32 products run at 370 GFLOP/s in all.  Good for ranking; absolute times scatter by a factor of two.
+
+    >>> cpu(8).flops("f32") * 8
+    370000000000.0
+    """
+    ways = _devices("cpu", num_devices)
+    return Machine(
+        name=f"cpu({num_devices})",
+        num_devices=num_devices,
+        devices_per_node=num_devices,
+        peak_flops=(("f32", 370e9 / ways), ("f64", 185e9 / ways), ("bf16", 90e9 / ways)),  # [M]; bf16 is emulated
+        vector_flops=40e9 / ways,
+        memory_bandwidth=20 * GB / ways,
+        memory_bytes=24 * GB / ways,
+        inside=Link(bandwidth=2.1 * GB, latency=1.0 * US),  # permute of 16 MB on 8 devices: 7.8 ms [M]
+        between=Link(bandwidth=1.0 * GB, latency=50 * US),
+        launch=1.0 * US,
+        collective_launch=35.0 * US * ways,  # [M]
+        compute_efficiency=1.0,
+        memory_efficiency=1.0,
+    )
+
+
+def _near_cube(num_devices: int, rank: int) -> tuple[int, ...]:
+    """Sizes, smallest first, whose product is `num_devices` and which differ least."""
+    if rank == 1:
+        return (num_devices,)
+    first = max(d for d in range(1, int(num_devices ** (1 / rank) + 1e-9) + 1) if num_devices % d == 0)
+    return (first, *_near_cube(num_devices // first, rank - 1))
+
+
+def _devices(name: str, num_devices: int) -> int:
+    if num_devices < 1:
+        raise CostError(f"machine {name!r} with {num_devices} devices", remedy="give at least one device")
+    return num_devices

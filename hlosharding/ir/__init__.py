@@ -1,0 +1,51 @@
+"""The program: a light graph over HLO's own proto."""
+
+from hlosharding.ir.attributes import (
+    ConvDims,
+    DotDims,
+    Frame,
+    GatherDims,
+    PaddingDim,
+    ScatterDims,
+    SliceDim,
+    WindowDim,
+)
+from hlosharding.ir.builder import Builder, ComputationBuilder
+from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.opcode import (
+    ALL_OPCODES,
+    COLLECTIVES,
+    CONTROL_FLOW,
+    ELEMENTWISE,
+    ELEMENTWISE_BINARY,
+    ELEMENTWISE_TERNARY,
+    ELEMENTWISE_UNARY,
+)
+from hlosharding.ir.shape import Shape
+from hlosharding.ir.verifier import verify
+
+__all__ = [
+    "ALL_OPCODES",
+    "COLLECTIVES",
+    "CONTROL_FLOW",
+    "ELEMENTWISE",
+    "ELEMENTWISE_BINARY",
+    "ELEMENTWISE_TERNARY",
+    "ELEMENTWISE_UNARY",
+    "Builder",
+    "Computation",
+    "ComputationBuilder",
+    "ConvDims",
+    "DotDims",
+    "Frame",
+    "GatherDims",
+    "Instruction",
+    "Module",
+    "PaddingDim",
+    "ScatterDims",
+    "Shape",
+    "SliceDim",
+    "WindowDim",
+    "verify",
+]

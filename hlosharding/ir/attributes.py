@@ -1,0 +1,230 @@
+"""Typed attribute records: what an instruction's proto says beyond opcode, shape and operands.
+
+Floor: ir.  Each record knows how to read itself from the proto and write itself back; nothing else does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class _DimNumbers:
+    """Base of records whose fields are named as the proto's (scalars, or tuples of dims)."""
+
+    @classmethod
+    def read(cls, proto: Any) -> Self:
+        values = {f.name: getattr(proto, f.name) for f in fields(cls)}
+        return cls(**{k: v if isinstance(v, int) else tuple(v) for k, v in values.items()})
+
+    def write(self, proto: Any) -> None:
+        proto.Clear()
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, int):
+                setattr(proto, f.name, value)
+            else:
+                getattr(proto, f.name).extend(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DotDims:
+    """Which dims of a dot are contracted and which are batch dims; all others are free."""
+
+    lhs_contracting: tuple[int, ...] = ()
+    rhs_contracting: tuple[int, ...] = ()
+    lhs_batch: tuple[int, ...] = ()
+    rhs_batch: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, p: Any) -> Self:
+        return cls(
+            tuple(p.lhs_contracting_dimensions),
+            tuple(p.rhs_contracting_dimensions),
+            tuple(p.lhs_batch_dimensions),
+            tuple(p.rhs_batch_dimensions),
+        )
+
+    def write(self, proto: Any) -> None:
+        proto.Clear()
+        proto.lhs_contracting_dimensions.extend(self.lhs_contracting)
+        proto.rhs_contracting_dimensions.extend(self.rhs_contracting)
+        proto.lhs_batch_dimensions.extend(self.lhs_batch)
+        proto.rhs_batch_dimensions.extend(self.rhs_batch)
+
+    def lhs_free(self, rank: int) -> tuple[int, ...]:
+        """Dims of the left operand that are neither contracted nor batch, in order."""
+        return tuple(d for d in range(rank) if d not in self.lhs_contracting and d not in self.lhs_batch)
+
+    def rhs_free(self, rank: int) -> tuple[int, ...]:
+        """Dims of the right operand that are neither contracted nor batch, in order."""
+        return tuple(d for d in range(rank) if d not in self.rhs_contracting and d not in self.rhs_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDim(_DimNumbers):
+    """One dim of a sliding window; paddings may be negative."""
+
+    size: int = 1
+    stride: int = 1
+    padding_low: int = 0
+    padding_high: int = 0
+    window_dilation: int = 1
+    base_dilation: int = 1
+    window_reversal: bool = False
+
+    @property
+    def is_trivial(self) -> bool:
+        """True when output position i sees input position i alone."""
+        return self == WindowDim()
+
+
+@dataclass(frozen=True, slots=True)
+class ConvDims(_DimNumbers):
+    """The role of every dim of a convolution's input, kernel and output."""
+
+    input_batch_dimension: int
+    input_feature_dimension: int
+    input_spatial_dimensions: tuple[int, ...]
+    kernel_input_feature_dimension: int
+    kernel_output_feature_dimension: int
+    kernel_spatial_dimensions: tuple[int, ...]
+    output_batch_dimension: int
+    output_feature_dimension: int
+    output_spatial_dimensions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GatherDims(_DimNumbers):
+    """How a gather's indices address the operand (XLA's GatherDimensionNumbers)."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    index_vector_dim: int
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterDims(_DimNumbers):
+    """How a scatter's indices address the operand (XLA's ScatterDimensionNumbers)."""
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    index_vector_dim: int
+    input_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDim(_DimNumbers):
+    """One dim of a static slice: elements start, start + stride, ... below limit."""
+
+    start: int
+    limit: int
+    stride: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingDim(_DimNumbers):
+    """One dim of a pad; edges may be negative, interior counts elements between neighbours."""
+
+    edge_padding_low: int = 0
+    edge_padding_high: int = 0
+    interior_padding: int = 0
+
+    @property
+    def low(self) -> int:
+        return self.edge_padding_low
+
+    @property
+    def high(self) -> int:
+        return self.edge_padding_high
+
+    @property
+    def interior(self) -> int:
+        return self.interior_padding
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python stack frame an instruction came from."""
+
+    file: str
+    function: str
+    line: int
+    column: int
+
+    @property
+    def is_library(self) -> bool:
+        """True for frames inside installed packages, which a user does not look at first."""
+        return "site-packages" in self.file or "dist-packages" in self.file
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def _iota(dims: tuple[int, ...], reshape: list[int], transpose: list[int]) -> np.ndarray:
+    ids = np.arange(int(np.prod(reshape))).reshape(reshape)
+    return (ids.transpose(transpose) if transpose else ids).reshape(dims)
+
+
+def _mesh_groups(proto: Any) -> Groups:
+    """Groups run over the listed (sub-)axes in listed order; all other (sub-)axes number the groups."""
+    mesh, sizes = proto.mesh, [a.size for a in proto.mesh.axes]
+    ids = np.arange(int(np.prod(sizes)))
+    if mesh.HasField("iota_transform"):
+        t = mesh.iota_transform
+        ids = _iota((-1,), list(t.reshape_dims), list(t.transpose_perm))
+    elif mesh.device_ids:
+        ids = np.array(mesh.device_ids)
+    used = [_axis_part(ref, sizes) for ref in proto.axes]
+    parts: list[tuple[int, int, int]] = []
+    for axis, size in enumerate(sizes):
+        cuts = sorted({1, size} | {c for a, lo, hi in used if a == axis for c in (lo, hi)})
+        parts += [(axis, lo, hi) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+    order = [i for a, lo, hi in used for i, (b, x, y) in enumerate(parts) if a == b and lo <= x and y <= hi]
+    rest = [i for i in range(len(parts)) if i not in order]
+    grid = ids.reshape([hi // lo for _, lo, hi in parts] or [1]).transpose([*rest, *order] if parts else [0])
+    size = int(np.prod([parts[i][2] // parts[i][1] for i in order]))
+    return tuple(tuple(map(int, row)) for row in grid.reshape(-1, size))
+
+
+def _axis_part(ref: Any, sizes: list[int]) -> tuple[int, int, int]:
+    axis = int(ref.mesh_axis_index)
+    if not ref.HasField("sub_axis_info"):
+        return axis, 1, sizes[axis]
+    pre = int(ref.sub_axis_info.pre_size)
+    return axis, pre, pre * int(ref.sub_axis_info.size)
+
+
+def read_replica_groups(proto: Any) -> Groups:
+    """Device groups of a collective, from any of the wire forms; () means one group of all devices."""
+    if proto.HasField("mesh_replica_groups"):
+        return _mesh_groups(proto.mesh_replica_groups)
+    if proto.HasField("collective_device_list"):
+        devices = proto.collective_device_list
+        if devices.HasField("iota_replica_group_list"):
+            iota = devices.iota_replica_group_list
+            dims = (iota.num_replica_groups, iota.num_devices_per_group)
+            grid = _iota(dims, list(iota.iota_reshape_dims), list(iota.iota_transpose_perm))
+            return tuple(tuple(map(int, row)) for row in grid)
+        return tuple(tuple(g.replica_ids) for g in devices.replica_groups)
+    return tuple(tuple(g.replica_ids) for g in proto.replica_groups)
+
+
+def write_replica_groups(proto: Any, groups: Groups) -> None:
+    """Write explicit groups, the form every jaxlib reads."""
+    for field in ("mesh_replica_groups", "replica_groups", "collective_device_list"):
+        proto.ClearField(field)
+    for group in groups:
+        proto.collective_device_list.replica_groups.add(replica_ids=group)
+        proto.replica_groups.add(replica_ids=group)

@@ -1,0 +1,230 @@
+"""One op of a graph: its place in the graph, and a typed view of its proto.
+
+Floor: ir.  Equal by identity; nothing about shardings, costs or causes is kept here: those live in side tables
+keyed by `id`.  The proto is shared between clones of a module: replace it (`own_proto`) before changing it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlosharding import wire
+from hlosharding.ir import attributes as attrs
+from hlosharding.ir.literal import read_literal
+from hlosharding.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from hlosharding.ir.module import Computation, Module
+
+
+class Instruction:
+    """A node of a computation.  Graph fields are changed by `ir.rewrite` and `ir.Builder` only.
+
+    `operands`, `called` and `control_predecessors` are tuples; `users` is a list without repeats, in the order
+    in which the uses were added.  `id` is the dense position in `module.instructions`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        proto: Any,
+        computation: Computation,
+    ) -> None:
+        self.id = -1
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.proto = proto
+        self.computation = computation
+        self.users: list[Instruction] = []
+        self.called: tuple[Computation, ...] = ()
+        self.control_predecessors: tuple[Instruction, ...] = ()
+        for operand in operands:
+            # A new instruction can only be the last user: no search through long lists.
+            if not operand.users or operand.users[-1] is not self:
+                operand.users.append(self)
+
+    def own_proto(self) -> Any:
+        """A proto of this instruction alone, to be changed at once; cached attributes are dropped."""
+        proto = wire.HloInstructionProto()
+        proto.CopyFrom(self.proto)
+        self.proto = proto
+        for name in [k for k in self.__dict__ if k in _CACHED]:
+            del self.__dict__[name]
+        return proto
+
+    @property
+    def module(self) -> Module:
+        return self.computation.module
+
+    @property
+    def is_root(self) -> bool:
+        """True for the root of its computation."""
+        return self.computation.root is self
+
+    @property
+    def is_entry_root(self) -> bool:
+        return self.is_root and self.computation.is_entry
+
+    def operand(self, index: int) -> Instruction:
+        """The operand at `index`."""
+        return self.operands[index]
+
+    # Attributes, decoded from the proto at first use.
+
+    @cached_property
+    def dimensions(self) -> tuple[int, ...]:
+        """Of broadcast, reduce, transpose, concatenate, reverse, sort, iota, map, and the collectives."""
+        return tuple(self.proto.dimensions)
+
+    @cached_property
+    def dot_dims(self) -> attrs.DotDims:
+        return attrs.DotDims.read(self.proto.dot_dimension_numbers)
+
+    @cached_property
+    def ragged_dims(self) -> tuple[attrs.DotDims, tuple[int, ...], tuple[int, ...]]:
+        """Of ragged-dot: dot dims, ragged dims of the left operand, group dims of the right one."""
+        ragged = self.proto.ragged_dot_dimension_numbers
+        dims = attrs.DotDims.read(ragged.dot_dimension_numbers)
+        return dims, tuple(ragged.lhs_ragged_dimensions), tuple(ragged.rhs_group_dimensions)
+
+    @cached_property
+    def window(self) -> tuple[attrs.WindowDim, ...]:
+        return tuple(attrs.WindowDim.read(d) for d in self.proto.window.dimensions)
+
+    @cached_property
+    def conv_dims(self) -> attrs.ConvDims:
+        return attrs.ConvDims.read(self.proto.convolution_dimension_numbers)
+
+    @property
+    def feature_group_count(self) -> int:
+        return max(1, self.proto.feature_group_count)
+
+    @property
+    def batch_group_count(self) -> int:
+        return max(1, self.proto.batch_group_count)
+
+    @cached_property
+    def gather_dims(self) -> attrs.GatherDims:
+        return attrs.GatherDims.read(self.proto.gather_dimension_numbers)
+
+    @cached_property
+    def gather_slice_sizes(self) -> tuple[int, ...]:
+        return tuple(self.proto.gather_slice_sizes)
+
+    @cached_property
+    def scatter_dims(self) -> attrs.ScatterDims:
+        return attrs.ScatterDims.read(self.proto.scatter_dimension_numbers)
+
+    @cached_property
+    def slice_dims(self) -> tuple[attrs.SliceDim, ...]:
+        return tuple(attrs.SliceDim.read(d) for d in self.proto.slice_dimensions)
+
+    @cached_property
+    def padding(self) -> tuple[attrs.PaddingDim, ...]:
+        return tuple(attrs.PaddingDim.read(d) for d in self.proto.padding_config.dimensions)
+
+    @cached_property
+    def dynamic_slice_sizes(self) -> tuple[int, ...]:
+        return tuple(self.proto.dynamic_slice_sizes)
+
+    @cached_property
+    def replica_groups(self) -> attrs.Groups:
+        """Device groups of a collective; () means one group of all devices."""
+        return attrs.read_replica_groups(self.proto)
+
+    @cached_property
+    def source_target_pairs(self) -> tuple[tuple[int, int], ...]:
+        return tuple((p.source, p.target) for p in self.proto.source_target_pairs)
+
+    @cached_property
+    def literal(self) -> np.ndarray:
+        """The value of a constant."""
+        return read_literal(self.proto.literal)
+
+    @cached_property
+    def frontend_attributes(self) -> dict[str, str]:
+        return {entry.key: entry.value for entry in self.proto.frontend_attributes.map}
+
+    @property
+    def parameter_number(self) -> int:
+        return int(self.proto.parameter_number)
+
+    @property
+    def tuple_index(self) -> int:
+        return int(self.proto.tuple_index)
+
+    @property
+    def comparison_direction(self) -> str:
+        """EQ, NE, GE, GT, LE or LT."""
+        return str(self.proto.comparison_direction)
+
+    @property
+    def iota_dimension(self) -> int:
+        return self.dimensions[0] if self.dimensions else 0
+
+    @property
+    def channel_id(self) -> int:
+        return int(self.proto.channel_id)
+
+    @property
+    def custom_call_target(self) -> str:
+        return str(self.proto.custom_call_target)
+
+    @property
+    def opaque(self) -> str:
+        """The backend config (of a custom call: its opaque string)."""
+        return bytes(self.proto.backend_config).decode("utf-8", "replace")
+
+    @property
+    def fft_type(self) -> str:
+        return ("FFT", "IFFT", "RFFT", "IRFFT")[self.proto.fft_type]
+
+    @cached_property
+    def fft_length(self) -> tuple[int, ...]:
+        return tuple(self.proto.fft_length)
+
+    @cached_property
+    def has_side_effect(self) -> bool:
+        """True when the op may not be removed though nobody uses it."""
+        from hlosharding.ir.opcode import SIDE_EFFECTS
+
+        if self.opcode in SIDE_EFFECTS or (self.opcode == "custom-call" and self.proto.custom_call_has_side_effect):
+            return True
+        if self.opcode == "all-reduce" and self.channel_id and not self.proto.use_global_device_ids:
+            return True
+        return any(i.has_side_effect for c in self.called for i in c.instructions)
+
+    # Where it came from.
+
+    @property
+    def op_name(self) -> str:
+        """JAX's name-stack path, or for a parameter the argument's path."""
+        return str(self.proto.metadata.op_name)
+
+    @property
+    def frames(self) -> tuple[attrs.Frame, ...]:
+        """The Python stack the op was traced from, innermost frame first."""
+        meta = self.proto.metadata
+        if meta.stack_frame_id:
+            return self.module.frames(meta.stack_frame_id)
+        return (attrs.Frame(meta.source_file, "", meta.source_line, 0),) if meta.source_file else ()
+
+    @property
+    def location(self) -> str:
+        """"file.py:31" of the innermost frame outside installed packages; "" when unknown."""
+        frames = self.frames
+        return next((str(f) for f in frames if not f.is_library), str(frames[0]) if frames else "")
+
+    def __repr__(self) -> str:
+        return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
+
+
+_CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, cached_property))

@@ -1,0 +1,221 @@
+"""A program: computations of instructions, with the sharding side table and what the user's mesh was.
+
+Floor: ir.  The proto each instruction keeps is canonical; `Module.to_hlo_proto` writes graph and side table over it,
+so fields we do not know survive.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from hlosharding import wire
+from hlosharding.errors import ModuleError
+from hlosharding.ir.attributes import Frame
+from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.shape import Shape
+from hlosharding.sharding import HloSharding
+
+
+class Computation:
+    """An ordered list of instructions with a root.  The order is that of the text and matters to XLA."""
+
+    def __init__(self, name: str, module: Module, proto: Any = None) -> None:
+        self.name = name
+        self.module = module
+        self.proto = proto if proto is not None else wire.HloComputationProto(name=name)
+        self.instructions: list[Instruction] = []
+        self._root: Instruction | None = None
+
+    @property
+    def root(self) -> Instruction:
+        if self._root is None:
+            raise ModuleError(f"computation %{self.name} has no root")
+        return self._root
+
+    def set_root(self, root: Instruction) -> None:
+        """Make `root` the result of the computation."""
+        self._root = root
+
+    @property
+    def is_entry(self) -> bool:
+        return self.module.entry is self
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """Parameters by number."""
+        found = [i for i in self.instructions if i.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda i: i.parameter_number))
+
+    @property
+    def callers(self) -> list[Instruction]:
+        """All instructions that call this computation, in module order."""
+        return [i for i in self.module.instructions if self in i.called]
+
+    def post_order(self) -> list[Instruction]:
+        """XLA's MakeInstructionPostOrder: depth first from each userless instruction, in text order."""
+        order: list[Instruction] = []
+        seen: dict[Instruction, bool] = {}  # False while on the stack below, True when placed
+        stack = [i for i in reversed(self.instructions) if not i.users]
+        while stack:
+            current = stack[-1]
+            placed = seen.get(current)
+            if placed is not None:
+                stack.pop()
+                if not placed:
+                    seen[current] = True
+                    order.append(current)
+                continue
+            seen[current] = False
+            # Pushed in reverse, so that the first operand is visited first; control predecessors before all.
+            stack.extend(o for o in reversed(current.operands) if o not in seen)
+            stack.extend(o for o in current.control_predecessors if o not in seen)
+        return order
+
+    def __repr__(self) -> str:
+        return f"Computation(%{self.name}, {len(self.instructions)} instructions)"
+
+
+class Module:
+    """An HLO module.
+
+    `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
+    `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
+    Python function a trace came from.
+    """
+
+    def __init__(self, name: str, *, num_partitions: int = 1) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.computations: list[Computation] = []
+        self.instructions: list[Instruction] = []
+        self.shardings: dict[int, HloSharding] = {}
+        self.mesh: Any = None
+        self.weights: dict[str, Any] = {}
+        self.signature: Any = None
+        self.proto: Any = wire.HloModuleProto(name=name)
+        self._entry: Computation | None = None
+        self._frames: dict[int, tuple[Frame, ...]] = {}
+
+    @property
+    def entry(self) -> Computation:
+        if self._entry is None:
+            raise ModuleError(f"module {self.name} has no entry computation")
+        return self._entry
+
+    def set_entry(self, computation: Computation) -> None:
+        """Make `computation` the one that runs."""
+        self._entry = computation
+
+    def sharding(self, instruction: Instruction) -> HloSharding | None:
+        """The sharding of an instruction, or None."""
+        return self.shardings.get(instruction.id)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Instruction]:
+        return {i.name: i for i in self.instructions}
+
+    def by_name(self, name: str) -> Instruction:
+        """The instruction of that name (with or without %).  Raises ModuleError with near misses."""
+        found = self._by_name.get(name.removeprefix("%"))
+        if found is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self._by_name, 3)
+            raise ModuleError(f"no instruction %{name}", remedy=f"did you mean {', '.join(near)}?" if near else None)
+        return found
+
+    def renumber(self) -> None:
+        """Make ids dense again after a rewrite, in text order; the sharding table follows."""
+        old, self.shardings = self.shardings, {}
+        self.instructions = [i for c in self.computations for i in c.instructions]
+        for position, instruction in enumerate(self.instructions):
+            if instruction.id in old and instruction.id >= 0:
+                self.shardings[position] = old[instruction.id]
+            instruction.id = position
+        self.__dict__.pop("_by_name", None)
+
+    def frames(self, frame_id: int) -> tuple[Frame, ...]:
+        """The Python stack of a frame id, innermost first (memoised)."""
+        if frame_id not in self._frames:
+            index = self.proto.stack_frame_index
+            if not 0 < frame_id <= len(index.stack_frames):
+                return ()
+            frame = index.stack_frames[frame_id - 1]
+            where = index.file_locations[frame.file_location_id - 1]
+            file = index.file_names[where.file_name_id - 1]
+            function = index.function_names[where.function_name_id - 1]
+            outer = self.frames(frame.parent_frame_id) if frame.parent_frame_id != frame_id else ()
+            self._frames[frame_id] = (Frame(file, function, where.line, where.column), *outer)
+        return self._frames[frame_id]
+
+    def clone(self) -> Module:
+        """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
+        out = Module(self.name, num_partitions=self.num_partitions)
+        out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
+        out._frames = self._frames
+        new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
+        new: dict[Instruction, Instruction] = {}
+        for old in self.computations:
+            computation = new_computation[old]
+            for i in _defined_before_use(old):
+                copy = Instruction(i.name, i.opcode, i.shape, tuple(new[o] for o in i.operands), i.proto, computation)
+                copy.id, copy.called = i.id, tuple(new_computation[c] for c in i.called)
+                new[i] = copy
+            for i in old.instructions:
+                new[i].users = [new[u] for u in i.users]
+                new[i].control_predecessors = tuple(new[p] for p in i.control_predecessors)
+                computation.instructions.append(new[i])
+            computation.set_root(new[old.root])
+            out.computations.append(computation)
+        out.set_entry(new_computation[self.entry])
+        out.instructions = [new[i] for i in self.instructions]
+        out.shardings = dict(self.shardings)
+        return out
+
+    @staticmethod
+    def from_proto(data: bytes) -> Module:
+        """Read a serialized HloModuleProto.  Raises ModuleError on bytes that are none."""
+        from hlosharding.ir.serialization import module_from_proto
+
+        return module_from_proto(data)
+
+    def to_hlo_proto(self) -> bytes:
+        """The serialized HloModuleProto, shardings included."""
+        from hlosharding.ir.serialization import module_to_proto
+
+        return module_to_proto(self).SerializeToString()
+
+    def to_hlo_text(self, *, metadata: bool = False) -> str:
+        """HLO text as XLA prints it; `metadata` adds op names and frame tables."""
+        from hlosharding import xla_bridge
+
+        text = xla_bridge.hlo_proto_to_text(self.to_hlo_proto(), metadata=metadata)
+        head, newline, rest = text.partition("\n")
+        if self.num_partitions > 1 and "num_partitions=" not in head:
+            head += f", num_partitions={self.num_partitions}"
+        return head + newline + rest
+
+    def to_stablehlo_text(self) -> str:
+        """StableHLO text; collectives of a partitioned module stay explicit."""
+        from hlosharding import xla_bridge
+
+        return xla_bridge.hlo_proto_to_stablehlo(self.to_hlo_proto())
+
+    def __repr__(self) -> str:
+        return f"Module({self.name}, {len(self.instructions)} instructions, {self.num_partitions} partitions)"
+
+
+def _defined_before_use(computation: Computation) -> list[Instruction]:
+    """Text order if that is topological (always, in what XLA prints); else post order."""
+    seen: set[Instruction] = set()
+    for i in computation.instructions:
+        if any(o not in seen for o in i.operands):
+            return computation.post_order()
+        seen.add(i)
+    return computation.instructions
+
+
+def program_shape(computation: Computation) -> tuple[tuple[Shape, ...], Shape]:
+    """Parameter shapes and result shape."""
+    return tuple(p.shape for p in computation.parameters), computation.root.shape

@@ -1,0 +1,36 @@
+"""The list of HLO opcodes and the families that passes ask about.  An opcode is XLA's own name, a plain string.
+
+Floor: ir.  A family is a fact about what an op computes, never about how it is sharded.
+"""
+
+from __future__ import annotations
+
+ELEMENTWISE_UNARY = frozenset(
+    "abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh count-leading-zeros erf"
+    " exponential exponential-minus-one floor imag is-finite log log-plus-one logistic negate not popcnt real"
+    " reduce-precision round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh".split()
+)
+ELEMENTWISE_BINARY = frozenset(
+    "add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left"
+    " shift-right-arithmetic shift-right-logical stochastic-convert subtract xor".split()
+)
+ELEMENTWISE_TERNARY = frozenset({"clamp", "select"})
+ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
+COLLECTIVES = frozenset(
+    "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter".split()
+)
+ASYNC = frozenset(
+    "all-gather-done all-gather-start all-reduce-done all-reduce-start async-done async-start async-update"
+    " collective-permute-done collective-permute-start copy-done copy-start recv recv-done send send-done".split()
+)
+CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+SIDE_EFFECTS = frozenset({"infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "send", "send-done"})
+_OTHER = frozenset(
+    "add-dependency after-all batch-norm-grad batch-norm-inference batch-norm-training bitcast broadcast cholesky"
+    " concatenate constant convolution custom-call domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft"
+    " fusion gather get-dimension-size get-tuple-element infeed iota map optimization-barrier outfeed pad parameter"
+    " partition-id ragged-dot reduce reduce-window replica-id reshape reverse rng rng-bit-generator"
+    " rng-get-and-update-state scan scatter select-and-scatter set-dimension-size slice sort topk transpose"
+    " triangular-solve tuple".split()
+)
+ALL_OPCODES = ELEMENTWISE | COLLECTIVES | ASYNC | CONTROL_FLOW | _OTHER

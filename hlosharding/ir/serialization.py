@@ -1,0 +1,161 @@
+"""Module to HloModuleProto and back, without loss.
+
+Floor: ir.  Operands, called computations, ids and shardings are written from the graph; every other field is the
+instruction's own proto as it was read.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from hlosharding import wire
+from hlosharding.errors import ModuleError
+from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.shape import Shape
+from hlosharding.sharding import HloSharding
+
+
+@lru_cache(maxsize=4096)
+def _sharding(data: bytes) -> HloSharding:
+    return HloSharding.from_proto(data)
+
+
+def module_from_proto(data: bytes) -> Module:
+    """Index a serialized module.  Raises ModuleError, naming what is missing or doubled."""
+    try:
+        proto = wire.HloModuleProto.FromString(data)
+    except DecodeError as error:
+        raise ModuleError("these bytes are no HloModuleProto", remedy="pass a serialized xla.HloModuleProto") from error
+    if not proto.computations:
+        raise ModuleError("the module has no computations", remedy="pass a serialized xla.HloModuleProto")
+    module = Module(proto.name)
+    by_id = {c.id: Computation(c.name, module, c) for c in proto.computations}
+    for computation in by_id.values():
+        module.computations.append(computation)
+        _read_computation(computation, by_id)
+    module.set_entry(by_id[_entry_id(proto)])
+    for computation in by_id.values():
+        # The instructions now own their protos; keep the rest of the computation's.
+        kept = wire.HloComputationProto()
+        kept.CopyFrom(computation.proto)
+        del kept.instructions[:]
+        computation.proto = kept
+    module.proto = wire.HloModuleProto()
+    module.proto.CopyFrom(proto)
+    del module.proto.computations[:]
+    _index(module)
+    return module
+
+
+def _entry_id(proto: Any) -> int:
+    ids = {c.id: c.name for c in proto.computations}
+    if proto.entry_computation_id in ids:
+        return proto.entry_computation_id
+    for number, name in ids.items():
+        if name == proto.entry_computation_name:
+            return number
+    raise ModuleError(f"entry computation {proto.entry_computation_name!r} is not in the module")
+
+
+def _read_computation(computation: Computation, by_id: dict[int, Computation]) -> None:
+    instructions: dict[int, Instruction] = {}
+    for p in computation.proto.instructions:
+        try:
+            operands = tuple(instructions[n] for n in p.operand_ids)
+            called = tuple(by_id[n] for n in p.called_computation_ids)
+            before = tuple(instructions[n] for n in p.control_predecessor_ids)
+        except KeyError as error:
+            raise ModuleError(
+                f"%{p.name} refers to id {error.args[0]}, which is not defined before it",
+                where=f"computation %{computation.name}",
+            ) from None
+        if p.id in instructions:
+            raise ModuleError(f"id {p.id} is used twice", where=f"computation %{computation.name}, %{p.name}")
+        instruction = Instruction(p.name, p.opcode, Shape.from_proto(p.shape), operands, p, computation)
+        instruction.called, instruction.control_predecessors = called, before
+        instructions[p.id] = instruction
+        computation.instructions.append(instruction)
+    root = instructions.get(computation.proto.root_id)
+    if root is None:
+        raise ModuleError(f"root id {computation.proto.root_id} is missing", where=f"computation %{computation.name}")
+    computation.set_root(root)
+
+
+def _index(module: Module) -> None:
+    module.renumber()
+    for instruction in module.instructions:
+        if instruction.proto.HasField("sharding"):
+            module.shardings[instruction.id] = _sharding(instruction.proto.sharding.SerializeToString())
+
+
+def module_to_proto(module: Module) -> Any:
+    """The HloModuleProto of a module."""
+    out = wire.HloModuleProto()
+    out.CopyFrom(module.proto)
+    out.name = module.name
+    del out.computations[:]
+    computation_ids = {c: n for n, c in enumerate(_callees_first(module))}
+    for computation in computation_ids:
+        _write_computation(computation, computation_ids, out.computations.add(), module)
+    entry = module.entry
+    out.entry_computation_name, out.entry_computation_id = entry.name, computation_ids[entry]
+    _write_program_shape(entry, out.host_program_shape)
+    return out
+
+
+def _callees_first(module: Module) -> list[Computation]:
+    """Module order where that is already callees first (as XLA keeps it), else the nearest such order."""
+    order: list[Computation] = []
+    placed: set[Computation] = set()
+
+    def place(computation: Computation) -> None:
+        if computation in placed:
+            return
+        placed.add(computation)
+        for instruction in computation.instructions:
+            for callee in instruction.called:
+                place(callee)
+        order.append(computation)
+
+    for computation in module.computations:
+        place(computation)
+    return order
+
+
+def _write_computation(computation: Computation, ids: dict[Computation, int], out: Any, module: Module) -> None:
+    out.CopyFrom(computation.proto)
+    out.name, out.id = computation.name, ids[computation]
+    # As XLA numbers them: the computation in the high half, the position in the low one.
+    numbers = {i: (out.id << 32) | n for n, i in enumerate(computation.instructions)}
+    for instruction, number in numbers.items():
+        p = out.instructions.add()
+        p.CopyFrom(instruction.proto)
+        p.name, p.opcode, p.id = instruction.name, instruction.opcode, number
+        p.operand_ids[:] = [numbers[o] for o in instruction.operands]
+        p.control_predecessor_ids[:] = [numbers[o] for o in instruction.control_predecessors]
+        p.called_computation_ids[:] = [ids[c] for c in instruction.called]
+        sharding = module.shardings.get(instruction.id)
+        if sharding is None:
+            p.ClearField("sharding")
+        else:
+            p.sharding.ParseFromString(sharding.to_proto())
+    out.root_id = numbers[computation.root]
+    _write_program_shape(computation, out.program_shape)
+
+
+def _write_program_shape(computation: Computation, out: Any) -> None:
+    parameters = computation.parameters
+    # Kept as read while it still says the same: it may hold layouts.
+    if [Shape.from_proto(s) for s in out.parameters] == [p.shape for p in parameters] and Shape.from_proto(
+        out.result
+    ) is computation.root.shape:
+        return
+    out.Clear()
+    for parameter in parameters:
+        out.parameters.add().CopyFrom(parameter.shape.proto)
+        out.parameter_names.append(parameter.name)
+    out.result.CopyFrom(computation.root.shape.proto)

@@ -1,0 +1,205 @@
+"""Shapes: an element type with dims, or a tuple of shapes.  Interned, so equal shapes are one object.
+
+Floor: ir.  Knows nothing of layouts (they stay in the proto) and nothing of shardings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from hlosharding import wire
+from hlosharding.errors import ModuleError
+
+# XLA's PrimitiveType numbers, and the bits an element takes in memory.
+_TYPES: dict[str, tuple[int, int]] = {
+    "pred": (1, 8), "s2": (26, 2), "s4": (21, 4), "s8": (2, 8), "s16": (3, 16), "s32": (4, 32), "s64": (5, 64),
+    "u2": (27, 2), "u4": (22, 4), "u8": (6, 8), "u16": (7, 16), "u32": (8, 32), "u64": (9, 64),
+    "f16": (10, 16), "f32": (11, 32), "bf16": (16, 16), "f64": (12, 64),
+    "f8e5m2": (19, 8), "f8e4m3": (28, 8), "f8e4m3fn": (20, 8), "f8e4m3b11fnuz": (23, 8), "f8e3m4": (29, 8),
+    "f8e5m2fnuz": (24, 8), "f8e4m3fnuz": (25, 8), "f4e2m1fn": (32, 4), "f8e8m0fnu": (33, 8),
+    "c64": (15, 64), "c128": (18, 128), "tuple": (13, 0), "opaque": (14, 0), "token": (17, 0), "buffer": (34, 0),
+}  # fmt: skip
+_NAMES = {number: name for name, (number, _) in _TYPES.items()}
+_NUMPY = {
+    "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
+    "c128": "complex128",
+}  # fmt: skip
+_ML_DTYPES = {
+    "bf16": "bfloat16", "s2": "int2", "s4": "int4", "u2": "uint2", "u4": "uint4", "f8e5m2": "float8_e5m2",
+    "f8e4m3": "float8_e4m3", "f8e4m3fn": "float8_e4m3fn", "f8e4m3b11fnuz": "float8_e4m3b11fnuz",
+    "f8e3m4": "float8_e3m4", "f8e5m2fnuz": "float8_e5m2fnuz", "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f4e2m1fn": "float4_e2m1fn", "f8e8m0fnu": "float8_e8m0fnu",
+}  # fmt: skip
+_ARRAY_TEXT = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](\{[^}]*\})?\s*$")
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """An array shape, a tuple shape, or a token.  Make one with `array`, `tuple` or `parse`.
+
+    >>> Shape.array("f32", (2, 3)) is Shape.parse("f32[2,3]{1,0}")
+    True
+    >>> str(Shape.tuple((Shape.array("f32", (2,)), Shape.array("s32", ())))), Shape.array("bf16", (2, 3)).byte_size
+    ('(f32[2], s32[])', 12)
+    """
+
+    element_type: str
+    """XLA's lower-case name: "f32", "pred", "token", or "tuple"."""
+    dims: tuple[int, ...] = ()
+    tuple_shapes: tuple[Shape, ...] = ()
+    dynamic_dims: tuple[int, ...] = ()
+    """Dims whose size is only a bound."""
+
+    @staticmethod
+    def array(element_type: str, dims: tuple[int, ...] = (), dynamic_dims: tuple[int, ...] = ()) -> Shape:
+        """The shape of an array (or, without dims, of a scalar or token)."""
+        return _intern(element_type, tuple(dims), (), dynamic_dims)
+
+    @staticmethod
+    def tuple(shapes: tuple[Shape, ...]) -> Shape:
+        """The shape of a tuple."""
+        return _intern("tuple", (), tuple(shapes), ())
+
+    @staticmethod
+    def parse(text: str) -> Shape:
+        """Read XLA's text form; layouts are dropped.  Raises ModuleError."""
+        body = text.strip()
+        if body.startswith("(") and body.endswith(")"):
+            return Shape.tuple(tuple(Shape.parse(part) for part in _split(body[1:-1])))
+        match = _ARRAY_TEXT.match(body)
+        if not match or match.group(1) not in _TYPES:
+            raise ModuleError(f"no shape: {text!r}", remedy='write it like "f32[2,3]" or "(f32[2], s32[])"')
+        sizes = [d.strip() for d in match.group(2).split(",") if d.strip()]
+        dynamic = tuple(i for i, d in enumerate(sizes) if d.startswith("<="))
+        return Shape.array(match.group(1), tuple(int(d.removeprefix("<=")) for d in sizes), dynamic)
+
+    @staticmethod
+    def from_dtype(dtype: Any, dims: tuple[int, ...]) -> Shape:
+        """The shape of a numpy or JAX array.
+
+        >>> str(Shape.from_dtype("int32", (4,)))
+        's32[4]'
+        """
+        name = np.dtype(dtype).name
+        for table in (_NUMPY, _ML_DTYPES):
+            for element_type, numpy_name in table.items():
+                if numpy_name == name:
+                    return Shape.array(element_type, tuple(int(d) for d in dims))
+        raise ModuleError(f"no XLA element type for dtype {name}")
+
+    @staticmethod
+    def from_proto(proto: Any) -> Shape:
+        """Read a ShapeProto."""
+        if proto.element_type == 13:
+            return Shape.tuple(tuple(Shape.from_proto(s) for s in proto.tuple_shapes))
+        dynamic = tuple(i for i, d in enumerate(proto.is_dynamic_dimension) if d)
+        return _intern(_NAMES.get(proto.element_type, "opaque"), tuple(proto.dimensions), (), dynamic)
+
+    @cached_property
+    def proto(self) -> Any:
+        """The ShapeProto, with the default (row-major) layout.  Shared: copy before changing it."""
+        out = wire.ShapeProto(element_type=_TYPES[self.element_type][0], dimensions=self.dims)
+        out.tuple_shapes.extend(s.proto for s in self.tuple_shapes)
+        if self.is_array:
+            out.layout.minor_to_major.extend(reversed(range(len(self.dims))))
+            out.layout.tail_padding_alignment_in_elements = 1
+            out.is_dynamic_dimension.extend(i in self.dynamic_dims for i in range(len(self.dims)))
+        return out
+
+    @cached_property
+    def is_tuple(self) -> bool:
+        return self.element_type == "tuple"
+
+    @cached_property
+    def is_token(self) -> bool:
+        return self.element_type == "token"
+
+    @cached_property
+    def is_array(self) -> bool:
+        return self.element_type not in ("tuple", "token", "opaque", "buffer")
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @cached_property
+    def leaves(self) -> tuple[Shape, ...]:
+        """All non-tuple shapes inside, in order; an array is its own leaf, an empty tuple has none."""
+        return tuple(leaf for s in self.tuple_shapes for leaf in s.leaves) if self.is_tuple else (self,)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements (of all leaves)."""
+        return sum(s.size for s in self.tuple_shapes) if self.is_tuple else math.prod(self.dims)
+
+    @cached_property
+    def byte_size(self) -> int:
+        """Bytes in memory (of all leaves); 4-bit types take half a byte, rounded up per array."""
+        if self.is_tuple:
+            return sum(s.byte_size for s in self.tuple_shapes)
+        return -(-math.prod(self.dims) * _TYPES[self.element_type][1] // 8)
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """The numpy dtype of the elements (ml_dtypes for what numpy lacks)."""
+        if self.element_type in _NUMPY:
+            return np.dtype(_NUMPY[self.element_type])
+        import ml_dtypes  # only modules with narrow types pay for it
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.element_type]))
+
+    @property
+    def is_floating(self) -> bool:
+        return self.element_type[0] == "f" or self.element_type == "bf16"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.element_type in ("c64", "c128")
+
+    @property
+    def is_integral(self) -> bool:
+        return self.element_type[0] in "su" and self.is_array
+
+    def with_dims(self, dims: tuple[int, ...]) -> Shape:
+        """The same element type over other dims."""
+        return _intern(self.element_type, tuple(dims), (), ())
+
+    def with_type(self, element_type: str) -> Shape:
+        """The same dims with another element type."""
+        return _intern(element_type, self.dims, (), self.dynamic_dims)
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return f"({', '.join(map(str, self.tuple_shapes))})"
+        sizes = (f"<={d}" if i in self.dynamic_dims else str(d) for i, d in enumerate(self.dims))
+        return f"{self.element_type}[{','.join(sizes)}]"
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        return _intern, (self.element_type, self.dims, self.tuple_shapes, self.dynamic_dims)
+
+
+@lru_cache(maxsize=None)
+def _intern(
+    element_type: str, dims: tuple[int, ...], tuple_shapes: tuple[Shape, ...], dynamic: tuple[int, ...]
+) -> Shape:
+    return Shape(element_type, dims, tuple_shapes, dynamic)
+
+
+def _split(text: str) -> list[str]:
+    """Split at top-level commas."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [p for p in (*parts, text[start:]) if p.strip()]

@@ -1,0 +1,284 @@
+"""Writes local HLO: the only place of the partitioner that makes instructions.
+
+Floor: partitioner.  Equal helper ops are made once (hash-consing), so equal collectives merge by themselves.
+Knows no shardings: it takes device groups, tables and shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, PaddingDim, Shape, SliceDim
+
+Groups = tuple[tuple[int, ...], ...]
+REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a collective exists: the global op that needed it, and for what."""
+
+    instruction: Instruction
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} for %{self.instruction.name} ({self.instruction.opcode})"
+
+
+@dataclass(slots=True)
+class Program:
+    """What all emitters of one module share."""
+
+    builder: Builder
+    num_partitions: int
+    causes: dict[Instruction, Cause] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    channel: int = 0
+    reducers: dict[tuple[str, str], Computation] = field(default_factory=dict)
+    copies: dict[Computation, Computation] = field(default_factory=dict)
+
+    def next_channel(self) -> int:
+        """A channel id no other collective has."""
+        self.channel += 1
+        return self.channel
+
+    def reducer(self, kind: str, element_type: str) -> Computation:
+        """The scalar computation `kind(a, b)`, made once per element type."""
+        key = (kind, element_type)
+        if key not in self.reducers:
+            body = self.builder.computation(f"{kind}_{element_type}")
+            shape = Shape.array(element_type)
+            a, b = body.parameter(0, shape, name="a"), body.parameter(1, shape, name="b")
+            body.root(body.add(kind, shape, (a, b)))
+            self.reducers[key] = body.computation
+        return self.reducers[key]
+
+    def copy_computation(self, source: Computation) -> Computation:
+        """A computation of scalars (a reducer, a comparator), taken over as it is."""
+        if source not in self.copies:
+            called = {c: self.copy_computation(c) for i in source.instructions for c in i.called}
+            body = self.builder.computation(source.name)
+            made: dict[Instruction, Instruction] = {}
+            for i in source.instructions:
+                operands = [made[o] for o in i.operands]
+                made[i] = body.add(i.opcode, i.shape, operands, like=i, called=[called[c] for c in i.called])
+            body.root(made[source.root])
+            self.copies[source] = body.computation
+        return self.copies[source]
+
+
+class Emitter:
+    """Appends ops to one local computation on behalf of one global instruction at a time (`lowering`)."""
+
+    def __init__(self, program: Program, computation: ComputationBuilder) -> None:
+        self.program = program
+        self.computation = computation
+        self.source: Instruction | None = None
+        self.reason = "reshard"
+        self._made: dict[Any, Instruction] = {}
+
+    @property
+    def num_partitions(self) -> int:
+        return self.program.num_partitions
+
+    def lowering(self, source: Instruction, reason: str = "reshard") -> None:
+        """From now on ops are made for `source`: they carry its metadata, and collectives name it as their cause."""
+        self.source, self.reason = source, reason
+
+    def op(
+        self, opcode: str, shape: Shape, operands: Sequence[Instruction], *, called: Sequence[Computation] = (), **attrs: Any
+    ) -> Instruction:
+        """A helper op; the same op on the same operands is returned again instead of made twice."""
+        key = (opcode, shape, tuple(operands), tuple(called), tuple(sorted(attrs.items())))
+        found = self._made.get(key)
+        if found is None:
+            found = self.computation.add(opcode, shape, operands, metadata_of=self.source, called=called, **attrs)
+            self._made[key] = found
+        return found
+
+    def local(
+        self, source: Instruction, shape: Shape, operands: Sequence[Instruction], *, opcode: str | None = None, **attrs: Any
+    ) -> Instruction:
+        """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
+        called = [self.program.copy_computation(c) for c in source.called]
+        return self.computation.add(opcode or source.opcode, shape, operands, like=source, called=called, **attrs)
+
+    # Data movement without communication.
+
+    def constant(self, value: Any) -> Instruction:
+        """A constant of a numpy scalar or array."""
+        array = np.asarray(value)
+        key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())
+        if key not in self._made:
+            self._made[key] = self.computation.constant(array, metadata_of=self.source)
+        return self._made[key]
+
+    def partition_id(self) -> Instruction:
+        """This device's number, s32[]."""
+        raw = self.op("partition-id", Shape.array("u32"), ())
+        return self.op("convert", Shape.array("s32"), (raw,))
+
+    def per_device(self, table: Sequence[int]) -> Instruction:
+        """The entry of this device in a table with one number per device, s32[]."""
+        if len(set(table)) == 1:
+            return self.constant(np.int32(table[0]))
+        if all(v == d * table[1] for d, v in enumerate(table)) and table[1]:
+            step = self.partition_id()
+            return step if table[1] == 1 else self.binary("multiply", step, self.constant(np.int32(table[1])))
+        values = self.constant(np.asarray(table, np.int32))
+        row = self.op("dynamic-slice", Shape.array("s32", (1,)), (values, self.partition_id()), dynamic_slice_sizes=(1,))
+        return self.reshape(row, ())
+
+    def reshape(self, x: Instruction, dims: Sequence[int]) -> Instruction:
+        """The same elements over other dims."""
+        return x if x.shape.dims == tuple(dims) else self.op("reshape", x.shape.with_dims(tuple(dims)), (x,))
+
+    def transpose(self, x: Instruction, permutation: Sequence[int]) -> Instruction:
+        """Result dim i is dim permutation[i] of x."""
+        if tuple(permutation) == tuple(range(x.shape.rank)):
+            return x
+        shape = x.shape.with_dims(tuple(x.shape.dims[p] for p in permutation))
+        return self.op("transpose", shape, (x,), dimensions=tuple(permutation))
+
+    def broadcast(self, x: Instruction, dims: Sequence[int], mapping: Sequence[int]) -> Instruction:
+        """Dim i of x becomes dim mapping[i] of the result."""
+        if x.shape.dims == tuple(dims) and tuple(mapping) == tuple(range(len(dims))):
+            return x
+        return self.op("broadcast", x.shape.with_dims(tuple(dims)), (x,), dimensions=tuple(mapping))
+
+    def slice(self, x: Instruction, starts: Sequence[int], limits: Sequence[int]) -> Instruction:
+        """Elements starts[i] up to limits[i] of every dim."""
+        if not any(starts) and tuple(limits) == x.shape.dims:
+            return x
+        dims = tuple(SliceDim(s, e, 1) for s, e in zip(starts, limits, strict=True))
+        return self.op("slice", x.shape.with_dims(tuple(d.limit - d.start for d in dims)), (x,), slice_dims=dims)
+
+    def pad(self, x: Instruction, low: Sequence[int], high: Sequence[int], fill: Any = 0) -> Instruction:
+        """Edge padding (negative cuts); `fill` is a number or a scalar instruction."""
+        if not any(low) and not any(high):
+            return x
+        value = fill if isinstance(fill, Instruction) else self.constant(np.asarray(fill, x.shape.dtype))
+        padding = tuple(PaddingDim(a, b, 0) for a, b in zip(low, high, strict=True))
+        dims = tuple(d + a + b for d, a, b in zip(x.shape.dims, low, high, strict=True))
+        return self.op("pad", x.shape.with_dims(dims), (x, value), padding=padding)
+
+    def concatenate(self, parts: Sequence[Instruction], dim: int) -> Instruction:
+        """Join along `dim`."""
+        if len(parts) == 1:
+            return parts[0]
+        dims = list(parts[0].shape.dims)
+        dims[dim] = sum(p.shape.dims[dim] for p in parts)
+        return self.op("concatenate", parts[0].shape.with_dims(tuple(dims)), tuple(parts), dimensions=(dim,))
+
+    def dynamic_slice(self, x: Instruction, starts: Sequence[Instruction], sizes: Sequence[int]) -> Instruction:
+        """`sizes` elements from `starts` (scalars); starts are clamped so that the slice fits."""
+        shape = x.shape.with_dims(tuple(sizes))
+        return self.op("dynamic-slice", shape, (x, *starts), dynamic_slice_sizes=tuple(sizes))
+
+    def dynamic_update_slice(self, x: Instruction, update: Instruction, starts: Sequence[Instruction]) -> Instruction:
+        """x with `update` written at `starts`, clamped so that it fits."""
+        return self.op("dynamic-update-slice", x.shape, (x, update, *starts))
+
+    def binary(self, opcode: str, a: Instruction, b: Instruction) -> Instruction:
+        """An elementwise op of two equal shapes."""
+        return self.op(opcode, a.shape, (a, b))
+
+    def compare(self, a: Instruction, direction: str, b: Instruction) -> Instruction:
+        """EQ, NE, LT, LE, GT or GE, elementwise."""
+        return self.op("compare", a.shape.with_type("pred"), (a, b), comparison_direction=direction)
+
+    def select(self, predicate: Instruction, on_true: Instruction, on_false: Instruction) -> Instruction:
+        """Elementwise choice; a scalar predicate is broadcast."""
+        if predicate.shape.dims != on_true.shape.dims:
+            predicate = self.broadcast(predicate, on_true.shape.dims, ())
+        return self.op("select", on_true.shape, (predicate, on_true, on_false))
+
+    def full(self, value: Any, shape: Shape) -> Instruction:
+        """An array of one repeated value (a number or a scalar instruction)."""
+        scalar = value if isinstance(value, Instruction) else self.constant(np.asarray(value, shape.dtype))
+        return self.broadcast(scalar, shape.dims, ())
+
+    def iota(self, shape: Shape, dim: int) -> Instruction:
+        """Numbers counting along `dim`."""
+        return self.op("iota", shape, (), dimensions=(dim,))
+
+    # Collectives.  Groups cover all devices, all of one size; a group of one is no communication.
+
+    def _collective(self, opcode: str, shape: Shape, x: Instruction, key: Any, **attrs: Any) -> Instruction:
+        key = (opcode, shape, x, key)
+        if key not in self._made:
+            made = self.computation.add(
+                opcode, shape, (x,), metadata_of=self.source, channel_id=self.program.next_channel(), **attrs
+            )
+            if self.source is not None:
+                self.program.causes[made] = Cause(self.source, self.reason)
+            self._made[key] = made
+        return self._made[key]
+
+    def all_gather(self, x: Instruction, dim: int, groups: Groups) -> Instruction:
+        """Tiles of a group joined along `dim`, in group order."""
+        size = len(groups[0])
+        if size == 1:
+            return x
+        dims = tuple(d * size if i == dim else d for i, d in enumerate(x.shape.dims))
+        return self._collective(
+            "all-gather", x.shape.with_dims(dims), x, (dim, groups),
+            dimensions=(dim,), replica_groups=groups, use_global_device_ids=True,
+        )  # fmt: skip
+
+    def all_reduce(self, x: Instruction, groups: Groups, kind: str) -> Instruction:
+        """Elementwise reduction over each group; every member gets the result."""
+        if len(groups[0]) == 1:
+            return x
+        reducer = self.program.reducer(kind, x.shape.element_type)
+        return self._collective(
+            "all-reduce", x.shape, x, (groups, kind),
+            called=(reducer,), replica_groups=groups, use_global_device_ids=True,
+        )  # fmt: skip
+
+    def reduce_scatter(self, x: Instruction, dim: int, groups: Groups, kind: str) -> Instruction:
+        """Elementwise reduction over each group; member i gets the i-th part along `dim`."""
+        size = len(groups[0])
+        if size == 1:
+            return x
+        dims = tuple(d // size if i == dim else d for i, d in enumerate(x.shape.dims))
+        reducer = self.program.reducer(kind, x.shape.element_type)
+        return self._collective(
+            "reduce-scatter", x.shape.with_dims(dims), x, (dim, groups, kind),
+            called=(reducer,), dimensions=(dim,), replica_groups=groups, use_global_device_ids=True,
+        )  # fmt: skip
+
+    def all_to_all(self, x: Instruction, split_dim: int, concat_dim: int, groups: Groups) -> Instruction:
+        """Part j along `split_dim` goes to member j; what arrives is joined along `concat_dim` in group order."""
+        size, dims = len(groups[0]), x.shape.dims
+        if size == 1:
+            return x
+        if split_dim == concat_dim:
+            return self._collective("all-to-all", x.shape, x, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups)
+        # HLO's array form splits and joins the same dim: give the parts a dim of their own, then move it.
+        parts = (*dims[:split_dim], size, dims[split_dim] // size, *dims[split_dim + 1 :])
+        split = self.reshape(x, parts)
+        moved = self._collective(
+            "all-to-all", split.shape, split, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups
+        )
+        target = concat_dim if concat_dim < split_dim else concat_dim + 1
+        order = [d for d in range(len(parts)) if d != split_dim]
+        order.insert(order.index(target), split_dim)
+        out = [d // size if i == split_dim else d * size if i == concat_dim else d for i, d in enumerate(dims)]
+        return self.reshape(self.transpose(moved, order), out)
+
+    def collective_permute(self, x: Instruction, pairs: Sequence[tuple[int, int]]) -> Instruction:
+        """Device t receives x of s for each pair (s, t); a device that is no target gets zeros."""
+        if all(s == t for s, t in pairs) and len(pairs) == self.num_partitions:
+            return x
+        pairs = tuple(sorted(pairs))
+        return self._collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)
+
+
+def finish(program: Program, entry: ComputationBuilder) -> Module:
+    """Close the module that the emitters wrote."""
+    return program.builder.finish(entry)

@@ -1,0 +1,220 @@
+"""A module as flat lists over instruction ids: what the pass reads and rewrites, at the speed of list look-ups.
+
+Floor: propagation.  Knows XLA's orders (of instructions, users and post order), which decide ties; nothing of shardings'
+meaning.  The few rewrites of the pass (a `Sharding` call becomes a copy, a call is bypassed, a while root gets a copy
+behind it) happen here, and `apply` carries them over to a clone of the module.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.sharding import HloSharding
+
+CHANNEL_OPS = frozenset(
+    "all-reduce all-gather all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter".split()
+)
+
+
+class Graph:
+    """Lists indexed by instruction id; `order[c]` holds the ids of computation `c` as XLA lists them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.instructions: list[Instruction] = list(module.instructions)
+        number = {c: n for n, c in enumerate(_computations(module))}
+        self.computations = list(number)
+        self.opcode = [i.opcode for i in self.instructions]
+        self.operands = [[o.id for o in i.operands] for i in self.instructions]
+        self.computation = [number[i.computation] for i in self.instructions]
+        self.called = [tuple(number[c] for c in i.called) for i in self.instructions]
+        self.order = [[i.id for i in _instructions(c.instructions)] for c in number]
+        self.roots = [c.root.id for c in number]
+        self.entry = number[module.entry]
+        self.users: list[list[int]] = [[] for _ in self.instructions]
+        for ids in self.order:
+            self._add_users(ids)
+        self.parameters = [self._parameters(ids) for ids in self.order]
+        self.sharding: list[HloSharding | None] = [_normal(i, module.sharding(i)) for i in self.instructions]
+        self.copies: set[int] = set()
+        self.bypassed: list[int] = []
+        self.root_copy: int | None = None
+
+    def _add_users(self, ids: list[int]) -> None:
+        for user in ids:
+            for operand in self.operands[user]:
+                users = self.users[operand]
+                if not users or users[-1] != user:  # a new user can only be the last one
+                    users.append(user)
+
+    def _parameters(self, ids: list[int]) -> list[int]:
+        found = [i for i in ids if self.opcode[i] == "parameter"]
+        return sorted(found, key=lambda i: self.instructions[i].parameter_number)
+
+    @property
+    def entry_root(self) -> int:
+        return self.roots[self.entry]
+
+    def target(self, i: int) -> str:
+        """The target of a custom call; "" of anything else."""
+        return self.instructions[i].custom_call_target if self.opcode[i] == "custom-call" else ""
+
+    def is_root(self, i: int) -> bool:
+        return self.roots[self.computation[i]] == i
+
+    def non_root_users(self, i: int) -> int:
+        """How many users are not the root of the computation (XLA's ComputeNonRootUsers)."""
+        root = self.roots[self.computation[i]]
+        return sum(user != root for user in self.users[i])
+
+    # ---- rewrites
+
+    def become_copy(self, i: int) -> None:
+        """Turn a custom call into a copy: XLA appends the copy to its computation, but it takes the call's place as user."""
+        self.opcode[i] = "copy"
+        self.copies.add(i)
+        ids = self.order[self.computation[i]]
+        ids.remove(i)
+        ids.append(i)
+
+    def bypass(self, i: int) -> None:
+        """Let the users of `i` read its operand 0 instead, and drop it."""
+        operand = self.operands[i][0]
+        for user in self.users[i]:
+            self.operands[user] = [operand if o == i else o for o in self.operands[user]]
+            if user not in self.users[operand]:
+                self.users[operand].append(user)
+        _swap_remove(self.users[operand], i)
+        ids = self.computation[i]
+        self.order[ids].remove(i)
+        if self.roots[ids] == i:
+            self.roots[ids] = operand
+        self.users[i] = []
+        self.bypassed.append(i)
+
+    def copy_behind_root(self) -> int:
+        """A new entry root: a copy of the old one.  Its id is the next free one."""
+        root, new = self.entry_root, len(self.instructions)
+        self.instructions.append(self.instructions[root])
+        self.opcode.append("copy")
+        self.operands.append([root])
+        self.users.append([])
+        self.users[root].append(new)
+        self.computation.append(self.entry)
+        self.called.append(())
+        self.sharding.append(None)
+        self.order[self.entry].append(new)
+        self.roots[self.entry] = new
+        self.root_copy = new
+        return new
+
+    def apply(self, module: Module) -> None:
+        """Make the same rewrites on `module`, a clone of the one read, and give it the shardings found."""
+        by_id = list(module.instructions)
+        for i in self.copies:
+            _make_copy(by_id[i])
+        module.shardings = {n: s for n, s in enumerate(self.sharding) if s is not None and n < len(by_id)}
+        for i in self.bypassed:
+            operand = by_id[i].operands[0]
+            was_root = by_id[i].is_root
+            rewrite.replace_uses(by_id[i], operand)
+            if was_root:
+                by_id[i].computation.set_root(operand)
+            rewrite.remove(by_id[i])
+            module.shardings.pop(i, None)
+        if self.root_copy is not None:
+            _append_root_copy(module, self.sharding[self.root_copy])
+        if self.bypassed:
+            module.renumber()
+
+    # ---- orders
+
+    def post_order(self, computation: int) -> list[int]:
+        """XLA's MakeInstructionPostOrder: depth first from every instruction without users, in list order."""
+        order: list[int] = []
+        ids = self.order[computation]
+        state = dict.fromkeys(ids, 0)  # 0 new, 1 being visited, 2 placed
+        channels = self._channel_dependencies(ids)
+        for start in ids:
+            if not self.users[start]:
+                self._visit(start, state, channels, order)
+        return order
+
+    def _visit(self, start: int, state: dict[int, int], channels: dict[int, list[int]], order: list[int]) -> None:
+        stack = [start] if state[start] != 2 else []
+        operands, instructions = self.operands, self.instructions
+        while stack:
+            current = stack[-1]
+            if state[current]:
+                stack.pop()
+                if state[current] == 1:
+                    state[current] = 2
+                    order.append(current)
+                continue
+            state[current] = 1
+            if channels and current != start:
+                stack += [c for c in channels.get(current, ()) if state[c] != 2]
+            stack += [o for o in reversed(operands[current]) if state[o] != 2]
+            before = instructions[current].control_predecessors
+            if before and current != self.root_copy:
+                stack += [p.id for p in before if state[p.id] != 2]
+
+    def _channel_dependencies(self, ids: list[int]) -> dict[int, list[int]]:
+        """Collectives that share a channel belong together (XLA's ComputeChannelDependencies)."""
+        groups: dict[int, list[int]] = defaultdict(list)
+        for i in ids:
+            if self.opcode[i] in CHANNEL_OPS and self.instructions[i].channel_id:
+                groups[self.instructions[i].channel_id].append(i)
+        dependencies: dict[int, list[int]] = {}
+        for group in groups.values():
+            for n, i in enumerate(group):
+                dependencies[i] = group[:n] + group[n + 1 :]
+        return {i: others for i, others in dependencies.items() if others}
+
+
+def _computations(module: Module) -> list:
+    """Computations in the order of their proto ids, as XLA sorts them when it reads a proto."""
+    ids = [c.proto.id for c in module.computations]
+    if len(set(ids)) < len(ids):
+        return list(module.computations)
+    return sorted(module.computations, key=lambda c: c.proto.id)
+
+
+def _instructions(instructions: list[Instruction]) -> list[Instruction]:
+    ids = [i.proto.id for i in instructions]
+    if len(set(ids)) < len(ids):
+        return instructions
+    return sorted(instructions, key=lambda i: i.proto.id)
+
+
+def _normal(instruction: Instruction, sharding: HloSharding | None) -> HloSharding | None:
+    """One leaf given for a whole tuple stands for every leaf (XLA's NormalizeTupleSharding)."""
+    if sharding is None or not instruction.shape.is_tuple or sharding.is_tuple():
+        return sharding
+    return sharding.normalize_tuple(len(instruction.shape.leaves))
+
+
+def _swap_remove(users: list[int], user: int) -> None:
+    """XLA's Users::RemoveUser: the last user takes the place of the removed one."""
+    place = users.index(user)
+    users[place] = users[-1]
+    users.pop()
+
+
+def _make_copy(instruction: Instruction) -> None:
+    proto = instruction.own_proto()
+    for field in ("custom_call_target", "backend_config", "custom_call_has_side_effect", "custom_call_api_version"):
+        proto.ClearField(field)
+    for field in ("constrain_layout", "operand_shapes_with_layout", "custom_call_schedule", "output_operand_aliasing"):
+        proto.ClearField(field)
+    proto.opcode = instruction.opcode = "copy"
+
+
+def _append_root_copy(module: Module, sharding: HloSharding | None) -> None:
+    root = module.entry.root
+    copy = rewrite.insert_after(root, "copy", root.shape, (root,))
+    module.entry.set_root(copy)
+    module.renumber()
+    if sharding is not None:
+        module.shardings[copy.id] = sharding

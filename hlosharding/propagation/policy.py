@@ -1,0 +1,122 @@
+"""When a sharding travels: levels, who may receive, whose operand speaks for an op.  The whole table on one page.
+
+Floor: propagation.  XLA runs four fix points with rising aggressiveness, here called levels 0 to 3.  What is said here
+about an opcode is policy, not truth: the truth about its dims is in `rules`.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import Instruction
+from hlosharding.ir.opcode import ELEMENTWISE
+
+NEVER = 9
+
+# XLA's CanPropagateThroughAtAggressiveLevel: these pass at any level, broadcast from 2 on, all others from 1 on.
+ANY_LEVEL = frozenset(
+    "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element optimization-barrier reshape tuple"
+    " transpose while".split()
+)
+BROADCAST_FORWARD_LEVEL = 3
+BROADCAST_BACKWARD_LEVEL = 2
+
+# XLA's SupportSpatialPartitioning; a root or a parameter is judged by its computation first.
+RECEIVERS = frozenset(
+    "broadcast concatenate conditional constant convolution optimization-barrier dot dynamic-slice dynamic-update-slice"
+    " gather get-tuple-element infeed iota pad reduce reduce-window reshape scatter select-and-scatter slice sort"
+    " transpose tuple while rng-bit-generator all-reduce collective-permute reduce-scatter".split()
+)
+SPMD_RECEIVERS = frozenset({"reverse"})
+
+# XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.
+FIRST_OPERAND_SPEAKS = frozenset(
+    "map pad power optimization-barrier ragged-all-to-all reverse slice shift-left shift-right-arithmetic"
+    " shift-right-logical".split()
+)
+BEST_OPERAND_SPEAKS = (
+    ELEMENTWISE - FIRST_OPERAND_SPEAKS
+    | frozenset("concatenate all-gather all-reduce reduce-scatter all-to-all collective-broadcast".split())
+    | frozenset("collective-permute topk sort while".split())
+)
+
+# XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
+PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})
+PASS_THROUGH_UNARY_CALLS = frozenset(
+    "ResizeNearest ResizeBilinear ResizeNearestGrad ResizeBilinearGrad Cholesky".split()
+) | {"MoveToHost", "MoveToDevice"}
+
+SHARD_BARRIER_FROM, SHARD_BARRIER_TO = "ShardBarrierFrom", "ShardBarrierTo"
+FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
+CONVERSIONS = frozenset({FULL_TO_SHARD, SHARD_TO_FULL})
+
+# Tuples whose elements belong together take a manual operand's sharding as a whole.
+CORRELATED_TUPLES = frozenset({"reduce", "sort", "reduce-window", "custom-call"})
+
+_SIDE_EFFECTS = frozenset(
+    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start all-reduce-done"
+    " all-gather-start all-gather-done collective-broadcast collective-permute-start collective-permute-done".split()
+)
+_LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "reduce-scatter"})
+
+
+def is_elementwise(instruction: Instruction, opcode: str) -> bool:
+    """XLA's HloInstruction::IsElementwise; a constant and an rng count, a map when it runs over all dims in order."""
+    if opcode == "bitcast-convert":
+        return _bits(instruction) == _bits(instruction.operands[0])
+    if opcode == "map":
+        dims = instruction.dimensions
+        return not dims or dims == tuple(range(instruction.shape.rank))
+    if opcode == "fusion":
+        fused = instruction.called[0].instructions
+        return all(i.opcode == "parameter" or is_elementwise(i, i.opcode) for i in fused)
+    return opcode in ELEMENTWISE or opcode in ("constant", "rng")
+
+
+def _bits(instruction: Instruction) -> int:
+    element_type = instruction.shape.element_type
+    return 8 if element_type == "pred" else instruction.shape.with_dims((8,)).byte_size
+
+
+def through_level(opcode: str, elementwise: bool, target: str) -> int:
+    """The first level at which a sharding may pass through an op of that kind."""
+    if elementwise or opcode in ANY_LEVEL or target == "Sharding":
+        return 0
+    return BROADCAST_BACKWARD_LEVEL if opcode == "broadcast" else 1
+
+
+def forward_level(opcode: str, elementwise: bool, target: str) -> int:
+    """The first level at which an op takes a sharding from its operands."""
+    if opcode == "broadcast":
+        return BROADCAST_FORWARD_LEVEL
+    return through_level(opcode, elementwise, target)
+
+
+def is_pass_through_call(instruction: Instruction, target: str) -> bool:
+    """Does the custom call hand on its operand's sharding?"""
+    if target in PASS_THROUGH_CALLS:
+        return True
+    if target not in PASS_THROUGH_UNARY_CALLS or len(instruction.operands) != 1:
+        return False
+    source = instruction.operands[0].shape
+    return instruction.shape.is_array and source.is_array and source.rank == instruction.shape.rank
+
+
+def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target: str, spmd: bool) -> bool:
+    """May an op that is neither root nor parameter be given a sharding at all?"""
+    if elementwise:
+        return opcode != "rng" or spmd
+    if opcode == "custom-call":
+        barrier = target in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO)
+        return spmd and (barrier or is_pass_through_call(instruction, target))
+    return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)
+
+
+def has_side_effect(instruction: Instruction, opcode: str) -> bool:
+    """XLA's HasSideEffect, for a module that is not yet marked as SPMD."""
+    proto = instruction.proto
+    if opcode in _SIDE_EFFECTS or (opcode == "custom-call" and proto.custom_call_has_side_effect):
+        return True
+    if opcode in _LAYOUT_SIDE_EFFECTS and (proto.constrain_layout or instruction.channel_id):
+        return True
+    if opcode == "collective-permute" and instruction.channel_id:
+        return True
+    return any(has_side_effect(i, i.opcode) for c in instruction.called for i in c.instructions)

@@ -1,0 +1,66 @@
+"""One table class for everything that is looked up by name, and it refuses doubles.
+
+Floor: ground.  Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from hlosharding.errors import HloShardingError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Registry(Generic[K, V]):
+    """A mapping that is filled once: a second entry for a key is an error, never a silent override.
+
+    >>> table = Registry[str, int]("sizes")
+    >>> table.add("a", 1)
+    >>> table["a"], table.get("b"), "a" in table
+    (1, None, True)
+    >>> table.add("a", 2)
+    Traceback (most recent call last):
+        ...
+    hlosharding.errors.HloShardingError: sizes already has an entry for 'a'; remove one of the two
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._entries: dict[K, V] = {}
+
+    def add(self, key: K, value: V) -> None:
+        """Enter `value` under `key`; raises if the key is taken."""
+        if key in self._entries:
+            raise HloShardingError(f"{self.name} already has an entry for {key!r}", remedy="remove one of the two")
+        self._entries[key] = value
+
+    def register(self, *keys: K) -> Callable[[V], V]:
+        """Decorator that enters one value under several keys."""
+
+        def enter(value: V) -> V:
+            for key in keys:
+                self.add(key, value)
+            return value
+
+        return enter
+
+    def get(self, key: K) -> V | None:
+        """The entry of `key`, or None."""
+        return self._entries.get(key)
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._entries:
+            raise HloShardingError(f"{self.name} has no entry for {key!r}")
+        return self._entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

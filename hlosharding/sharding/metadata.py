@@ -1,0 +1,63 @@
+"""What rides along on a sharding without changing its meaning: where it came from, and its shard group.
+
+Floor: sharding.  Values only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+_STRINGS = ("op_type", "op_name", "source_file")
+_NUMBERS = ("source_line", "source_end_line", "source_column", "source_end_column", "stack_frame_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpMetadata:
+    """Where a sharding came from, as XLA's OpMetadata says it; `rest` holds proto fields that we do not read.
+
+    >>> str(OpMetadata(op_name="dot", source_file="model.py", source_line=31))
+    'op_name="dot" source_file="model.py" source_line=31'
+    """
+
+    op_type: str = ""
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    source_end_line: int = 0
+    source_column: int = 0
+    source_end_column: int = 0
+    stack_frame_id: int = 0
+    rest: bytes = field(default=b"", repr=False)
+
+    def __str__(self) -> str:
+        words = [f'{name}="{_escape(getattr(self, name))}"' for name in _STRINGS if getattr(self, name)]
+        return " ".join(words + [f"{name}={getattr(self, name)}" for name in _NUMBERS if getattr(self, name)])
+
+    def with_word(self, name: str, value: str | int) -> OpMetadata:
+        """A copy with one field set; raises KeyError for a name that is no field, TypeError for a wrong kind of value."""
+        wanted = str if name in _STRINGS else int if name in _NUMBERS else None
+        if wanted is None:
+            raise KeyError(name)
+        if not isinstance(value, wanted):
+            raise TypeError(f"{name} takes {'text' if wanted is str else 'a number'}")
+        return replace(self, **{name: value})
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """Membership in a group of values that are to be sharded exactly ("as") or roughly ("like") the same.
+
+    >>> str(ShardGroup("as", 1))
+    'shard_as 1'
+    """
+
+    kind: Literal["as", "like"]
+    number: int
+
+    def __str__(self) -> str:
+        return f"shard_{self.kind} {self.number}"

@@ -1,0 +1,334 @@
+"""Which device holds which tile: an array of device ids, kept as the compiler spells it.
+
+Floor: sharding.  Numbers only; knows no kinds of sharding, no shapes, no axis names.
+
+Two spellings: *iota* (an iota of `reshape_dims`, transposed by `transpose_perm`, reshaped to `dims`) and *explicit* (every
+device listed).  Values are interned by spelling; `==` and `hash` go by meaning, so the two spellings of one array are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import count
+from typing import NamedTuple, NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.errors import ShardingError
+
+Dims = tuple[int, ...]
+_uids = count()
+
+
+class IotaTile(NamedTuple):
+    """The iota spelling: `arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(dims)`, in canonical form."""
+
+    dims: Dims
+    reshape_dims: Dims
+    transpose_perm: Dims
+
+    def __str__(self) -> str:
+        text = f"[{_join(self.dims)}]<=[{_join(self.reshape_dims)}]"
+        return text + f"T({_join(self.transpose_perm)})" if len(self.reshape_dims) > 1 else text
+
+
+class TileAssignment:
+    """An array of device ids, one per tile; immutable, interned by spelling, equal by meaning.
+
+    >>> TileAssignment.from_iota((4, 2), (2, 4), (1, 0))
+    TileAssignment('[4,2]<=[2,4]T(1,0)')
+    >>> TileAssignment.from_array([[0, 1], [2, 3]]) == TileAssignment.from_iota((2, 2))
+    True
+    """
+
+    __slots__ = ("__weakref__", "_array", "_flat", "_hash", "_meaning", "dims", "iota", "num_elements", "uid")
+
+    dims: Dims
+    iota: IotaTile | None
+    num_elements: int
+    uid: int
+    _flat: Dims | None
+    _array: npt.NDArray[np.int64] | None
+    _meaning: TileAssignment | None
+    _hash: int | None
+    _interned: WeakValueDictionary[tuple[Dims, ...], TileAssignment] = WeakValueDictionary()
+
+    @classmethod
+    def from_iota(
+        cls, dims: Sequence[int], reshape_dims: Sequence[int] | None = None, transpose_perm: Sequence[int] | None = None
+    ) -> TileAssignment:
+        """The iota spelling; `reshape_dims` default to one dim, `transpose_perm` to no transpose.
+
+        >>> TileAssignment.from_iota((8,), (2, 2, 2), (2, 0, 1))
+        TileAssignment('[8]<=[4,2]T(1,0)')
+        """
+        dims = tuple(map(int, dims))
+        given = tuple(map(int, reshape_dims)) if reshape_dims is not None else (math.prod(dims),)
+        perm = tuple(map(int, transpose_perm)) if transpose_perm is not None else tuple(range(len(given)))
+        if any(d < 1 for d in (*dims, *given)) or not dims:
+            raise ShardingError(f"tile counts must be at least 1, got {list(dims)} over {list(given)}")
+        if sorted(perm) != list(range(len(given))):
+            raise ShardingError(f"{perm} is no permutation of the {len(given)} reshape dims")
+        if math.prod(dims) != math.prod(given):
+            raise ShardingError(f"{list(dims)} holds {math.prod(dims)} tiles, {list(given)} {math.prod(given)} devices")
+        return cls._from_canonical(dims, *_canonical_iota(given, perm))
+
+    @classmethod
+    def _from_canonical(cls, dims: Dims, reshape_dims: Dims, perm: Dims) -> TileAssignment:
+        found = cls._interned.get((dims, reshape_dims, perm))
+        return found if found is not None else cls._new(dims, IotaTile(dims, reshape_dims, perm), None)
+
+    @classmethod
+    def from_flat(cls, dims: Sequence[int], devices: Sequence[int]) -> TileAssignment:
+        """The explicit spelling, from tile counts and devices in row-major order.
+
+        >>> str(TileAssignment.from_flat((2, 2), (0, 2, 1, 3)))
+        '[2,2]0,2,1,3'
+        """
+        dims, flat = tuple(map(int, dims)), tuple(map(int, devices))
+        if math.prod(dims) != len(flat) or not dims or not flat:
+            raise ShardingError(f"{list(dims)} needs {math.prod(dims)} devices, got {len(flat)}")
+        found = cls._interned.get((dims, flat))
+        return found if found is not None else cls._new(dims, None, flat)
+
+    @classmethod
+    def from_array(cls, array: npt.ArrayLike) -> TileAssignment:
+        """The explicit spelling, from a nested list or array of device ids."""
+        values = np.asarray(array)
+        if values.dtype.kind not in "iu":
+            raise ShardingError(f"device ids must be integers, got an array of {values.dtype}")
+        return cls.from_flat(values.shape, values.ravel().tolist())
+
+    @classmethod
+    def of(cls, tiles: TileAssignment | npt.ArrayLike) -> TileAssignment:
+        """`tiles` itself, or the explicit spelling of an array."""
+        return tiles if isinstance(tiles, TileAssignment) else cls.from_array(tiles)
+
+    @classmethod
+    def _new(cls, dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
+        self = object.__new__(cls)
+        values = (dims, iota, flat, math.prod(dims), next(_uids), None, None, None)
+        names = ("dims", "iota", "_flat", "num_elements", "uid", "_array", "_meaning", "_hash")
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(self, name, value)
+        key = (dims, flat) if iota is None and flat is not None else (dims, *(iota or ())[1:])
+        cls._interned[key] = self
+        return self
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"TileAssignment is immutable: cannot set {name!r}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.iota is not None:
+            return TileAssignment.from_iota, tuple(self.iota)
+        return TileAssignment.from_flat, (self.dims, self.flat)
+
+    @property
+    def flat(self) -> Dims:
+        """Device ids in row-major order."""
+        if self._flat is None:
+            assert self.iota is not None
+            iota = np.arange(self.num_elements).reshape(self.iota.reshape_dims).transpose(self.iota.transpose_perm)
+            object.__setattr__(self, "_flat", tuple(iota.ravel().tolist()))
+        assert self._flat is not None
+        return self._flat
+
+    @property
+    def array(self) -> npt.NDArray[np.int64]:
+        """Device ids as a read-only array of shape `dims`."""
+        if self._array is None:
+            array = np.array(self.flat, np.int64).reshape(self.dims)
+            array.setflags(write=False)
+            object.__setattr__(self, "_array", array)
+        assert self._array is not None
+        return self._array
+
+    @property
+    def first(self) -> int:
+        """The device of tile 0."""
+        return 0 if self.iota is not None else self.flat[0]
+
+    @property
+    def meaning(self) -> TileAssignment:
+        """The one representative of all spellings of this array: iota where one exists."""
+        if self._meaning is None:
+            object.__setattr__(self, "_meaning", self if self.iota is not None else self._as_iota() or self)
+        assert self._meaning is not None
+        return self._meaning
+
+    def _as_iota(self) -> TileAssignment | None:
+        found = _find_iota(self.flat)
+        if found is None:
+            return None
+        other = TileAssignment._from_canonical(self.dims, *found)
+        return other if other.flat == self.flat else None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TileAssignment):
+            return NotImplemented
+        return self.dims == other.dims and self.meaning is other.meaning
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            same = self.meaning
+            object.__setattr__(
+                self, "_hash", hash(tuple(same.iota) if same.iota is not None else (same.dims, same.flat))
+            )
+        assert self._hash is not None
+        return self._hash
+
+    def reshape(self, dims: Sequence[int]) -> TileAssignment:
+        """The same devices in the same order, under other tile counts; an iota stays an iota.
+
+        >>> TileAssignment.from_iota((4, 2), (2, 4), (1, 0)).reshape((2, 4))
+        TileAssignment('[2,4]<=[2,4]T(1,0)')
+        """
+        dims = tuple(dims)
+        if dims == self.dims:
+            return self
+        if math.prod(dims) != self.num_elements:
+            raise ShardingError(f"{self} cannot be reshaped to {list(dims)}: {math.prod(dims)} tiles")
+        if self.iota is not None:
+            return TileAssignment._from_canonical(dims, self.iota.reshape_dims, self.iota.transpose_perm)
+        return TileAssignment.from_flat(dims, self.flat)
+
+    def transpose(self, perm: Sequence[int]) -> TileAssignment:
+        """Dims permuted; an iota stays an iota where XLA's IotaTileAssignment::Transpose finds one.
+
+        >>> TileAssignment.from_iota((2, 4)).transpose((1, 0))
+        TileAssignment('[4,2]<=[2,4]T(1,0)')
+        """
+        perm = tuple(perm)
+        if sorted(perm) != list(range(len(self.dims))):
+            raise ShardingError(f"{perm} is no permutation of the dims of {self}")
+        if _keeps_order(self.dims, perm) and all(self.dims[p] == d for p, d in zip(perm, self.dims, strict=True)):
+            return self
+        new_dims = tuple(self.dims[p] for p in perm)
+        moved = _transpose_iota(self.iota, perm) if self.iota is not None else None
+        if moved is not None:
+            return TileAssignment._from_canonical(new_dims, *_canonical_iota(*moved))
+        return TileAssignment.from_array(self.array.transpose(perm))
+
+    def __str__(self) -> str:
+        return str(self.iota) if self.iota is not None else f"[{_join(self.dims)}]{_join(self.flat)}"
+
+    def __repr__(self) -> str:
+        return f"TileAssignment({str(self)!r})"
+
+
+def _join(values: Sequence[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _canonical_iota(dims: Sequence[int], perm: Sequence[int]) -> tuple[Dims, Dims]:
+    """XLA's CanonicalizeIotaDims: drop dims of size 1, fuse dims that stay neighbours in order."""
+    number = {dim: i for i, dim in enumerate(d for d in range(len(dims)) if dims[d] != 1)}
+    order = [number[p] for p in perm if p in number]
+    if not order:
+        return (1,), (0,)
+    sizes = [dims[d] for d in number]
+    runs: list[list[int]] = []
+    for dim in order:
+        if runs and runs[-1][-1] + 1 == dim:
+            runs[-1].append(dim)
+        else:
+            runs.append([dim])
+    by_place = sorted(runs)
+    place = {run[0]: i for i, run in enumerate(by_place)}
+    return tuple(math.prod(sizes[d] for d in run) for run in by_place), tuple(place[run[0]] for run in runs)
+
+
+def _find_iota(flat: Dims) -> tuple[Dims, Dims] | None:
+    """Reshape dims and permutation that would give `flat`, if it is an iota at all (the caller compares)."""
+    if flat[0] != 0:
+        return None
+    digits: list[tuple[int, int]] = []
+    rest = flat
+    while len(rest) > 1:
+        stride, size = rest[1], 1
+        while size < len(rest) and rest[size] == size * stride:
+            size += 1
+        if size < 2 or len(rest) % size:
+            return None
+        digits.append((stride, size))
+        rest = rest[::size]
+    digits.reverse()
+    by_stride = sorted(digits, reverse=True)
+    expected = 1
+    for stride, size in reversed(by_stride):
+        if stride != expected:
+            return None
+        expected *= size
+    sizes = tuple(size for _, size in by_stride) or (1,)
+    return sizes, tuple(by_stride.index(digit) for digit in digits) or (0,)
+
+
+def _keeps_order(dims: Dims, perm: Dims) -> bool:
+    """True if dims larger than 1 stay in order: the flat array does not change."""
+    moved = [p for p in perm if dims[p] != 1]
+    return moved == sorted(moved)
+
+
+def _transpose_iota(iota: IotaTile, perm: Dims) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Reshape dims and permutation after the transpose, following XLA's IotaTileAssignment::Transpose."""
+    dims, reshape_dims, transpose_perm = iota
+    if _keeps_order(dims, perm):
+        return reshape_dims, transpose_perm
+    if len(reshape_dims) == 1:
+        return dims, perm
+    large = [d for d in dims if d != 1]
+    place = {dim: i for i, dim in enumerate(d for d in range(len(dims)) if dims[d] != 1)}
+    if [reshape_dims[p] for p in transpose_perm] == large:
+        return reshape_dims, [transpose_perm[place[p]] for p in perm if p in place]
+    primes, prime_perm = _decanonical(reshape_dims, transpose_perm)
+    groups = _group_primes(large, primes, prime_perm)
+    if groups is None:
+        return None
+    return primes, [dim for p in perm if p in place for dim in groups[place[p]]]
+
+
+def _decanonical(reshape_dims: Dims, transpose_perm: Dims) -> tuple[list[int], list[int]]:
+    """Every reshape dim split into its prime factors, small ones first."""
+    primes: list[int] = []
+    parts: list[range] = []
+    for size in reshape_dims:
+        start = len(primes)
+        primes += prime_factors(size)
+        parts.append(range(start, len(primes)))
+    return primes, [i for p in transpose_perm for i in parts[p]]
+
+
+def prime_factors(number: int) -> list[int]:
+    """Prime factors in ascending order.
+
+    >>> prime_factors(60)
+    [2, 2, 3, 5]
+    """
+    factors: list[int] = []
+    factor = 2
+    while factor * factor <= number:
+        while number % factor == 0:
+            factors.append(factor)
+            number //= factor
+        factor += 1
+    return [*factors, number] if number > 1 else factors
+
+
+def _group_primes(large: list[int], primes: list[int], prime_perm: list[int]) -> list[list[int]] | None:
+    """Consecutive transposed primes that make up each tile dim, or None where they straddle a border."""
+    groups: list[list[int]] = [[] for _ in large]
+    at = 0
+    for group, target in zip(groups, large, strict=True):
+        left = target
+        while at < len(prime_perm) and left % primes[prime_perm[at]] == 0:
+            left //= primes[prime_perm[at]]
+            group.append(prime_perm[at])
+            at += 1
+        if left != 1:
+            return None
+    return groups

@@ -1,0 +1,284 @@
+"""The private jaxlib touch points, all of them, in one place: convert, print, lower, compile, run.
+
+Floor: ground.  Takes text and protos whose shardings were checked already (jaxlib aborts the process on some malformed
+ones) and knows nothing of our own classes.  Works with jax 0.10 to 0.12; each touch point has a test of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hlosharding import wire
+from hlosharding.errors import ExecutionError, LoadError
+
+T = TypeVar("T")
+
+_PASSES_OFF = "sharding-propagation,spmd-partitioning"
+_FATAL = (RuntimeError, ValueError, TypeError, NotImplementedError)
+
+
+def _first_import(*names: str) -> Any:
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise LoadError(f"this jaxlib has none of {', '.join(names)}", remedy="use jax 0.10 to 0.12")
+
+
+def _hlo() -> Any:
+    return _first_import("jaxlib._hlo", "jax._src.lib._hlo")
+
+
+def _jax() -> Any:
+    return _first_import("jaxlib._jax", "jax._src.lib._jax")
+
+
+def _xla_client() -> Any:
+    return _first_import("jax._src.lib.xla_client", "jaxlib.xla_client")
+
+
+def _loading(what: str, action: Callable[[], T]) -> T:
+    try:
+        return action()
+    except Exception as error:  # jaxlib: MLIRError, JaxRuntimeError, ValueError ...
+        raise LoadError(f"{what}: {str(error).strip()[:2000]}") from error
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Formats
+
+
+def hlo_text_to_proto(text: str) -> bytes:
+    """HLO text, its shardings checked before, as serialized HloModuleProto; LoadError with XLA's message else.
+
+    jaxlib writes each computation in post order; ids keep the order of the text, and sorting by them restores it.
+    """
+    return _loading("not HLO text", lambda: _hlo().hlo_module_from_text(text).as_serialized_hlo_module_proto())
+
+
+def hlo_proto_to_text(proto: bytes, *, metadata: bool = True, layouts: bool = True) -> str:
+    """HLO text of a serialized HloModuleProto, constants in full; `metadata` prints names, lines and frame tables."""
+
+    def write() -> str:
+        options = _hlo().HloPrintOptions()
+        options.print_large_constants = True
+        options.print_metadata = metadata
+        options.include_layout_in_shapes = layouts
+        return _hlo().HloModule.from_serialized_hlo_module_proto(proto).to_string(options)
+
+    return _loading("not an HLO module", write)
+
+
+def hlo_proto_to_stablehlo(proto: bytes) -> str:
+    """StableHLO text of a serialized HloModuleProto (shardings as `mhlo.sharding` attributes)."""
+
+    def convert() -> str:
+        computation = _hlo().XlaComputation(proto)
+        return _jax().mlir.xla_computation_to_mlir_module(computation)
+
+    return _loading("this HLO has no StableHLO form", convert)
+
+
+def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
+    """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
+
+    def convert() -> bytes:
+        computation = _jax().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
+        return computation.as_serialized_hlo_module_proto()
+
+    return _loading("not a StableHLO module", convert)
+
+
+def stablehlo_bytecode_to_text(module: bytes) -> str:
+    """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`)."""
+
+    def convert() -> str:
+        mlir = _first_import("jax._src.interpreters.mlir")
+        ir = _first_import("jaxlib.mlir.ir")
+        with mlir.make_ir_context() as context:
+            # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
+            try:
+                return str(_jax().mlir.deserialize_portable_artifact(module, context))
+            except _FATAL:
+                return str(ir.Module.parse(module))
+
+    return _loading("not StableHLO bytecode", convert)
+
+
+def lowered_to_hlo_proto(lowered: Any) -> bytes:
+    """Serialized HloModuleProto of a `jax.stages.Lowered`, before any compiler pass."""
+    computation = _loading("this lowered function has no HLO", lambda: lowered.compiler_ir("hlo"))
+    if computation is None:
+        raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
+    return computation.as_serialized_hlo_module_proto()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Tracing context
+
+
+@contextmanager
+def shardy(enabled: bool) -> Iterator[None]:
+    """Lower JAX functions in one of its two sharding dialects: Shardy's (True) or GSPMD's (False)."""
+    state = getattr(_first_import("jax._src.config"), "use_shardy_partitioner", None)
+    if state is None:
+        raise LoadError("this jax has no flag jax_use_shardy_partitioner", remedy="use jax 0.10 to 0.12")
+    with state(enabled):
+        yield
+
+
+def context_mesh() -> Any:
+    """The mesh of the enclosing `with mesh:` or `jax.set_mesh`, or None."""
+    resources = getattr(_first_import("jax._src.mesh"), "thread_resources", None)
+    physical = resources.env.physical_mesh if resources is not None else None
+    if physical is not None and not physical.empty:
+        return physical
+    import jax
+
+    concrete = getattr(_first_import("jax._src.mesh"), "get_concrete_mesh", lambda: None)()
+    mesh = concrete if concrete is not None and not concrete.empty else jax.sharding.get_abstract_mesh()
+    return None if mesh is None or mesh.empty else mesh
+
+
+def lowering_facts(lowered: Any) -> dict[str, Any]:
+    """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
+
+    `num_devices`; `kept`: the flat arguments that became parameters; `open_inputs`, `open_outputs`: per parameter and
+    per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`).
+    """
+    arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
+    found = {
+        "num_devices": arguments.get("num_devices"),
+        "kept": arguments.get("kept_var_idx"),
+        "open_inputs": _open(arguments.get("in_shardings")),
+        "open_outputs": _open(arguments.get("out_shardings"), partly=True),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _open(shardings: Sequence[Any] | None, *, partly: bool = False) -> tuple[bool, ...] | None:
+    # As JAX's get_prop_to_input_output: an output with an unconstrained dim is open, too.
+    if shardings is None:
+        return None
+    free = type(_first_import("jax._src.sharding_impls").UNSPECIFIED)
+    contains_unconstrained = getattr(_first_import("jax._src.interpreters.mlir"), "contains_unconstrained", None)
+    has_open_dim = contains_unconstrained if partly and contains_unconstrained else lambda _: False
+    return tuple(isinstance(sharding, free) or bool(has_open_dim(sharding)) for sharding in shardings)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Running a module as it stands
+
+
+def without_shardings(proto: bytes) -> bytes:
+    """The same module with every sharding attribute removed."""
+    module = wire.HloModuleProto.FromString(proto)
+    module.ClearField("spmd_output_sharding")
+    module.ClearField("spmd_parameters_shardings")
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.ClearField("sharding")
+    return module.SerializeToString()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled HLO module on `num_devices` CPU devices, each of which runs the same local program."""
+
+    executable: Any
+    devices: tuple[Any, ...]
+
+    def run(self, arguments: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
+        """Outputs [output][device]; `arguments` [parameter][device] are local arrays of the parameters' shapes."""
+        for number, copies in enumerate(arguments):
+            if len(copies) != len(self.devices):
+                raise ExecutionError(
+                    f"parameter {number} has {len(copies)} local arrays for {len(self.devices)} devices"
+                )
+        import jax
+
+        with _wide():
+            buffers = [self._put(copies) for copies in arguments]
+            try:
+                result = self.executable.execute_sharded(buffers)
+            except _FATAL as error:
+                raise ExecutionError(f"XLA could not run the module: {str(error)[:2000]}") from error
+            outputs = result.disassemble_into_single_device_arrays()
+            return [[np.asarray(jax.device_get(copy)) for copy in output] for output in outputs]
+
+    def _put(self, copies: Sequence[Any]) -> Any:
+        # "Replicated" with a different value on each device: the executable only looks at the buffers.
+        import jax
+
+        mesh = jax.sharding.Mesh(np.array(self.devices), ("device",))
+        replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        arrays = [jax.device_put(copy, device) for copy, device in zip(copies, self.devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(arrays[0].shape, replicated, arrays)
+
+
+def _wide() -> Any:
+    import jax
+
+    public = getattr(jax, "enable_x64", None)
+    return public(True) if public is not None else _first_import("jax.experimental").enable_x64(True)
+
+
+def cpu_devices(count: int) -> tuple[Any, ...]:
+    """The first `count` CPU devices of this process; ExecutionError where there are fewer."""
+    import jax
+
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        raise ExecutionError(
+            f"{count} CPU devices are needed and this process has {len(devices)}",
+            remedy=f"set XLA_FLAGS=--xla_force_host_platform_device_count={count} before JAX starts",
+        )
+    return tuple(devices[:count])
+
+
+def compile_proto(proto: bytes, num_devices: int = 1) -> Program:
+    """Compile a serialized HloModuleProto as it stands for `num_devices` CPU devices; no SPMD pass runs.
+
+    Collectives are the explicit ones of the module, over partition ids.  Shardings are dropped.  Cached.
+    """
+    return _compile(without_shardings(proto), num_devices)
+
+
+@functools.lru_cache(maxsize=512)
+def _compile(proto: bytes, num_devices: int) -> Program:
+    devices = cpu_devices(num_devices)
+    module = hlo_proto_to_stablehlo(proto)
+    try:
+        executable = devices[0].client.compile_and_load(
+            module, _jax().DeviceList(devices), _compile_options(num_devices, devices)
+        )
+    except _FATAL as error:
+        raise ExecutionError(f"XLA could not compile the module: {str(error)[:2000]}") from error
+    return Program(executable, devices)
+
+
+def _compile_options(count: int, devices: Sequence[Any]) -> Any:
+    client = _xla_client()
+    options = client.CompileOptions()
+    options.num_partitions, options.num_replicas = count, 1
+    build = options.executable_build_options
+    build.num_partitions, build.num_replicas = count, 1
+    # XLA refuses more than one partition without the flag, so it is set and its two passes are disabled.
+    build.use_spmd_partitioning = count > 1
+    build.use_shardy_partitioner = False
+    build.debug_options.xla_disable_hlo_passes = _PASSES_OFF
+    build.device_assignment = client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    return options
+
+
+def run_proto(proto: bytes, arguments: Sequence[Sequence[Any]], num_devices: int = 1) -> list[list[np.ndarray]]:
+    """Compile and run a module as it stands: outputs [output][device] from `arguments` [parameter][device]."""
+    return compile_proto(proto, num_devices).run(arguments)
