@@ -17,6 +17,7 @@ setup: $(STAMP) ## .venv with everything installed
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 

@@ -56,7 +56,8 @@ def modules(lowered: jax.stages.Lowered) -> LiveModules:
             "xla_dump_hlo_as_proto": True,
             "xla_dump_hlo_pass_re": f"{PROPAGATION}|{PARTITIONING}",
         }
-        lowered.compile(compiler_options=QUICK | dumps)
+        with gspmd():
+            lowered.compile(compiler_options=QUICK | dumps)
         return LiveModules(
             prepared=_dump(Path(folder), f"before_{PROPAGATION}"),
             propagated=_dump(Path(folder), f"after_{PROPAGATION}"),
@@ -87,7 +88,7 @@ def _field_1(proto: bytes) -> bytes:
 def pass_seconds(lowered: jax.stages.Lowered) -> dict[str, float]:
     """Compile under JAX's profiler: seconds of each of the two passes."""
     with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
-        with jax.profiler.trace(folder):
+        with gspmd(), jax.profiler.trace(folder):
             lowered.compile(compiler_options=dict(QUICK))
         profile = next(Path(folder).rglob("*.xplane.pb"))
         return _durations(jax.profiler.ProfileData.from_file(str(profile)))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -54,41 +52,14 @@ def activations(propagated: hs.Propagation, mesh: Mesh, opcodes: Sequence[str] =
     return table
 
 
-def axes_of(collective: hs.Collective, mesh: Mesh) -> str:
-    """The mesh axes over which a collective talks; device groups that follow no axes are counted instead."""
-    if collective.pairs:
-        return _axes_that_differ(collective.pairs, mesh)
-    groups = {frozenset(group) for group in collective.groups}
-    names = mesh.axis_names
-    for axes in (some for count in range(len(names) + 1) for some in combinations(names, count)):
-        if groups == set(map(frozenset, _groups_along(axes, mesh))):
-            return ", ".join(map(str, axes)) or "none"
-    return f"{len(groups)} groups"
-
-
-def _groups_along(axes: Sequence[Any], mesh: Mesh) -> np.ndarray:
-    ids = np.arange(mesh.size).reshape(mesh.devices.shape)
-    along = [mesh.axis_names.index(axis) for axis in axes]
-    last = range(ids.ndim - len(along), ids.ndim)
-    size = int(np.prod([ids.shape[dim] for dim in along]))
-    return np.moveaxis(ids, along, last).reshape(-1, size)
-
-
-def _axes_that_differ(pairs: Iterable[tuple[int, int]], mesh: Mesh) -> str:
-    places = [np.unravel_index(pair, mesh.devices.shape) for pair in pairs if pair[0] != pair[1]]
-    moving = [axis for dim, axis in enumerate(mesh.axis_names) if any(len(set(at[dim])) > 1 for at in places)]
-    return ", ".join(map(str, moving)) or "none"
-
-
-def collectives(partitioned: hs.Partitioned, mesh: Mesh) -> Table:
+def collectives(partitioned: hs.Partitioned) -> Table:
     """Who talks, how much, how often, and which line of the program is why; equal ones share a row."""
     rows: Counter[tuple[str, ...]] = Counter()
-    volume: Counter[tuple[str, ...]] = Counter()
+    volume: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for one in partitioned.collectives:
-        shape = f"{one.dtype}[{','.join(map(str, one.shape))}]"
-        row = (one.kind, axes_of(one, mesh), shape, one.location or "", str(one.cause or ""))
+        row = (one.kind, one.axes or f"{len(one.groups or ())} groups", str(one.shape), one.location, one.cause)
         rows[row] += one.executions
-        volume[row] += one.bytes_per_device * one.executions
+        volume[row] += one.bytes_per_device
     table = Table(
         "kind", "axes", "shape", "bytes a device a step", "times", "source", "cause", title="Collectives of one step"
     )
@@ -96,7 +67,7 @@ def collectives(partitioned: hs.Partitioned, mesh: Mesh) -> Table:
         kind, axes, shape, source, cause = row
         table.add_row(kind, axes, shape, f"{volume[row]:,.0f}", str(rows[row]), source, cause)
     table.add_section()
-    table.add_row("all", "", "", f"{volume.total():,.0f}", str(rows.total()), "", "")
+    table.add_row("all", "", "", f"{sum(volume.values()):,.0f}", str(rows.total()), "", "")
     return table
 
 

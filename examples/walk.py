@@ -27,7 +27,7 @@ def show_program(
     propagated = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
     console.print(tables.parameters(propagated, mesh), tables.activations(propagated, mesh))
     partitioned = propagated.partition()
-    console.print(tables.collectives(partitioned, mesh))
+    console.print(tables.collectives(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"
     program.write_text(partitioned.as_python())

@@ -101,20 +101,24 @@ _MESSAGES: dict[str, str] = {
     " rng_algorithm 70 int32; use_global_device_ids 71 bool; comparison_type 72 string;"
     " *output_operand_aliasing 74 OutputOperandAliasing; custom_call_schedule 76 int32; custom_call_api_version 77 int32;"
     " async_execution_thread 79 string; k 81 int64; largest 85 bool; collective_device_list 87 CollectiveDeviceListProto;"
-    " ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers; mesh_replica_groups 93 MeshReplicaGroupListProto",
+    " ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers; iota_replica_groups 92 IotaReplicaGroupListProto;"
+    " mesh_replica_groups 93 MeshReplicaGroupListProto",
     "HloComputationProto": "name 1 string; *instructions 2 HloInstructionProto; program_shape 4 ProgramShapeProto;"
     " id 5 int64; root_id 6 int64; execution_thread 8 string",
     "AliasEntryProto": "*output_shape_index 1 int64; parameter_number 2 int64; *parameter_shape_index 3 int64; kind 4 int32",
     "HloInputOutputAliasProto": "*entries 1 AliasEntryProto",
     "BufferDonorEntryProto": "parameter_number 1 int64; *parameter_shape_index 2 int64",
     "HloBufferDonorProto": "*entries 1 BufferDonorEntryProto",
+    "InstructionSequence": "*instruction_ids 1 int64",
+    "ScheduleEntry": "key 1 int64; value 2 InstructionSequence",
+    "HloScheduleProto": "*sequences 1 ScheduleEntry",
     "FileLocation": "file_name_id 1 int32; function_name_id 2 int32; line 3 int32; column 4 int32",
     "StackFrame": "file_location_id 1 int32; parent_frame_id 2 int32",
     "StackFrameIndexProto": "*file_names 1 string; *function_names 2 string; *file_locations 3 FileLocation;"
     " *stack_frames 4 StackFrame",
     "HloModuleProto": "name 1 string; entry_computation_name 2 string; *computations 3 HloComputationProto;"
     " host_program_shape 4 ProgramShapeProto; id 5 int64; entry_computation_id 6 int64;"
-    " input_output_alias 8 HloInputOutputAliasProto; is_dynamic 11 bool; spmd_output_sharding 12 OpSharding;"
+    " schedule 7 HloScheduleProto; input_output_alias 8 HloInputOutputAliasProto; is_dynamic 11 bool; spmd_output_sharding 12 OpSharding;"
     " *spmd_parameters_shardings 14 OpSharding; stack_frame_index 17 StackFrameIndexProto;"
     " buffer_donor 18 HloBufferDonorProto; frontend_attributes 19 FrontendAttributes",
 }  # fmt: skip

@@ -88,21 +88,21 @@ def training_step(mesh: Mesh) -> Any:
         params: Params, optimizer: AdamState, batch: tuple[jax.Array, jax.Array]
     ) -> tuple[Params, AdamState, jax.Array]:
         value, gradients = jax.value_and_grad(loss)(params, *batch, mesh)
-        params, optimizer = adam_step(params, gradients, optimizer, learning_rate=3e-3)
+        params, optimizer = adam_step(params, gradients, optimizer, learning_rate=1e-2)
         return params, optimizer, value
 
     return step
 
 
 def batches(config: Config, seed: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Endless (images, labels): each class is one fixed pattern under noise."""
+    """Endless (images, labels): each class is one colour under noise."""
     random = np.random.default_rng(seed)
     size = (config.image, config.image, 3)
-    patterns = random.normal(size=(config.classes, *size)).astype(np.float32)
+    colours = random.normal(size=(config.classes, 1, 1, 3)).astype(np.float32)
     while True:
         labels = random.integers(0, config.classes, config.batch, dtype=np.int32)
         noise = random.normal(size=(config.batch, *size)).astype(np.float32)
-        yield patterns[labels] + noise, labels
+        yield colours[labels] + noise, labels
 
 
 def abstract_arguments(config: Config) -> tuple[Params, AdamState, tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]]:

@@ -58,8 +58,8 @@ def layout_of(groups: Groups, machine: Machine) -> Layout:
     if not groups:
         groups = (tuple(range(machine.num_devices)),)
     if machine.topology == "torus":
-        return max((_torus_layout(group, machine) for group in groups), key=lambda l: (l.size, l.nodes, l.axes))
-    return max((_switch_layout(group, machine) for group in groups), key=lambda l: (l.nodes, l.size, -l.per_node))
+        return max((_torus_layout(group, machine) for group in groups), key=lambda w: (w.size, w.nodes, w.axes))
+    return max((_switch_layout(group, machine) for group in groups), key=lambda w: (w.nodes, w.size, -w.per_node))
 
 
 def _switch_layout(group: tuple[int, ...], machine: Machine) -> Layout:
@@ -197,9 +197,7 @@ def _flat(kind: str, n: int, g: int, nodes: int, size: float, machine: Machine) 
     return times * (hops + (n - 1) / n * size / bandwidth), "flat ring"
 
 
-def _hierarchical(
-    kind: str, g: int, nodes: int, size: float, inside: Link, between: Link
-) -> tuple[float, str]:
+def _hierarchical(kind: str, g: int, nodes: int, size: float, inside: Link, between: Link) -> tuple[float, str]:
     """Inside the nodes on the whole, between them on a g-th: 2(g-1)/g S/W_in + 2(N-1)/N (S/g)/W_out for all-reduce."""
     whole = kind in ("all-to-all", "ragged-all-to-all")
     near, _ = _one_level("all-gather" if kind == "all-reduce" else kind, g, size, inside)
@@ -234,7 +232,8 @@ def layout_time(kind: str, nbytes: float, layout: Layout, machine: Machine) -> t
     if kind == "collective-permute":
         seconds, name = _permute(layout, nbytes, machine)
     elif kind not in ALGORITHMS:
-        raise CostError(f"no price for collective {kind!r}", remedy=f"one of {', '.join(ALGORITHMS)}, collective-permute")
+        known = ", ".join((*ALGORITHMS, "collective-permute"))
+        raise CostError(f"no price for collective {kind!r}", remedy=f"use one of {known}")
     elif layout.nodes > 1:
         seconds, name = _two_levels(kind, layout, nbytes, machine)
     elif layout.axes:

@@ -94,7 +94,8 @@ class Machine:
     def flops(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""
         table = dict(self.peak_flops)
-        return next((table[kin] for kin in (dtype, *_KIN.get(dtype, ())) if kin in table), table["f32"])
+        kin = _NARROW_FLOAT if dtype.startswith(("f8", "f4")) else _KIN.get(dtype, ())
+        return next((table[name] for name in (dtype, *kin) if name in table), table["f32"])
 
     def node_of(self, device: int) -> int:
         """The node that holds `device` (a position in the device assignment)."""
@@ -118,10 +119,8 @@ _KIN: dict[str, tuple[str, ...]] = {
     "u4": ("s8", "f8", "bf16"),
     "c64": ("f32",),
     "c128": ("f64", "f32"),
-    **{f8: ("f8", "bf16", "f16") for f8 in (
-        "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4", "f8e8m0fnu", "f4e2m1fn",
-    )},
-}  # fmt: skip
+}
+_NARROW_FLOAT = ("f8", "bf16", "f16")
 
 
 def _check(machine: Machine) -> None:
@@ -130,7 +129,7 @@ def _check(machine: Machine) -> None:
     bad += [name for name in ("compute_efficiency", "memory_efficiency") if not 0 < getattr(machine, name) <= 1]
     bad += [name for name in ("inside", "between") if not getattr(machine, name).bandwidth > 0]
     if bad:
-        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct the description")
+        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct it")
     if "f32" not in dict(machine.peak_flops):
         raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
     if machine.topology not in ("switch", "torus"):

@@ -100,11 +100,11 @@ def collectives(module: Any, *, causes: Mapping[int, str] | None = None) -> list
     >>> collectives(b.finish(main))
     []
     """
+    reasons = causes if causes is not None else getattr(module, "causes", None) or {}
     module = module_of(module)
-    causes = causes if causes is not None else getattr(module, "causes", None) or {}
     runs = executions(module)
     return [
-        read_collective(i, kind, runs[i.computation], causes.get(i.id))
+        read_collective(i, kind, runs[i.computation], reasons.get(i.id))
         for i in module.instructions
         if (kind := collective_kind(i.opcode)) and i.computation in runs
     ]

@@ -210,20 +210,26 @@ def read_replica_groups(proto: Any) -> Groups:
     """Device groups of a collective, from any of the wire forms; () means one group of all devices."""
     if proto.HasField("mesh_replica_groups"):
         return _mesh_groups(proto.mesh_replica_groups)
+    # jaxlib 0.10 and later write an iota list on the instruction itself; earlier ones wrap it.
+    if proto.HasField("iota_replica_groups"):
+        return _iota_groups(proto.iota_replica_groups)
     if proto.HasField("collective_device_list"):
         devices = proto.collective_device_list
         if devices.HasField("iota_replica_group_list"):
-            iota = devices.iota_replica_group_list
-            dims = (iota.num_replica_groups, iota.num_devices_per_group)
-            grid = _iota(dims, list(iota.iota_reshape_dims), list(iota.iota_transpose_perm))
-            return tuple(tuple(map(int, row)) for row in grid)
+            return _iota_groups(devices.iota_replica_group_list)
         return tuple(tuple(g.replica_ids) for g in devices.replica_groups)
     return tuple(tuple(g.replica_ids) for g in proto.replica_groups)
 
 
+def _iota_groups(proto: Any) -> Groups:
+    dims = (proto.num_replica_groups, proto.num_devices_per_group)
+    grid = _iota(dims, list(proto.iota_reshape_dims), list(proto.iota_transpose_perm))
+    return tuple(tuple(map(int, row)) for row in grid)
+
+
 def write_replica_groups(proto: Any, groups: Groups) -> None:
     """Write explicit groups, the form every jaxlib reads."""
-    for field in ("mesh_replica_groups", "replica_groups", "collective_device_list"):
+    for field in ("mesh_replica_groups", "iota_replica_groups", "replica_groups", "collective_device_list"):
         proto.ClearField(field)
     for group in groups:
         proto.collective_device_list.replica_groups.add(replica_ids=group)

@@ -15,7 +15,7 @@ from hlosharding.errors import ModuleError
 from hlosharding.ir import attributes as attrs
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.literal import write_literal
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.module import Computation, Module, callees_first
 from hlosharding.ir.shape import Shape
 from hlosharding.sharding import HloSharding
 
@@ -55,6 +55,12 @@ def _pairs(proto: Any, pairs: Any) -> None:
         proto.source_target_pairs.add(source=int(source), target=int(target))
 
 
+def _frontend_attributes(proto: Any, entries: Any) -> None:
+    proto.ClearField("frontend_attributes")
+    for key, value in dict(entries).items():
+        proto.frontend_attributes.map.add(key=key, value=value)
+
+
 def _literal(proto: Any, array: Any) -> None:
     proto.literal.CopyFrom(write_literal(np.asarray(array)))
 
@@ -75,6 +81,7 @@ _WRITERS: dict[str, Callable[[Any, Any], None]] = {
     "replica_groups": attrs.write_replica_groups,
     "source_target_pairs": _pairs,
     "literal": _literal,
+    "frontend_attributes": _frontend_attributes,
 }
 
 
@@ -185,10 +192,8 @@ class Builder:
                 self._taken[candidate] = 0
                 return candidate
 
-    def finish(
-        self, entry: ComputationBuilder, shardings: dict[Instruction, HloSharding] | None = None
-    ) -> Module:
-        """Close the module: entry, dense ids, side table."""
+    def finish(self, entry: ComputationBuilder, shardings: dict[Instruction, HloSharding] | None = None) -> Module:
+        """Close the module: entry, callees before callers, dense ids, side table."""
         module = self.module
         for computation in module.computations:
             if computation._root is None:  # noqa: SLF001  (the builder is the one who sets it)
@@ -196,6 +201,7 @@ class Builder:
                     raise ModuleError(f"computation %{computation.name} is empty")
                 computation.set_root(computation.instructions[-1])
         module.set_entry(entry.computation)
+        module.computations[:] = callees_first(module.computations)
         module.renumber()
         module.shardings = {i.id: s for i, s in (shardings or {}).items()}
         return module

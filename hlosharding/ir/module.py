@@ -13,7 +13,6 @@ from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import Frame
 from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.shape import Shape
 from hlosharding.sharding import HloSharding
 
 
@@ -216,6 +215,20 @@ def _defined_before_use(computation: Computation) -> list[Instruction]:
     return computation.instructions
 
 
-def program_shape(computation: Computation) -> tuple[tuple[Shape, ...], Shape]:
-    """Parameter shapes and result shape."""
-    return tuple(p.shape for p in computation.parameters), computation.root.shape
+def callees_first(computations: list[Computation]) -> list[Computation]:
+    """The given order where it already has callees first (as XLA keeps it), else the nearest such order."""
+    order: list[Computation] = []
+    placed: set[Computation] = set()
+
+    def place(computation: Computation) -> None:
+        if computation in placed:
+            return
+        placed.add(computation)
+        for instruction in computation.instructions:
+            for callee in instruction.called:
+                place(callee)
+        order.append(computation)
+
+    for computation in computations:
+        place(computation)
+    return order

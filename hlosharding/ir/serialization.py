@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.module import Computation, Module, callees_first
 from hlosharding.ir.shape import Shape
 from hlosharding.sharding import HloSharding
 
@@ -98,32 +98,30 @@ def module_to_proto(module: Module) -> Any:
     out.CopyFrom(module.proto)
     out.name = module.name
     del out.computations[:]
-    computation_ids = {c: n for n, c in enumerate(_callees_first(module))}
+    computation_ids = {c: n for n, c in enumerate(callees_first(module.computations))}
     for computation in computation_ids:
         _write_computation(computation, computation_ids, out.computations.add(), module)
     entry = module.entry
     out.entry_computation_name, out.entry_computation_id = entry.name, computation_ids[entry]
     _write_program_shape(entry, out.host_program_shape)
+    _write_schedule(module, computation_ids, out)
     return out
 
 
-def _callees_first(module: Module) -> list[Computation]:
-    """Module order where that is already callees first (as XLA keeps it), else the nearest such order."""
-    order: list[Computation] = []
-    placed: set[Computation] = set()
-
-    def place(computation: Computation) -> None:
-        if computation in placed:
+def _write_schedule(module: Module, ids: dict[Computation, int], out: Any) -> None:
+    """The schedule in today's ids; none if it does not fit any more (XLA refuses a module with half of one)."""
+    if not out.HasField("schedule"):
+        return
+    known = {c.proto.id: c for c in ids}
+    sequences = [(known.get(e.key), list(e.value.instruction_ids)) for e in out.schedule.sequences]
+    out.ClearField("schedule")
+    for computation, order in sequences:
+        old = {} if computation is None else {i.proto.id: n for n, i in enumerate(computation.instructions)}
+        if computation is None or sorted(order) != sorted(old):
+            out.ClearField("schedule")
             return
-        placed.add(computation)
-        for instruction in computation.instructions:
-            for callee in instruction.called:
-                place(callee)
-        order.append(computation)
-
-    for computation in module.computations:
-        place(computation)
-    return order
+        entry = out.schedule.sequences.add(key=ids[computation])
+        entry.value.instruction_ids.extend((ids[computation] << 32) | old[number] for number in order)
 
 
 def _write_computation(computation: Computation, ids: dict[Computation, int], out: Any, module: Module) -> None:

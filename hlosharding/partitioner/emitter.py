@@ -12,21 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, PaddingDim, Shape, SliceDim
+from hlosharding.cost import CAUSE_ATTRIBUTE
+from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, PaddingDim, Shape, SliceDim
 
 Groups = tuple[tuple[int, ...], ...]
 REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a collective exists: the global op that needed it, and for what."""
-
-    instruction: Instruction
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.reason} for %{self.instruction.name} ({self.instruction.opcode})"
 
 
 @dataclass(slots=True)
@@ -35,7 +25,6 @@ class Program:
 
     builder: Builder
     num_partitions: int
-    causes: dict[Instruction, Cause] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     channel: int = 0
     reducers: dict[tuple[str, str], Computation] = field(default_factory=dict)
@@ -211,12 +200,12 @@ class Emitter:
     def _collective(self, opcode: str, shape: Shape, x: Instruction, key: Any, **attrs: Any) -> Instruction:
         key = (opcode, shape, x, key)
         if key not in self._made:
-            made = self.computation.add(
+            if self.source is not None:
+                cause = f"{self.reason} for %{self.source.name} ({self.source.opcode})"
+                attrs["frontend_attributes"] = {CAUSE_ATTRIBUTE: cause}
+            self._made[key] = self.computation.add(
                 opcode, shape, (x,), metadata_of=self.source, channel_id=self.program.next_channel(), **attrs
             )
-            if self.source is not None:
-                self.program.causes[made] = Cause(self.source, self.reason)
-            self._made[key] = made
         return self._made[key]
 
     def all_gather(self, x: Instruction, dim: int, groups: Groups) -> Instruction:
@@ -278,7 +267,3 @@ class Emitter:
         pairs = tuple(sorted(pairs))
         return self._collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)
 
-
-def finish(program: Program, entry: ComputationBuilder) -> Module:
-    """Close the module that the emitters wrote."""
-    return program.builder.finish(entry)

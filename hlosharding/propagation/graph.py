@@ -213,7 +213,8 @@ def _make_copy(instruction: Instruction) -> None:
 
 def _append_root_copy(module: Module, sharding: HloSharding | None) -> None:
     root = module.entry.root
-    copy = rewrite.insert_after(root, "copy", root.shape, (root,))
+    position, name = len(module.entry.instructions), rewrite.fresh_name(module, "copy")
+    copy = rewrite.insert(module.entry, position, "copy", root.shape, (root,), name=name, like=root)
     module.entry.set_root(copy)
     module.renumber()
     if sharding is not None:

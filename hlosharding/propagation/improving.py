@@ -5,6 +5,8 @@ Floor: propagation.  Knows two shardings and a shape; nothing of ops or levels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hlosharding.ir import Shape
 from hlosharding.sharding import (
     HloSharding,
@@ -63,13 +65,17 @@ def _improve_leaves(old: HloSharding, new: HloSharding, combine: bool) -> HloSha
     return HloSharding.tuple(leaves) if improved else None
 
 
+LookAhead = Callable[[], HloSharding | None]
+"""The sharding that the users ahead would like; asked only where operands tie."""
+
+
 class Receiver:
     """An instruction under inference: its sharding so far, and which sources changed it."""
 
-    __slots__ = ("combine", "shape", "sharding", "sources")
+    __slots__ = ("combine", "look_ahead", "shape", "sharding", "sources")
 
-    def __init__(self, shape: Shape, sharding: HloSharding | None, combine: bool) -> None:
-        self.shape, self.sharding, self.combine = shape, sharding, combine
+    def __init__(self, shape: Shape, sharding: HloSharding | None, combine: bool, look_ahead: LookAhead) -> None:
+        self.shape, self.sharding, self.combine, self.look_ahead = shape, sharding, combine, look_ahead
         self.sources: list[int] = []
 
     def improve(self, new: HloSharding, source: int, *, aggressive: bool = False) -> None:

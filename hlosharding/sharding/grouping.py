@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
@@ -20,8 +20,8 @@ from hlosharding.sharding.tile_assignment import Dims, TileAssignment, prime_fac
 class GroupedSharding:
     """A sharding seen from inside one of its device groups."""
 
-    device_groups: tuple[Dims, ...]
-    """Devices of each group; groups in row-major order of the group dims, in the order in which those were given."""
+    groups: TileAssignment
+    """[groups, devices in a group]; groups in row-major order of the group dims, in the order in which those were given."""
     group_dims: Dims
     """Tile dims that were taken out."""
     group_dim_sizes: Dims
@@ -31,6 +31,11 @@ class GroupedSharding:
     """What is left, over device positions in the group."""
     subgroup_manual: bool = False
     """The group dims were a manual subgroup."""
+
+    @property
+    def device_groups(self) -> tuple[Dims, ...]:
+        """Devices of each group."""
+        return tuple(map(tuple, self.groups.array.tolist()))
 
 
 @memoised
@@ -56,7 +61,7 @@ def group_sharding_on_dims(
     for dim, stay in zip(group_dims, shards, strict=True):
         inner[dim] = stay
     return GroupedSharding(
-        device_groups=_device_groups(sharding.tiles, group_dims, sizes, inner),
+        groups=_groups(sharding.tiles, group_dims, sizes, inner),
         group_dims=tuple(group_dims),
         group_dim_sizes=sizes,
         data_rank=_grouped_rank(sharding),
@@ -65,7 +70,7 @@ def group_sharding_on_dims(
     )
 
 
-def _device_groups(tiles: TileAssignment, group_dims: Sequence[int], sizes: Dims, inner: list[int]) -> tuple[Dims, ...]:
+def _groups(tiles: TileAssignment, group_dims: Sequence[int], sizes: Dims, inner: list[int]) -> TileAssignment:
     shape: list[int] = []
     place: dict[int, int] = {}
     for dim, stay in enumerate(inner):
@@ -75,8 +80,8 @@ def _device_groups(tiles: TileAssignment, group_dims: Sequence[int], sizes: Dims
         shape.append(stay)
     first = [place[dim] for dim in group_dims]
     rest = [i for i in range(len(shape)) if i not in first]
-    grouped = tiles.array.reshape(shape).transpose([*first, *rest]).reshape(math.prod(sizes), -1)
-    return tuple(map(tuple, grouped.tolist()))
+    count = math.prod(sizes)
+    return tiles.reshape(shape).transpose([*first, *rest]).reshape((count, tiles.num_elements // count))
 
 
 def _grouped_rank(sharding: HloSharding) -> int:
@@ -129,18 +134,7 @@ def manual_subgroup_sharding(sharding: HloSharding) -> GroupedSharding:
     if group.sharding.tile_assignment is None or not sharding.has_partial_replication():
         return group
     inner = HloSharding.partial_tile(group.sharding.tile_assignment, sharding.metadata)
-    return _replace(group, inner)
-
-
-def _replace(group: GroupedSharding, inner: HloSharding) -> GroupedSharding:
-    return GroupedSharding(
-        device_groups=group.device_groups,
-        group_dims=group.group_dims,
-        group_dim_sizes=group.group_dim_sizes,
-        data_rank=group.data_rank,
-        sharding=inner,
-        subgroup_manual=group.subgroup_manual,
-    )
+    return replace(group, sharding=inner)
 
 
 @memoised
@@ -208,9 +202,8 @@ def grouped_replicated_sharding(num_groups: int, num_tiles: int, data_rank: int)
     """
     if num_tiles % num_groups:
         raise ShardingError(f"{num_groups} groups do not divide {num_tiles} devices")
-    size = num_tiles // num_groups
     return GroupedSharding(
-        device_groups=tuple(tuple(range(g * size, (g + 1) * size)) for g in range(num_groups)),
+        groups=TileAssignment.from_iota((num_groups, num_tiles // num_groups)),
         group_dims=(data_rank,),
         group_dim_sizes=(num_groups,),
         data_rank=data_rank,
@@ -222,7 +215,7 @@ def ungroup_sharding(group: GroupedSharding) -> HloSharding:
     """The sharding over all devices that `group` is an inside view of.
 
     >>> str(ungroup_sharding(group_sharding_on_dims(HloSharding.iota_tile((2, 2)), (0,))))
-    '{devices=[2,2]0,1,2,3}'
+    '{devices=[2,2]<=[4]}'
     """
     if group.subgroup_manual:
         dims, types = _manual_dims(group)
@@ -236,7 +229,7 @@ def ungroup_sharding(group: GroupedSharding) -> HloSharding:
 
 def _plain_dims(group: GroupedSharding) -> tuple[list[int], list[SubgroupType]]:
     """Tile dims inside a group, with a trailing replicated one where there is or will be one."""
-    size = len(group.device_groups[0])
+    size = group.groups.dims[1]
     if group.sharding.tile_assignment is None or group.sharding.kind != "tiled":
         dims = [1] * group.data_rank
         if size != 1 or len(dims) in group.group_dims:
@@ -261,17 +254,24 @@ def _manual_dims(group: GroupedSharding) -> tuple[list[int], list[SubgroupType]]
 
 def _ungroup_tiles(group: GroupedSharding, dims: list[int]) -> TileAssignment:
     """Put the groups' devices back: group dims go in front of the tile dims they belong to."""
-    size = len(group.device_groups[0])
-    order = range(size)
-    if group.sharding.kind == "tiled" and group.sharding.tiles.num_elements == size:
-        order = group.sharding.tiles.flat
-    devices = [members[i] for members in group.device_groups for i in order]
-    tiles = TileAssignment.from_flat((*group.group_dim_sizes, *dims), devices)
+    tiles = _in_inner_order(group).reshape((*group.group_dim_sizes, *dims))
     count = len(group.group_dims)
     place = {dim: i for i, dim in enumerate(group.group_dims)}
     perm = [p for dim in range(len(dims)) for p in ((place[dim], count + dim) if dim in place else (count + dim,))]
     merged = [n * (group.group_dim_sizes[place[dim]] if dim in place else 1) for dim, n in enumerate(dims)]
     return tiles.transpose(perm).reshape(merged)
+
+
+def _in_inner_order(group: GroupedSharding) -> TileAssignment:
+    """The groups, members in the order of the inner sharding's tiles."""
+    size = group.groups.dims[1]
+    if group.sharding.kind != "tiled" or group.sharding.tiles.num_elements != size:
+        return group.groups
+    order = group.sharding.tiles
+    if order.iota is not None:
+        inner = group.groups.reshape((group.groups.dims[0], *order.iota.reshape_dims))
+        return inner.transpose((0, *(p + 1 for p in order.iota.transpose_perm))).reshape(group.groups.dims)
+    return TileAssignment.from_array(group.groups.array[:, list(order.flat)])
 
 
 def device_groups_match(left: GroupedSharding, right: GroupedSharding, *, ignore_order: bool = False) -> bool:

@@ -118,7 +118,9 @@ class HloSharding:
         named_form: NamedForm | None = None,
     ) -> HloSharding:
         """The interned value of these parts, which the caller has brought into normal form."""
-        key = (kind, tiles and tiles.uid, types, tuple(e.uid for e in elements), metadata, shard_group, named_form)
+        mesh_uid = named_form and named_form.mesh.assignment.uid
+        leaf_uids = tuple(e.uid for e in elements)
+        key = (kind, tiles and tiles.uid, types, leaf_uids, metadata, shard_group, named_form, mesh_uid)
         found = cls._interned.get(key)
         if found is not None:
             return found
@@ -203,7 +205,7 @@ class HloSharding:
         """As `tile`, with one more last dim for each of `types`; brought into normal form.
 
         >>> str(HloSharding.subgroup([[[0, 1], [2, 3]]], ("replicated", "manual")))
-        '{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dims={manual, replicated}}'
+        '{devices=[1,2,2]0,2,1,3 last_tile_dims={manual, replicated}}'
         """
         for word in types:
             if word not in SUBGROUP_TYPES:

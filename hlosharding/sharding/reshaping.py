@@ -67,13 +67,13 @@ class _Walk:
     """The next count belongs to the last target dim found."""
 
     def run(self) -> bool:
-        """Fill `found` and `dropped`; False if the tiles do not divide a dim that is split or fused."""
+        """Fill `found` and `dropped`; False if tiles do not divide a dim that is split or fused."""
         for stack in (self.source, self.target, self.tiles):
             stack.reverse()
         going: bool | None = True
-        while going and (self.source or self.target) and math.prod(self.tiles) > 1:
+        while going and self.source and self.target and math.prod(self.tiles) > 1:
             self._skip_untiled()
-            if not self.target:
+            if not self.source or not self.target:
                 break
             going = self._step()
         return going is not None
@@ -90,50 +90,38 @@ class _Walk:
             self._push(product, 1)
 
     def _step(self) -> bool | None:
-        """One target dim; True: go on, False: stop with what is found, None: fail."""
-        size = self.target.pop()
-        s, ways = self._pop() if self.source else (1, 1)
-        if s == size:
+        """One source dim against one target dim; True: go on, False: stop with what is found, None: fail."""
+        (size, ways), target = self._pop(), self.target.pop()
+        if size == target and self.fuse and size % ways:
+            return self._share(size, ways, target)
+        if size == target:
             self._emit(ways)
-        elif ways > 1 and s % ways == 0 and size % ways == 0:
-            self._push(s // ways, 1)
-            self.target.append(size // ways)
-            self._emit(ways)
-            self.fuse = True
-        elif size == 1:
+        elif target == 1:
             self._emit(1)
-            self._push(s, ways)
-        elif s == 1:
-            self.target.append(size)
+            self._push(size, ways)
+        elif size == 1:
+            self.target.append(target)
             if ways > 1:
                 self.dropped.append(self.at)
-        elif s % ways:
+        elif ways == 1:
+            if not self.source or self.tiles[-1] != 1:
+                return False
+            self.source[-1] *= size
+        elif size % ways:
             return None
         else:
-            return self._split(s, size, ways) if s > size else self._fuse(s, size, ways)
+            return self._share(size, ways, target)
         return True
 
-    def _split(self, s: int, size: int, ways: int) -> bool:
-        if s % size == 0 and size % ways == 0:
-            self._emit(ways)
-            self._push(s // size, 1)
-            return True
-        if s % size == 0 and ways % size == 0:
-            self._emit(size)
-            self._push(s // size, ways // size)
-            return True
-        self._emit(math.gcd(size, ways))
-        return False
-
-    def _fuse(self, s: int, size: int, ways: int) -> bool:
-        if size % s or not self.source:
-            self._emit(math.gcd(size, ways))
+    def _share(self, size: int, ways: int, target: int) -> bool:
+        """Give the target dim the tiles that divide it too; the rest of both dims is walked next."""
+        common = math.gcd(ways, target)
+        if common == 1:
             return False
-        if self.tiles[-1] != 1 and s != ways:
-            return False
-        self.source[-1] *= s
-        self.tiles[-1] *= ways
-        self.target.append(size)
+        self._push(size // common, ways // common)
+        self.target.append(target // common)
+        self._emit(common)
+        self.fuse = True
         return True
 
     def _pop(self) -> tuple[int, int]:

@@ -285,22 +285,34 @@ def _transpose_iota(iota: IotaTile, perm: Dims) -> tuple[Sequence[int], Sequence
     place = {dim: i for i, dim in enumerate(d for d in range(len(dims)) if dims[d] != 1)}
     if [reshape_dims[p] for p in transpose_perm] == large:
         return reshape_dims, [transpose_perm[place[p]] for p in perm if p in place]
-    primes, prime_perm = _decanonical(reshape_dims, transpose_perm)
-    groups = _group_primes(large, primes, prime_perm)
-    if groups is None:
-        return None
-    return primes, [dim for p in perm if p in place for dim in groups[place[p]]]
+    return _split_digits(large, [place[p] for p in perm if p in place], reshape_dims, transpose_perm)
 
 
-def _decanonical(reshape_dims: Dims, transpose_perm: Dims) -> tuple[list[int], list[int]]:
-    """Every reshape dim split into its prime factors, small ones first."""
-    primes: list[int] = []
-    parts: list[range] = []
-    for size in reshape_dims:
-        start = len(primes)
-        primes += prime_factors(size)
-        parts.append(range(start, len(primes)))
-    return primes, [i for p in transpose_perm for i in parts[p]]
+def _split_digits(
+    large: list[int], order: list[int], reshape_dims: Dims, transpose_perm: Dims
+) -> tuple[list[int], list[int]] | None:
+    """Cut the iota's dims so that each tile dim is made of whole ones, then put the tile dims in `order`.
+
+    XLA cuts into primes and gives up where those straddle a tile dim; the live compiler cuts as needed, and so do we.
+    """
+    rest = [(p, reshape_dims[p]) for p in reversed(transpose_perm)]
+    parts: list[list[int]] = [[] for _ in reshape_dims]
+    groups: list[list[tuple[int, int]]] = []
+    for target in large:
+        group: list[tuple[int, int]] = []
+        while target > 1:
+            dim, size = rest.pop()
+            taken = size if target % size == 0 else target
+            if size % taken:
+                return None
+            if taken < size:
+                rest.append((dim, size // taken))
+            group.append((dim, len(parts[dim])))
+            parts[dim].append(taken)
+            target //= taken
+        groups.append(group)
+    first = [sum(map(len, parts[:dim])) for dim in range(len(parts))]
+    return [n for part in parts for n in part], [first[dim] + i for at in order for dim, i in groups[at]]
 
 
 def prime_factors(number: int) -> list[int]:
@@ -317,18 +329,3 @@ def prime_factors(number: int) -> list[int]:
             number //= factor
         factor += 1
     return [*factors, number] if number > 1 else factors
-
-
-def _group_primes(large: list[int], primes: list[int], prime_perm: list[int]) -> list[list[int]] | None:
-    """Consecutive transposed primes that make up each tile dim, or None where they straddle a border."""
-    groups: list[list[int]] = [[] for _ in large]
-    at = 0
-    for group, target in zip(groups, large, strict=True):
-        left = target
-        while at < len(prime_perm) and left % primes[prime_perm[at]] == 0:
-            left //= primes[prime_perm[at]]
-            group.append(prime_perm[at])
-            at += 1
-        if left != 1:
-            return None
-    return groups

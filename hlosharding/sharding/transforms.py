@@ -62,8 +62,7 @@ def transpose_with_collapsed_dims(
     kept = [source for source in target_to_source if 0 <= source < rank]
     data = [dims[source] if source >= 0 else 1 for source in target_to_source if source < rank]
     perm = (*kept, *lost, *range(rank, len(dims)))
-    moved = transpose_sharding(sharding, perm)
-    return moved.with_tiles(moved.tiles.reshape((*data, *dims[rank:])))
+    return sharding.with_tiles(sharding.tiles.transpose(perm).reshape((*data, *dims[rank:])))
 
 
 @memoised
@@ -263,15 +262,15 @@ def along_dims(
     kept = replicate_on_all_dims_except(sharding, source_dims)
     if not kept.is_tiled():
         return kept
-    dims = kept.tiles.dims
+    dims, tiles = kept.tiles.dims, kept.tiles
     by_target = sorted(range(len(target_dims)), key=lambda i: target_dims[i])
     if sorted(range(len(source_dims)), key=lambda i: source_dims[i]) != by_target:
         rest = [d for d in range(len(dims)) if d not in source_dims]
-        kept = transpose_sharding(kept, [*(source_dims[i] for i in by_target), *rest])
+        tiles = tiles.transpose([*(source_dims[i] for i in by_target), *rest])
     target = [1] * rank
     for source, to in zip(source_dims, target_dims, strict=True):
         target[to] = sharding.tiles.dims[source]
-    return kept.with_tiles(kept.tiles.reshape((*target, *dims[len(sharding.data_dims) :])))
+    return kept.with_tiles(tiles.reshape((*target, *dims[len(sharding.data_dims) :])))
 
 
 def _check_data_dim(sharding: HloSharding, dim: int) -> None:

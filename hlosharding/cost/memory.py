@@ -1,0 +1,318 @@
+"""Peak memory of a program on one device, by liveness: what must exist at once, nothing of fragmentation.
+
+Floor: cost.  A value lives from its definition to its last use; tuples, bitcasts and the like are names for values; an
+op may write over an operand that dies there; a loop's carry is one buffer, passed through.  Arguments stay for the
+whole run unless they are donated.  The order is the schedule where XLA wrote one, else the better of text order and
+post order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hlosharding.cost.executions import while_parts
+from hlosharding.cost.fusing import absorbed, is_fused
+from hlosharding.cost.schedule_order import schedules
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
+
+_ALIASES = frozenset(
+    "add-dependency bitcast copy-done domain get-tuple-element optimization-barrier reshape tuple"
+    " all-gather-done all-reduce-done async-done async-update collective-permute-done recv-done send-done".split()
+)
+_NO_MEMORY = frozenset({"after-all"})
+_OVERWRITES_SAME = frozenset({"all-reduce", "all-reduce-start", "sort"})
+"""May write result n over operand n; elementwise ops over any operand of the same size."""
+_OVERWRITES_FIRST = frozenset({"dynamic-update-slice", "scatter", "set-dimension-size"})
+_NAMING_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+_FOREVER = 1 << 60
+
+
+class Peak(NamedTuple):
+    """The worst moment of a program."""
+
+    bytes: int
+    at: str
+    """Name of the instruction of the entry during which it occurs."""
+
+
+def peak_memory(module: Module) -> Peak:
+    """Bytes one device needs at the worst moment: arguments, results and all values alive.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (100,)))
+    >>> y = main.add("all-gather", ir.Shape.array("f32", (400,)), (x,), dimensions=(0,))
+    >>> _ = main.add("slice", ir.Shape.array("f32", (10,)), (y,))
+    >>> peak_memory(b.finish(main))
+    Peak(bytes=2040, at='slice')
+    """
+    return _Memory(module).entry_peak()
+
+
+class _Memory:
+    """Peaks of a module's computations, each computed once."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.fuses = not is_fused(module)
+        self.order = schedules(module)
+        self.peaks: dict[Computation, int] = {}
+
+    def entry_peak(self) -> Peak:
+        entry = self.module.entry
+        return self._best(entry, frees=_donated(self.module))
+
+    def inner_peak(self, computation: Computation, *, owned: bool) -> int:
+        """Bytes at the worst moment of a called computation, its parameters included."""
+        if computation not in self.peaks:
+            leaves = sum(len(p.shape.leaves) for p in computation.parameters)
+            self.peaks[computation] = self._best(computation, frees=set(range(leaves)) if owned else set()).bytes
+        return self.peaks[computation]
+
+    def _best(self, computation: Computation, frees: set[int]) -> Peak:
+        hidden = absorbed(computation) if self.fuses else set()
+        scheduled = self.order.get(computation)
+        orders = [scheduled] if scheduled else _orders(computation)
+        return min((_Walk(self, computation, order, hidden, frees).peak() for order in orders), key=lambda p: p.bytes)
+
+    def during(self, op: Instruction) -> int:
+        """Bytes an op's computations need beyond its operands and results."""
+        if op.opcode == "while":
+            return max(
+                0, *(self.inner_peak(part, owned=True) - part.parameters[0].shape.byte_size for part in while_parts(op))
+            )
+        if op.opcode in ("conditional", "call"):
+            return max(0, *(self._beyond(callee) for callee in op.called))
+        return 0
+
+    def _beyond(self, callee: Computation) -> int:
+        given = sum(p.shape.byte_size for p in callee.parameters) + callee.root.shape.byte_size
+        return self.inner_peak(callee, owned=False) - given
+
+
+def _orders(computation: Computation) -> list[Sequence[Instruction]]:
+    text, post = computation.instructions, computation.post_order()
+    if not _is_topological(text):
+        return [post]
+    return [text] if post == text or len(post) != len(text) else [text, post]
+
+
+def _is_topological(order: Sequence[Instruction]) -> bool:
+    seen: set[Instruction] = set()
+    for op in order:
+        if not seen.issuperset(op.operands):
+            return False
+        seen.add(op)
+    return True
+
+
+def _donated(module: Module) -> set[int]:
+    """Leaf numbers, over all parameters, that the caller gives away."""
+    first, total = [], 0
+    for parameter in module.entry.parameters:
+        first.append(total)
+        total += len(parameter.shape.leaves)
+    proto = module.proto
+    entries = [*proto.input_output_alias.entries, *proto.buffer_donor.entries]
+    # An index of more than one step would be a tuple within a tuple, which no entry has.
+    return {
+        first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0)
+        for e in entries
+        if e.parameter_number < len(first)
+    }
+
+
+class _Walk:
+    """One computation in one order: first who holds which buffer until when, then how much is held."""
+
+    def __init__(
+        self,
+        memory: _Memory,
+        computation: Computation,
+        order: Sequence[Instruction],
+        hidden: set[Instruction],
+        frees: set[int],
+    ) -> None:
+        self.memory, self.computation, self.order, self.hidden = memory, computation, order, hidden
+        self.size: list[int] = []
+        self.last_use: list[int] = []
+        self.kept: set[int] = set()
+        self.held: dict[Instruction, tuple[int, ...]] = {}
+        self.made: list[list[tuple[int, tuple[int, ...]]]] = []  # per step: (buffer, buffers it may overwrite)
+        self.frees = frees
+        self._name_buffers()
+        self._find_last_uses()
+
+    # Buffers
+
+    def _new(self, nbytes: int) -> int:
+        self.size.append(nbytes)
+        self.last_use.append(-1)
+        return len(self.size) - 1
+
+    def _name_buffers(self) -> None:
+        for number, leaf in enumerate(_leaves(self.computation.parameters)):
+            buffer = self._new(leaf)
+            if number not in self.frees:
+                self.kept.add(buffer)
+        start = 0
+        for parameter in self.computation.parameters:
+            count = len(parameter.shape.leaves)
+            self.held[parameter] = tuple(range(start, start + count))
+            start += count
+        self.given = sum(self.size)
+        for op in self.order:
+            made: list[tuple[int, tuple[int, ...]]] = []
+            if op in self.hidden or op.opcode in _NO_MEMORY:
+                self.held[op] = ()
+            elif op.opcode != "parameter":
+                self.held[op] = self._results(op, made)
+            self.made.append(made)
+
+    def _results(self, op: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+        opcode = op.opcode
+        if opcode in _ALIASES or (opcode == "custom-call" and op.custom_call_target in _NAMING_CALLS):
+            alias = self._alias(op)
+            if alias is not None:
+                return alias
+        if opcode == "while":
+            return self._carry(op, made)
+        leaves = op.shape.leaves
+        operands = [b for o in op.operands for b in self.held[o]]
+        kept: list[int] = []
+        if (opcode.endswith("-start") or opcode == "send") and len(leaves) > len(operands):
+            # (operands, results, context): the first are names; a copy-start has them behind its result.
+            kept = operands if opcode != "copy-start" else []
+            leaves = leaves[len(kept) :]
+        out = list(kept)
+        for place, leaf in enumerate(leaves):
+            buffer = self._new(leaf.byte_size)
+            made.append((buffer, self._overwritable(op, place, operands)))
+            out.append(buffer)
+        return tuple(out)
+
+    def _alias(self, op: Instruction) -> tuple[int, ...] | None:
+        opcode, operands = op.opcode, op.operands
+        if opcode == "tuple":
+            return tuple(b for o in operands for b in self._whole(o))
+        if opcode == "get-tuple-element":
+            before = sum(len(s.leaves) for s in operands[0].shape.tuple_shapes[: op.tuple_index])
+            return self.held[operands[0]][before : before + len(op.shape.leaves)]
+        if operands[0] in self.hidden:
+            return None
+        held, count = self.held[operands[0]], len(op.shape.leaves)
+        if not opcode.endswith("-done") or len(held) <= count:
+            return held[:count]
+        start = _start(operands[0])
+        first = 0 if start.opcode == "copy-start" else sum(len(o.shape.leaves) for o in start.operands)
+        return held[first : first + count]
+
+    def _whole(self, op: Instruction) -> tuple[int, ...]:
+        """Buffers of an element of a tuple, one per leaf, also where nothing is held (tokens, scalars)."""
+        held, leaves = self.held[op], op.shape.leaves
+        return held if len(held) == len(leaves) else tuple(self._new(0) for _ in leaves)
+
+    def _carry(self, loop: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+        """A loop's result: what the body never changes is its initial value, the rest may overwrite it."""
+        initial = self._whole(loop.operands[0])
+        same = _unchanged(while_parts(loop)[0])
+        out: list[int] = []
+        for place, (buffer, leaf) in enumerate(zip(initial, loop.shape.leaves, strict=True)):
+            if place in same:
+                out.append(buffer)
+                continue
+            out.append(self._new(leaf.byte_size))
+            made.append((out[-1], (buffer,)))
+        return tuple(out)
+
+    def _overwritable(self, op: Instruction, place: int, operands: list[int]) -> tuple[int, ...]:
+        opcode = op.opcode
+        if opcode in ELEMENTWISE or opcode == "map":
+            return tuple(operands)
+        if opcode in _OVERWRITES_SAME:
+            return tuple(operands[place : place + 1])
+        if opcode in _OVERWRITES_FIRST:
+            return self.held[op.operands[0]]
+        if opcode == "fusion":
+            dims = op.shape.leaves[place].dims
+            return tuple(b for o in op.operands if o.shape.dims == dims for b in self.held[o])
+        if opcode == "custom-call":
+            pairs = [(list(a.output_shape_index), a.operand_index) for a in op.proto.output_operand_aliasing]
+            return tuple(b for out, n in pairs if out in ([], [place]) for b in self.held[op.operands[n]])
+        return ()
+
+    # Life times
+
+    def _find_last_uses(self) -> None:
+        order, hidden, held, last_use = self.order, self.hidden, self.held, self.last_use
+        step = {op: number for number, op in enumerate(order)}
+        when = dict(step)
+        for op in reversed(order):
+            if op in hidden:
+                # Computed where it is read: so its operands are read there.
+                when[op] = max((when[user] for user in op.users), default=step[op])
+        for op in order:
+            now = when[op]
+            for operand in op.operands:
+                for buffer in held[operand] if op.opcode != "get-tuple-element" else held.get(op, ()):
+                    if last_use[buffer] < now:
+                        last_use[buffer] = now
+        for buffer in held.get(self.computation.root, ()):
+            last_use[buffer] = _FOREVER
+
+    def peak(self) -> Peak:
+        size, last_use = self.size, self.last_use
+        dying: dict[int, list[int]] = {}
+        for buffer, moment in enumerate(last_use):
+            if buffer not in self.kept:
+                dying.setdefault(moment, []).append(buffer)
+        live, worst, at, alive = self.given, self.given, "", set(range(len(_leaves(self.computation.parameters))))
+        for now, op in enumerate(self.order):
+            for buffer, victims in self.made[now]:
+                victim = next((v for v in victims if self._dies(v, now, size[buffer]) and v in alive), None)
+                if victim is None:
+                    live += size[buffer]
+                else:
+                    alive.discard(victim)
+                    size[buffer] = size[victim]
+                alive.add(buffer)
+            inner = self.memory.during(op) if op.called else 0
+            if live + inner > worst:
+                worst, at = live + inner, op.name
+            unused = [b for b, _ in self.made[now] if last_use[b] < now]
+            for buffer in (*dying.get(now, ()), *unused):
+                if buffer in alive:
+                    alive.discard(buffer)
+                    live -= size[buffer]
+        return Peak(worst, at)
+
+    def _dies(self, buffer: int, now: int, needed: int) -> bool:
+        return self.last_use[buffer] <= now and buffer not in self.kept and self.size[buffer] >= needed > 0
+
+
+def _start(op: Instruction) -> Instruction:
+    """The start of an asynchronous op, from one of its updates or itself."""
+    while op.opcode == "async-update":
+        op = op.operands[0]
+    return op
+
+
+def _leaves(parameters: Iterable[Instruction]) -> list[int]:
+    return [leaf.byte_size for p in parameters for leaf in p.shape.leaves]
+
+
+def _unchanged(body: Computation) -> set[int]:
+    """Leaves of the carry that the body hands on as they came (elements that are arrays)."""
+    root, parameter = body.root, body.parameters[0]
+    if root.opcode != "tuple":
+        return set()
+    same, leaf = set(), 0
+    for number, element in enumerate(root.operands):
+        count = len(element.shape.leaves)
+        is_same = element.opcode == "get-tuple-element" and element.operands[0] is parameter
+        if is_same and element.tuple_index == number:
+            same.update(range(leaf, leaf + count))
+        leaf += count
+    return same

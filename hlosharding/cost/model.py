@@ -1,0 +1,242 @@
+"""What a program costs on one device: FLOPs, bytes received, peak memory, time, and which lines it comes from.
+
+Floor: cost.  One formula for every module, ours and XLA's, partitioned or optimized: roofline for local ops, alpha-beta
+for collectives, liveness for memory; times add up (overlap is the simulator's).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any, NamedTuple
+
+from hlosharding.cost import machines
+from hlosharding.cost.collective_time import layout_of, layout_time, op_time, permute_layout
+from hlosharding.cost.executions import Runs, executions
+from hlosharding.cost.fusing import absorbed, is_fused
+from hlosharding.cost.machine import Machine
+from hlosharding.cost.memory import peak_memory
+from hlosharding.cost.reading import Collective, collective_kind, module_of, read_collective
+from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
+from hlosharding.ir import Computation, Instruction, Module
+
+
+class Priced(NamedTuple):
+    """One instruction, all its executions together, per device."""
+
+    instruction: Instruction
+    executions: int
+    flops: float
+    bytes: float
+    comm_bytes: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subtotal:
+    """Sums over the instructions of one kind, per device."""
+
+    instructions: int = 0
+    flops: float = 0.0
+    bytes: float = 0.0
+    comm_bytes: float = 0.0
+    time_s: float = 0.0
+
+    def __add__(self, row: Priced) -> Subtotal:
+        return Subtotal(
+            self.instructions + 1,
+            self.flops + row.flops,
+            self.bytes + row.bytes,
+            self.comm_bytes + row.comm_bytes,
+            self.time_s + row.time_s,
+        )
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """What one execution of a program costs; every figure is per device."""
+
+    flops: float
+    """Arithmetic operations, loops times trip count; transcendentals apart."""
+    transcendentals: float
+    memory_traffic_bytes: float
+    """Bytes that kernels read and write."""
+    comm_bytes: float
+    """Bytes received from other devices, mean over devices."""
+    peak_memory_bytes: int
+    time_s: float
+    compute_s: float
+    """Part of `time_s` in local kernels."""
+    comm_s: float
+    """Part of `time_s` in collectives."""
+    machine: Machine
+    collectives: tuple[Collective, ...]
+    peak_at: str
+    """Name of the instruction during which memory peaks."""
+    rows: tuple[Priced, ...]
+    """Every instruction that costs anything."""
+
+    @cached_property
+    def by_opcode(self) -> dict[str, Subtotal]:
+        """Subtotals by opcode, the longest time first."""
+        return self._grouped(lambda i: i.opcode)
+
+    @cached_property
+    def by_location(self) -> dict[str, Subtotal]:
+        """Subtotals by source line ("file.py:31"; "" where unknown), the longest time first."""
+        return self._grouped(lambda i: i.location)
+
+    def _grouped(self, key: Callable[[Instruction], str]) -> dict[str, Subtotal]:
+        totals: defaultdict[str, Subtotal] = defaultdict(Subtotal)
+        for row in self.rows:
+            totals[key(row.instruction)] += row
+        return dict(sorted(totals.items(), key=lambda item: (-item[1].time_s, item[0])))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.flops:.4g} FLOP, {self.comm_bytes:.4g} bytes received, peak {self.peak_memory_bytes / 1e6:,.1f} MB,"
+            f" {self.time_s * 1e3:.3g} ms on {self.machine.name} ({self.compute_s * 1e3:.3g} compute,"
+            f" {self.comm_s * 1e3:.3g} collectives)"
+        )
+
+
+def cost(module: Any, machine: Machine | None = None) -> CostReport:
+    """Price a module: any Module, XLA's output included, or what holds one as `.module` (Partitioned, Propagation).
+
+    A module that was not partitioned yet is priced as one device would run it.  `machine` defaults to an H100 node
+    (or as many nodes as the module has devices for).
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (512, 512)))
+    >>> _ = main.add("dot", x.shape, (x, x), dot_dims=ir.DotDims((1,), (0,)))
+    >>> report = cost(b.finish(main))
+    >>> report.flops == 2 * 512**3, report.peak_memory_bytes == 2 * 512 * 512 * 4
+    (True, True)
+    """
+    causes = getattr(module, "causes", None) or {}
+    module = module_of(module)
+    machine = machine or machines.h100(max(1, module.num_partitions))
+    table = _Table(module, machine, causes)
+    runs = executions(module)
+    for computation, how_often in runs.items():
+        table.add(computation, how_often)
+    peak = peak_memory(module)
+    return table.report(peak.bytes, peak.at)
+
+
+class _Table:
+    """Prices instruction by instruction and keeps the sums."""
+
+    def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str]) -> None:
+        self.machine, self.causes = machine, causes
+        self.fuses = not is_fused(module)
+        self.rows: list[Priced] = []
+        self.collectives: list[Collective] = []
+        self.flops = self.transcendentals = self.traffic = self.comm_bytes = self.compute_s = self.comm_s = 0.0
+
+    def add(self, computation: Computation, runs: Runs) -> None:
+        hidden = absorbed(computation) if self.fuses and not runs.is_fused else set()
+        for op in computation.instructions:
+            opcode = op.opcode
+            if opcode in FREE or opcode in CONTROL:
+                continue
+            kind = collective_kind(opcode)
+            if kind is not None:
+                self._add_collective(op, kind, runs)
+            elif not runs.is_fused:
+                self._add_local(op, runs.count, hidden)
+
+    def _add_local(self, op: Instruction, count: int, hidden: set[Instruction]) -> None:
+        work = op_cost(op)
+        is_hidden = op in hidden
+        moved = kernel_bytes(op, work.bytes, hidden) if hidden else work.bytes
+        seconds = local_time(work, moved, self.machine, starts=not is_hidden)
+        self.flops += work.flops * count
+        self.transcendentals += work.transcendentals * count
+        self.traffic += moved * count
+        self.compute_s += seconds * count
+        self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count))
+
+    def _add_collective(self, op: Instruction, kind: str, runs: Runs) -> None:
+        found = read_collective(op, kind, runs, self.causes.get(op.id))
+        seconds = collective_seconds(found, self.machine) * runs.count
+        flops = op_cost(op).flops * runs.count
+        self.collectives.append(found)
+        self.flops += flops
+        self.comm_bytes += found.bytes_per_device
+        self.comm_s += seconds
+        self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds))
+
+    def report(self, peak: int, peak_at: str) -> CostReport:
+        return CostReport(
+            flops=self.flops,
+            transcendentals=self.transcendentals,
+            memory_traffic_bytes=self.traffic,
+            comm_bytes=self.comm_bytes,
+            peak_memory_bytes=peak,
+            time_s=self.compute_s + self.comm_s,
+            compute_s=self.compute_s,
+            comm_s=self.comm_s,
+            machine=self.machine,
+            collectives=tuple(self.collectives),
+            peak_at=peak_at,
+            rows=tuple(self.rows),
+        )
+
+
+_PART_READERS = frozenset({"slice", "dynamic-slice", "gather"})
+
+
+def kernel_bytes(op: Instruction, nbytes: float, hidden: set[Instruction]) -> float:
+    """What remains of an op's traffic when `hidden` values are never written: its own, and those it reads."""
+    if op in hidden:
+        nbytes -= op.shape.byte_size
+    for operand in op.operands:
+        if operand in hidden:
+            is_part = op.opcode in _PART_READERS and operand is op.operands[0]
+            nbytes -= op.shape.byte_size if is_part else operand.shape.byte_size
+    return max(0.0, nbytes)
+
+
+def local_time(work: OpCost, nbytes: float, machine: Machine, *, starts: bool = True) -> float:
+    """Seconds of a local op's kernel; `starts` is False where it is part of another op's kernel."""
+    if work.matrix is None:
+        # A transcendental expands to some ten operations.
+        seconds = op_time(work.flops + 10 * work.transcendentals, nbytes, work.dtype, machine, matrix=False)
+    else:
+        efficiency = matrix_efficiency(work.matrix, machine)
+        seconds = op_time(work.flops / efficiency, nbytes, work.dtype, machine)
+    return seconds if starts else seconds - machine.launch
+
+
+def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> float:
+    """Share of the peak that a product of these sizes can reach: padding to tiles, and the last, half-empty wave.
+
+    `sizes`: batches, rows, columns, depth.  Where there are fewer tiles than units the depth is cut, too.
+
+    >>> from hlosharding.cost import machines
+    >>> matrix_efficiency((1, 8192, 8192, 8192), machines.h100()) > 0.9
+    True
+    """
+    batch, rows, columns, depth = (max(1, size) for size in sizes)
+    tile_rows, tile_columns, tile_depth = machine.matrix_tile
+    tiles = batch * ceil(rows / tile_rows) * ceil(columns / tile_columns)
+    cuts = min(max(1, machine.matrix_units // tiles), ceil(depth / (4 * tile_depth)))
+    waves = ceil(tiles * cuts / machine.matrix_units)
+    padded_depth = ceil(ceil(depth / cuts) / tile_depth) * tile_depth
+    capacity = waves * machine.matrix_units * tile_rows * tile_columns * padded_depth
+    return batch * rows * columns * depth / capacity
+
+
+def collective_seconds(collective: Collective, machine: Machine) -> float:
+    """Seconds of one execution of a collective."""
+    if collective.groups is None:
+        where = permute_layout(collective.pairs or (), machine)
+    else:
+        where = layout_of(collective.groups, machine)
+    return layout_time(collective.kind, collective.nbytes, where, machine)[0]

@@ -1,0 +1,393 @@
+"""What one local op computes and moves: FLOPs exact where dims say so, bytes as a good kernel would touch them.
+
+Floor: cost.  Knows shapes and attributes; no machine, no shardings.  Counts follow XLA's HloCostAnalysis (a fused
+multiply-add is two FLOPs, an elementwise op one an element, transcendentals apart) except where that is wrong by
+design: a loop's body is priced by its caller, a sort along one dim compares log2 of that dim, a running sum is no
+quadratic reduction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from math import ceil, log2, prod
+from typing import NamedTuple
+
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Shape, WindowDim
+from hlosharding.registry import Registry
+
+TRANSCENDENTAL = frozenset(
+    "acos acosh asin asinh atan2 atanh cbrt cosh cosine erf exponential exponential-minus-one log log-plus-one"
+    " logistic power rsqrt sine sinh sqrt tan tanh".split()
+)
+FREE = frozenset(
+    "add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast"
+    " collective-permute-done constant copy-done domain get-dimension-size get-tuple-element opaque"
+    " optimization-barrier parameter partition-id replica-id reshape tuple".split()
+)
+"""Ops that compute nothing and touch no data: names, pointers, and reshapes, which layout assignment makes bitcasts."""
+CONTROL = frozenset({"while", "conditional", "call", "async-start"})
+"""Ops whose computations run as programs of their own, and are counted there."""
+_DATA_MOVEMENT = frozenset(
+    "bitcast-convert broadcast concatenate copy copy-start dynamic-reshape iota pad recv reverse send transpose".split()
+)
+
+
+class OpCost(NamedTuple):
+    """Work of one execution of an op on one device."""
+
+    flops: float
+    """Arithmetic operations, transcendentals apart."""
+    transcendentals: float
+    """Exponentials, roots, sines, ...: one each, whatever they expand to."""
+    bytes: float
+    """Bytes read and written."""
+    matrix: tuple[int, int, int, int] | None = None
+    """Of a matrix product: batches, rows, columns, depth; it runs on the matrix unit."""
+    dtype: str = "f32"
+    """Element type that decides the rate."""
+
+
+NOTHING = OpCost(0.0, 0.0, 0.0)
+
+_SPECIAL: Registry[str, Callable[[Instruction], OpCost]] = Registry("op costs")
+
+
+def op_cost(op: Instruction) -> OpCost:
+    """Work of an op by itself; a fusion's and a reducer's computations are included, loop bodies and branches not.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (8, 4)))
+    >>> op_cost(main.add("add", x.shape, (x, x))).flops, op_cost(main.add("tanh", x.shape, (x,)))[:2]
+    (32.0, (0.0, 32.0))
+    """
+    opcode = op.opcode
+    if opcode in FREE or opcode in CONTROL:
+        return NOTHING
+    special = _SPECIAL.get(opcode)
+    if special is not None:
+        return special(op)
+    size = float(op.shape.size)
+    if opcode in TRANSCENDENTAL:
+        return OpCost(0.0, size, traffic(op), None, op.shape.element_type)
+    if opcode in ELEMENTWISE and opcode not in _DATA_MOVEMENT:
+        return OpCost(size, 0.0, traffic(op), None, op.shape.element_type)
+    return OpCost(0.0, 0.0, traffic(op))
+
+
+def traffic(op: Instruction) -> float:
+    """Bytes of all operands and the result, each once."""
+    total = op.shape.byte_size
+    for operand in op.operands:
+        total += operand.shape.byte_size
+    return float(total)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Contractions
+
+
+@_SPECIAL.register("dot")
+def _dot(op: Instruction) -> OpCost:
+    dims, lhs, rhs = op.dot_dims, op.operands[0].shape, op.operands[1].shape
+    batch, rows, depth, columns = matrix_sizes(
+        lhs.dims, rhs.dims, (dims.lhs_contracting, dims.rhs_contracting, dims.lhs_batch, dims.rhs_batch)
+    )
+    return _product(op, batch, rows, columns, depth)
+
+
+@lru_cache(maxsize=65536)
+def matrix_sizes(
+    lhs: tuple[int, ...], rhs: tuple[int, ...], dims: tuple[tuple[int, ...], ...]
+) -> tuple[int, int, int, int]:
+    """(batches, rows, depth, columns) of a dot; `dims`: lhs and rhs contracting, lhs and rhs batch.
+
+    >>> matrix_sizes((5, 8, 4), (5, 4, 2), ((2,), (1,), (0,), (0,)))
+    (5, 8, 4, 2)
+    """
+    lhs_contracting, rhs_contracting, lhs_batch, rhs_batch = dims
+    depth, batch = prod(lhs[d] for d in lhs_contracting), prod(lhs[d] for d in lhs_batch)
+    rows = prod(n for d, n in enumerate(lhs) if d not in lhs_contracting and d not in lhs_batch)
+    columns = prod(n for d, n in enumerate(rhs) if d not in rhs_contracting and d not in rhs_batch)
+    return batch, rows, depth, columns
+
+
+def _product(op: Instruction, batch: int, rows: int, columns: int, depth: int) -> OpCost:
+    flops = 2.0 * batch * rows * columns * depth
+    dtype = op.operands[0].shape.element_type
+    if op.operands[0].shape.is_complex:
+        flops *= 4  # four real products
+    return OpCost(flops, 0.0, traffic(op), (batch, rows, columns, depth), dtype)
+
+
+@_SPECIAL.register("ragged-dot")
+def _ragged_dot(op: Instruction) -> OpCost:
+    dims, ragged, _ = op.ragged_dims
+    depth = prod(op.operands[0].shape.dims[d] for d in dims.lhs_contracting)
+    size, columns = op.shape.size, max(1, op.shape.dims[-1])
+    if set(ragged) <= set(dims.lhs_contracting):
+        # The result has a group dim, and each of its slices sums its own part of the contracted dim only.
+        size //= max(1, op.shape.dims[0])
+    return _product(op, 1, size // columns, columns, depth)
+
+
+@_SPECIAL.register("convolution")
+def _convolution(op: Instruction) -> OpCost:
+    lhs, out, dims = op.operands[0].shape.dims, _first(op.shape).dims, op.conv_dims
+    positions = prod(
+        valid_positions(lhs[i], out[o], window)
+        for i, o, window in zip(dims.input_spatial_dimensions, dims.output_spatial_dimensions, op.window, strict=True)
+    )
+    features = lhs[dims.input_feature_dimension] // op.feature_group_count
+    columns = out[dims.output_feature_dimension]
+    batch = lhs[dims.input_batch_dimension] // op.batch_group_count
+    rows, depth = max(1, prod(out) // max(1, columns)), features * prod(w.size for w in op.window)
+    flops = 2.0 * features * columns * batch * positions * (4 if op.operands[0].shape.is_complex else 1)
+    return _product(op, 1, rows, columns, depth)._replace(flops=flops)
+
+
+@lru_cache(maxsize=65536)
+def valid_positions(size: int, out: int, window: WindowDim) -> int:
+    """Pairs of (window element, output) along one dim that read a real element, neither padding nor a hole.
+
+    >>> valid_positions(4, 4, WindowDim(size=3, padding_low=1, padding_high=1))
+    10
+    """
+    total = 0
+    for k in range(window.size):
+        low = k * window.window_dilation - window.padding_low
+        if window.base_dilation == 1:
+            # Outputs o with 0 <= o * stride + low < size.
+            first = max(0, -(low // window.stride))
+            last = min(out, -((low - size) // window.stride))
+            total += max(0, last - first)
+        else:
+            places = (o * window.stride + low for o in range(out))
+            total += sum(0 <= p <= (size - 1) * window.base_dilation and p % window.base_dilation == 0 for p in places)
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reductions: an applied computation times how often it is applied
+
+
+def _applied(op: Instruction, index: int, times: float, *, bytes: float | None = None) -> OpCost:
+    flops, transcendentals = computation_flops(op.called[index]) if index < len(op.called) else (1.0, 0.0)
+    moved = traffic(op) if bytes is None else bytes
+    return OpCost(flops * times, transcendentals * times, moved, None, _first(op.shape).element_type)
+
+
+def computation_flops(computation: Computation) -> tuple[float, float]:
+    """FLOPs and transcendentals of an applied computation (a reducer, a fusion)."""
+    flops = transcendentals = 0.0
+    for i in computation.instructions:
+        cost = op_cost(i)
+        flops += cost.flops
+        transcendentals += cost.transcendentals
+    return flops, transcendentals
+
+
+def _first(shape: Shape) -> Shape:
+    return shape.leaves[0] if shape.is_tuple and shape.leaves else shape
+
+
+@_SPECIAL.register("reduce")
+def _reduce(op: Instruction) -> OpCost:
+    return _applied(op, 0, op.operands[0].shape.size - _first(op.shape).size)
+
+
+@_SPECIAL.register("map")
+def _map(op: Instruction) -> OpCost:
+    return _applied(op, 0, op.shape.size)
+
+
+@_SPECIAL.register("reduce-window")
+def _reduce_window(op: Instruction) -> OpCost:
+    source, out = op.operands[0].shape, _first(op.shape)
+    if any(_is_running(w, n) for w, n in zip(op.window, source.dims, strict=True)):
+        return _applied(op, 0, out.size)
+    pairs = prod(valid_positions(n, o, w) for n, o, w in zip(source.dims, out.dims, op.window, strict=True))
+    return _applied(op, 0, max(0, pairs - out.size))
+
+
+def _is_running(window: WindowDim, size: int) -> bool:
+    """A running sum, from either side: every window reaches back to the border."""
+    return window.size >= size > 1 and window.stride == 1 and max(window.padding_low, window.padding_high) >= size - 1
+
+
+@_SPECIAL.register("select-and-scatter")
+def _select_and_scatter(op: Instruction) -> OpCost:
+    source = op.operands[1].shape.size
+    select = _applied(op, 0, source * (prod(w.size for w in op.window) - 1))
+    scatter = _applied(op, 1, source)
+    return select._replace(flops=select.flops + scatter.flops)
+
+
+@_SPECIAL.register("sort")
+def _sort(op: Instruction) -> OpCost:
+    shape = op.operands[0].shape
+    length = shape.dims[op.dimensions[0]] if op.dimensions else shape.size
+    return _applied(op, 0, shape.size * ceil(log2(max(2, length))))
+
+
+@_SPECIAL.register("topk")
+def _topk(op: Instruction) -> OpCost:
+    return OpCost(float(op.operands[0].shape.size), 0.0, traffic(op), None, op.operands[0].shape.element_type)
+
+
+@_SPECIAL.register("all-reduce", "all-reduce-start", "reduce-scatter")
+def _reducing_collective(op: Instruction) -> OpCost:
+    # (g - 1) / g of the buffer is combined on each device, by ring as by halving.  Traffic is the collective's price.
+    groups = op.replica_groups
+    size = max(map(len, groups)) if groups else max(1, op.module.num_partitions)
+    elements = sum(o.shape.size for o in op.operands)
+    return _applied(op, 0, elements * (size - 1) / size, bytes=0.0)
+
+
+@_SPECIAL.register(
+    "all-gather", "all-gather-start", "all-to-all", "collective-broadcast", "collective-permute",
+    "collective-permute-start", "ragged-all-to-all", "send-done", "recv-done", "infeed", "outfeed",
+)  # fmt: skip
+def _moved_by_links(op: Instruction) -> OpCost:
+    return NOTHING
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Indexing: what is moved, not what is pointed into
+
+
+@_SPECIAL.register("slice", "dynamic-slice", "gather")
+def _reading_part(op: Instruction) -> OpCost:
+    return OpCost(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
+
+
+@_SPECIAL.register("dynamic-update-slice")
+def _writing_part(op: Instruction) -> OpCost:
+    # In place: the rest of the operand is not touched.
+    return OpCost(0.0, 0.0, 2.0 * op.operands[1].shape.byte_size)
+
+
+@_SPECIAL.register("scatter")
+def _scatter(op: Instruction) -> OpCost:
+    arrays = (len(op.operands) - 1) // 2
+    indices, updates = op.operands[arrays], op.operands[arrays + 1 :]
+    # Updates are read, their targets read and written.
+    moved = 3.0 * sum(u.shape.byte_size for u in updates) + indices.shape.byte_size
+    return _applied(op, 0, updates[0].shape.size, bytes=moved)
+
+
+@_SPECIAL.register("set-dimension-size")
+def _set_size(op: Instruction) -> OpCost:
+    return NOTHING
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Linear algebra, transforms, random numbers
+
+
+@_SPECIAL.register("fft")
+def _fft(op: Instruction) -> OpCost:
+    # 5 N log2 N real operations for a complex transform (Cooley and Tukey), half of that where one side is real.
+    real = op.fft_type in ("RFFT", "IRFFT")
+    points = (op.operands[0] if op.fft_type == "RFFT" else op).shape.size
+    return OpCost((2.5 if real else 5.0) * points * sum(log2(max(1, n)) for n in op.fft_length), 0.0, traffic(op))
+
+
+@_SPECIAL.register("cholesky")
+def _cholesky(op: Instruction) -> OpCost:
+    return OpCost(op.shape.size * op.shape.dims[-1] / 3, 0.0, traffic(op), None, op.shape.element_type)
+
+
+@_SPECIAL.register("triangular-solve")
+def _triangular_solve(op: Instruction) -> OpCost:
+    return OpCost(float(op.shape.size * op.operands[0].shape.dims[-1]), 0.0, traffic(op), None, op.shape.element_type)
+
+
+@_SPECIAL.register("rng", "rng-bit-generator", "rng-get-and-update-state")
+def _random(op: Instruction) -> OpCost:
+    # As XLA: a random number is as dear as a transcendental function.
+    return OpCost(0.0, float(op.shape.size), float(op.shape.byte_size), None, "u32")
+
+
+@_SPECIAL.register("batch-norm-inference", "batch-norm-training", "batch-norm-grad")
+def _batch_norm(op: Instruction) -> OpCost:
+    # Mean, variance, scale and shift: some eight operations an element, twice that backward.
+    each = 16.0 if op.opcode.endswith("grad") else 8.0
+    return OpCost(each * op.operands[0].shape.size, 0.0, traffic(op), None, op.operands[0].shape.element_type)
+
+
+@_SPECIAL.register("custom-call")
+def _custom_call(op: Instruction) -> OpCost:
+    target = op.custom_call_target
+    if "gemm" in target or "matmul" in target:
+        return _library_product(op)
+    if target.startswith("__cudnn$conv") and op.window and target.endswith("Forward"):
+        return _convolution(op)
+    if target in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LocalToGlobalShape"):
+        return NOTHING
+    return OpCost(0.0, 0.0, traffic(op))
+
+
+def _library_product(op: Instruction) -> OpCost:
+    """A matrix product of cuBLAS, whose dims stand in its backend config, or of oneDNN (plain rows times columns)."""
+    lhs, rhs = op.operands[0].shape.dims, op.operands[1].shape.dims
+    try:
+        config = json.loads(op.opaque)
+    except ValueError:
+        config = {}
+    numbers = config.get("gemm_backend_config", config).get("dot_dimension_numbers")
+    if numbers is None:
+        plain = ((len(lhs) - 1,), (max(0, len(rhs) - 2),), tuple(range(len(rhs) - 2)), tuple(range(len(rhs) - 2)))
+        batch, rows, depth, columns = matrix_sizes(lhs, rhs, plain)
+    else:
+        names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+        dims = tuple(tuple(int(d) for d in numbers.get(f"{name}_dimensions", ())) for name in names)
+        batch, rows, depth, columns = matrix_sizes(lhs, rhs, dims)
+    return _product(op, batch, rows, columns, depth)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fusions
+
+
+@_SPECIAL.register("fusion")
+def _fusion(op: Instruction) -> OpCost:
+    body = op.called[0]
+    flops = transcendentals = 0.0
+    matrix, dtype = None, _first(op.shape).element_type
+    for i in body.instructions:
+        cost = op_cost(i)
+        flops += cost.flops
+        transcendentals += cost.transcendentals
+        if cost.matrix is not None:
+            matrix, dtype = cost.matrix, cost.dtype
+    moved = sum(_bytes_read(p) for p in body.instructions if p.opcode == "parameter") + _bytes_written(body.root)
+    return OpCost(flops, transcendentals, moved, matrix, dtype)
+
+
+_PART_READERS = frozenset({"slice", "dynamic-slice", "gather"})
+
+
+def _bytes_read(parameter: Instruction) -> float:
+    """What a fusion reads of one operand: slices of it where all its uses are slices, else all of it."""
+    total = 0.0
+    for user in parameter.users:
+        first = user.operands[0] is parameter
+        if user.opcode in _PART_READERS and first:
+            total += user.shape.byte_size
+        elif not (user.opcode in ("dynamic-update-slice", "scatter") and first):
+            return float(parameter.shape.byte_size)
+    return min(total, float(parameter.shape.byte_size))
+
+
+def _bytes_written(root: Instruction) -> float:
+    if root.opcode == "tuple":
+        return sum(_bytes_written(o) for o in root.operands)
+    if root.opcode in ("bitcast", "reshape", "convert", "copy") and root.operands[0].opcode == "dynamic-update-slice":
+        return _bytes_written(root.operands[0])
+    if root.opcode == "dynamic-update-slice":
+        return float(root.operands[1].shape.byte_size)
+    return float(root.shape.byte_size)

@@ -1,0 +1,143 @@
+"""What the lines of a computation are, and which values each one uses.
+
+Floor: executor.  Tuples, parameters and inline constants make no lines: they are names for other values.  A value is a
+`Var`: one leaf of what a line (or a parameter) makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hlosharding.executor.text import is_plain_nan, scalar_text
+from hlosharding.ir import Computation, Instruction, Shape
+
+PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
+"""Ops that only hand on their first operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """One array that an instruction makes: the leaf at `path` of its (tuple) result."""
+
+    inst: Instruction
+    path: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The array's shape."""
+        shape = self.inst.shape
+        for index in self.path:
+            shape = shape.tuple_shapes[index]
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Parameter `index` of a function that stands for several repeated stretches; `var` is the first one's value."""
+
+    index: int
+    var: Var
+
+
+Leaf: TypeAlias = "Var | Slot | str"
+Tree: TypeAlias = "Leaf | tuple[Tree, ...]"
+
+
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    """All leaves of a tree, in order; a str is the text of an inline constant."""
+    if isinstance(tree, tuple):
+        for part in tree:
+            yield from leaves(part)
+    else:
+        yield tree
+
+
+def tree_of(inst: Instruction, shape: Shape | None = None, path: tuple[int, ...] = ()) -> Tree:
+    """The values that `inst` makes, nested as its shape is."""
+    shape = inst.shape if shape is None else shape
+    if not shape.is_tuple:
+        return Var(inst, path)
+    return tuple(tree_of(inst, part, (*path, i)) for i, part in enumerate(shape.tuple_shapes))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An instruction that is computed, with its operands resolved to values."""
+
+    inst: Instruction
+    operands: tuple[Tree, ...]
+
+    @property
+    def uses(self) -> list[Leaf]:
+        """All operand leaves, in order, doubles and inline constants included."""
+        return [leaf for operand in self.operands for leaf in leaves(operand)]
+
+    @property
+    def defines(self) -> list[Var]:
+        """All values it makes, in order."""
+        return [leaf for leaf in leaves(tree_of(self.inst)) if isinstance(leaf, Var)]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A computation as lines: `parameters` and `result` are trees of values."""
+
+    parameters: tuple[Tree, ...]
+    lines: tuple[Line, ...]
+    result: Tree
+
+
+def inline_constant(inst: Instruction) -> str | None:
+    """The text of a scalar constant that is written where it is used, else None."""
+    if inst.opcode != "constant" or inst.shape.dims or not inst.shape.is_array:
+        return None
+    return scalar_text(inst.literal) if is_plain_nan(inst.literal) else None
+
+
+def flow_of(computation: Computation) -> Flow:
+    """Resolve a computation.
+
+    >>> from hlosharding.ir import Builder, Shape
+    >>> main = Builder("m").computation("main")
+    >>> x = main.parameter(0, Shape.array("f32", (4,)))
+    >>> y = main.add("negate", x.shape, (x,))
+    >>> pair = main.root(main.add("tuple", Shape.tuple((x.shape, x.shape)), (x, y)))
+    >>> flow = flow_of(main.computation)
+    >>> [line.inst.name for line in flow.lines], [leaf.inst.name for leaf in flow.result]
+    (['negate'], ['param_0', 'negate'])
+    """
+    trees: dict[Instruction, Tree] = {}
+    lines: list[Line] = []
+    for inst in _in_order(computation):
+        tree = _without_line(inst, trees)
+        if tree is None:
+            lines.append(Line(inst, tuple(trees[o] for o in inst.operands)))
+            tree = tree_of(inst)
+        trees[inst] = tree
+    parameters = tuple(trees[p] for p in computation.parameters)
+    return Flow(parameters, tuple(lines), trees[computation.root])
+
+
+def _in_order(computation: Computation) -> list[Instruction]:
+    seen: set[Instruction] = set()
+    for inst in computation.instructions:
+        if any(o not in seen for o in inst.operands):
+            return computation.post_order()
+        seen.add(inst)
+    return computation.instructions
+
+
+def _without_line(inst: Instruction, trees: dict[Instruction, Tree]) -> Tree | None:
+    if inst.opcode == "parameter":
+        return tree_of(inst)
+    if inst.opcode in PASS_THROUGH:
+        return trees[inst.operands[0]]
+    if inst.opcode == "tuple":
+        return tuple(trees[o] for o in inst.operands)
+    if inst.opcode == "get-tuple-element":
+        whole = trees[inst.operands[0]]
+        assert isinstance(whole, tuple)
+        return whole[inst.tuple_index]
+    return inline_constant(inst)

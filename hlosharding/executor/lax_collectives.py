@@ -1,0 +1,173 @@
+"""Collectives, over named axes where the groups run along them, else over `axis_index_groups` of all axes.
+
+Floor: executor.  Knows which devices a collective's groups mean; what a program reads best is chosen in `axes.py`.
+"""
+
+from __future__ import annotations
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.axes import Groups
+from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.lax_windows import combiner
+from hlosharding.ir import Instruction
+
+REDUCERS = {"add": "psum", "maximum": "pmax", "minimum": "pmin"}
+# Of these the members' order in a group is part of the meaning.
+_ORDERED = frozenset({"all-gather", "all-to-all", "reduce-scatter", "collective-broadcast", "ragged-all-to-all"})
+
+
+def device_groups(inst: Instruction, num_devices: int) -> Groups:
+    """The groups of partition ids in which a collective of a one-replica program runs, all devices covered.
+
+    Follows XLA's GetCollectiveOpGroupMode with one replica: a collective without a channel runs among replicas, so each
+    device is alone; with a channel but without global ids its groups name replicas, and all partitions take part.
+    """
+    everyone = (tuple(range(num_devices)),)
+    alone = tuple((d,) for d in range(num_devices))
+    if not inst.channel_id:
+        return alone if not inst.proto.use_global_device_ids else _covering(inst, everyone, num_devices)
+    by_partition = inst.opcode in ("all-to-all", "collective-broadcast", "ragged-all-to-all")
+    if not by_partition and not inst.proto.use_global_device_ids:
+        return everyone
+    return _covering(inst, everyone, num_devices)
+
+
+def _covering(inst: Instruction, everyone: Groups, num_devices: int) -> Groups:
+    groups = tuple(g for g in inst.replica_groups if g)
+    if not groups:
+        return everyone
+    seen = [d for g in groups for d in g]
+    if len(set(seen)) != len(seen) or not set(seen) <= set(range(num_devices)):
+        raise ExecutionError(f"device groups {groups} on {num_devices} devices", where=f"%{inst.name} {inst.location}")
+    return groups + tuple((d,) for d in range(num_devices) if d not in seen)
+
+
+def is_ordered(inst: Instruction) -> bool:
+    """Does the order of the members in a group matter?"""
+    return inst.opcode in _ORDERED
+
+
+def permute_pairs(inst: Instruction, num_devices: int) -> Groups:
+    """Source and target partition ids; without a channel the ids are replicas', of which there is one."""
+    if inst.channel_id:
+        return inst.source_target_pairs
+    return tuple((d, d) for d in range(num_devices)) if (0, 0) in inst.source_target_pairs else ()
+
+
+def _axes_and_groups(op: Op) -> tuple[str, str]:
+    """The axis names, and the `axis_index_groups` argument where they do not suffice."""
+    axes = op.program.axes
+    groups = device_groups(op.inst, op.program.num_devices)
+    parts = axes.parts_of(groups, ordered=is_ordered(op.inst))
+    if parts is not None and parts:
+        return axes.text(parts), ""
+    places = tuple(tuple(axes.positions[d] for d in group) for group in groups)
+    every = axes.text(tuple(range(len(axes.names))))
+    return every, f", axis_index_groups={op.program.groups(places)}"
+
+
+def _reduces_by(inst: Instruction) -> str | None:
+    name = combiner(inst.called[0])
+    if inst.operands[0].shape.element_type == "pred":
+        # On truth values: "or" is the maximum, "and" the minimum; a sum is taken as "or" by XLA.
+        name = {"or": "maximum", "and": "minimum"}.get(name or "")
+        return None if name is None else REDUCERS[name]
+    if inst.operands[0].shape.is_complex and name != "add":
+        return None
+    return REDUCERS.get(name or "")
+
+
+def _is_alone(op: Op) -> bool:
+    return all(len(g) == 1 for g in device_groups(op.inst, op.program.num_devices))
+
+
+@EMITTERS.register("all-reduce")
+def _all_reduce(op: Op) -> str:
+    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    if _is_alone(op):
+        return operand
+    function = _reduces_by(op.inst)
+    if function is None:
+        return raw(op)
+    axes, groups = _axes_and_groups(op)
+    return f"lax.{function}({operand}, {axes}{groups})"
+
+
+@EMITTERS.register("all-gather")
+def _all_gather(op: Op) -> str:
+    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    if _is_alone(op):
+        return operand
+    axes, groups = _axes_and_groups(op)
+    return f"lax.all_gather({operand}, {axes}, axis={op.inst.dimensions[0]}, tiled=True{groups})"
+
+
+@EMITTERS.register("reduce-scatter")
+def _reduce_scatter(op: Op) -> str:
+    operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
+    if _is_alone(op):
+        return operand
+    if _reduces_by(op.inst) != "psum":
+        return raw(op)
+    axes, groups = _axes_and_groups(op)
+    return f"lax.psum_scatter({operand}, {axes}, scatter_dimension={op.inst.dimensions[0]}, tiled=True{groups})"
+
+
+@EMITTERS.register("all-to-all")
+def _all_to_all(op: Op) -> str:
+    if _is_alone(op):
+        return op.args[0] if not op.inst.shape.is_tuple else f"({op.arg_list},)"
+    axes, groups = _axes_and_groups(op)
+    if not op.inst.shape.is_tuple:
+        dim = op.inst.dimensions[0]
+        return f"lax.all_to_all({op.args[0]}, {axes}, {dim}, {dim}, tiled=True{groups})"
+    # One operand per member: as rows of one array.
+    rows = ", ".join(f"lax.expand_dims({a}, (0,))" for a in op.args)
+    whole = f"lax.all_to_all(lax.concatenate([{rows}], 0), {axes}, 0, 0, tiled=True{groups})"
+    return f"tuple(lax.index_in_dim(whole, i, keepdims=False) for whole in [{whole}] for i in range({len(op.args)}))"
+
+
+@EMITTERS.register("collective-permute")
+def _collective_permute(op: Op) -> str:
+    if len(op.args) > 1 and not op.inst.shape.is_tuple:
+        raise ExecutionError("a collective-permute into a given buffer", where=f"%{op.inst.name} {op.inst.location}")
+    pairs = permute_pairs(op.inst, op.program.num_devices)
+    axes = op.program.axes
+    along = axes.permute_parts(pairs)
+    if along is not None:
+        names, local = axes.text(along[0]), along[1]
+    else:
+        names = axes.text(tuple(range(len(axes.names))))
+        local = tuple((axes.positions[s], axes.positions[t]) for s, t in pairs)
+    permuted = [f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args]
+    return permuted[0] if len(permuted) == 1 else f"({', '.join(permuted)})"
+
+
+@EMITTERS.register("collective-broadcast")
+def _collective_broadcast(op: Op) -> str:
+    if _is_alone(op):
+        return op.args[0]
+    # Gather and take the first: pbroadcast does not run on CPU.
+    axes, groups = _axes_and_groups(op)
+    return f"lax.index_in_dim(lax.all_gather({op.args[0]}, {axes}{groups}), 0, keepdims=False)"
+
+
+@EMITTERS.register("ragged-all-to-all")
+def _ragged_all_to_all(op: Op) -> str:
+    axes, groups = _axes_and_groups(op)
+    return f"lax.ragged_all_to_all({op.arg_list}, axis_name={axes}{groups})"
+
+
+@EMITTERS.register("partition-id")
+def _partition_id(op: Op) -> str:
+    axes = op.program.axes
+    names = axes.text(tuple(range(len(axes.names))))
+    place = f"lax.convert_element_type(lax.axis_index({names}), np.uint32)"
+    if axes.is_natural:
+        return place
+    return f"lax.dynamic_index_in_dim(np.array({list(axes.device_ids)}, np.uint32), {place}, keepdims=False)"
+
+
+@EMITTERS.register("replica-id")
+def _replica_id(op: Op) -> str:
+    return "np.uint32(0)"

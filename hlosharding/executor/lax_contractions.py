@@ -1,0 +1,91 @@
+"""Dot, convolution, FFT and the linear algebra ops that HLO has of its own.
+
+Floor: executor.
+"""
+
+from __future__ import annotations
+
+from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.text import dtype_text, tuple_text
+from hlosharding.ir import DotDims, Instruction
+
+_PRECISIONS = {0: "DEFAULT", 1: "HIGH", 2: "HIGHEST"}
+
+
+def _precision(inst: Instruction) -> str:
+    """The `precision=` argument, or "" where all is default."""
+    config = inst.proto.precision_config
+    codes = tuple(config.operand_precision)
+    if not any(codes):
+        return ""
+    names = [f"lax.Precision.{_PRECISIONS[c]}" for c in codes]
+    return f", precision={names[0]}" if len(set(names)) == 1 else f", precision=({', '.join(names)})"
+
+
+def _has_other_precision(inst: Instruction) -> bool:
+    config = inst.proto.precision_config
+    return bool(config.algorithm) or any(c not in _PRECISIONS for c in config.operand_precision)
+
+
+def _result_type(inst: Instruction) -> str:
+    """`preferred_element_type=`, said only where the result's type is not the operands'."""
+    same = all(o.shape.element_type == inst.shape.element_type for o in inst.operands[:2])
+    return "" if same else f", preferred_element_type={dtype_text(inst.shape)}"
+
+
+def _dims_text(dims: DotDims) -> str:
+    contracting = f"({tuple_text(dims.lhs_contracting)}, {tuple_text(dims.rhs_contracting)})"
+    return f"({contracting}, ({tuple_text(dims.lhs_batch)}, {tuple_text(dims.rhs_batch)}))"
+
+
+@EMITTERS.register("dot")
+def _dot(op: Op) -> str:
+    inst = op.inst
+    if _has_other_precision(inst):
+        return raw(op)
+    return f"lax.dot_general({op.arg_list}, {_dims_text(inst.dot_dims)}{_precision(inst)}{_result_type(inst)})"
+
+
+@EMITTERS.register("ragged-dot")
+def _ragged_dot(op: Op) -> str:
+    dims, ragged, group = op.inst.ragged_dims
+    numbers = f"lax.RaggedDotDimensionNumbers({_dims_text(dims)}, {tuple_text(ragged)}, {tuple_text(group)})"
+    return f"lax.ragged_dot_general({op.arg_list}, {numbers}{_precision(op.inst)}{_result_type(op.inst)})"
+
+
+@EMITTERS.register("convolution")
+def _convolution(op: Op) -> str:
+    inst, (lhs, rhs) = op.inst, op.args
+    window, dims = inst.window, inst.conv_dims
+    if _has_other_precision(inst):
+        return raw(op)
+    if any(w.window_reversal for w in window):
+        flipped = [d for d, w in zip(dims.kernel_spatial_dimensions, window, strict=True) if w.window_reversal]
+        rhs = f"lax.rev({rhs}, {tuple_text(flipped)})"
+    specs = (
+        (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
+        (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
+        (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
+    )
+    parts = [
+        lhs, rhs, tuple_text([w.stride for w in window]), tuple_text([(w.padding_low, w.padding_high) for w in window]),
+        f"lhs_dilation={tuple_text([w.base_dilation for w in window])}",
+        f"rhs_dilation={tuple_text([w.window_dilation for w in window])}",
+        f"dimension_numbers=lax.ConvDimensionNumbers{tuple_text(specs)}",
+    ]  # fmt: skip
+    if inst.feature_group_count != 1:
+        parts.append(f"feature_group_count={inst.feature_group_count}")
+    if inst.batch_group_count != 1:
+        parts.append(f"batch_group_count={inst.batch_group_count}")
+    return f"lax.conv_general_dilated({', '.join(parts)}{_precision(inst)}{_result_type(inst)})"
+
+
+@EMITTERS.register("fft")
+def _fft(op: Op) -> str:
+    return f'lax.fft({op.args[0]}, "{op.inst.fft_type}", {tuple_text(op.inst.fft_length)})'
+
+
+@EMITTERS.register("triangular-solve", "cholesky", "batch-norm-training", "batch-norm-inference", "batch-norm-grad")
+def _own_stablehlo(op: Op) -> str:
+    # lax has solvers of its own for the first two, which leave other values in the unused triangle.
+    return raw(op)

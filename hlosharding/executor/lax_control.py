@@ -1,0 +1,51 @@
+"""Calls, loops, branches, and custom calls.
+
+Floor: executor.  Bodies and branches are functions of the program.
+"""
+
+from __future__ import annotations
+
+from hlosharding.executor.emit import EMITTERS, Op, raw
+
+# Custom calls that only say something about a value: what is left of them in a partitioned program is the value.
+_ANNOTATIONS = frozenset({
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "annotate_device_placement",
+    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToHost", "MoveToDevice",
+})  # fmt: skip
+
+
+@EMITTERS.register("call", "fusion")
+def _call(op: Op) -> str:
+    return f"{op.program.function(op.inst.called[0])}({op.arg_list})"
+
+
+@EMITTERS.register("while")
+def _while(op: Op) -> str:
+    # The proto lists the body first.
+    body, condition = (op.program.function(c) for c in op.inst.called)
+    return f"lax.while_loop({condition}, {body}, {op.args[0]})"
+
+
+@EMITTERS.register("conditional")
+def _conditional(op: Op) -> str:
+    inst = op.inst
+    names = [op.program.function(c) for c in inst.called]
+    operands = ", ".join(op.args[1:])
+    values = [f"v{i}" for i in range(len(names))]
+    branches = [f"lambda {', '.join(values)}: {name}({v})" for name, v in zip(names, values, strict=True)]
+    if inst.operands[0].shape.element_type == "pred":
+        return f"lax.cond({op.args[0]}, {', '.join(branches)}, {operands})"
+    last = len(names) - 1
+    # An index out of bounds means the last branch in HLO; lax.switch would take branch 0 for a negative one.
+    index = op.args[0]
+    if last == 0:
+        return f"({branches[0]})({operands})"
+    inside = f"lax.select(lax.lt({index}, np.int32(0)), np.int32({last}), {index})"
+    return f"lax.switch({inside}, [{', '.join(branches)}], {operands})"
+
+
+@EMITTERS.register("custom-call")
+def _custom_call(op: Op) -> str:
+    if op.inst.custom_call_target in _ANNOTATIONS and len(op.args) == 1:
+        return op.args[0]
+    return raw(op)

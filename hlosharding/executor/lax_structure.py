@@ -1,0 +1,113 @@
+"""Ops that move, make or regroup elements without arithmetic.
+
+Floor: executor.
+"""
+
+from __future__ import annotations
+
+from hlosharding.executor.emit import EMITTERS, REFUSED, Op, raw
+from hlosharding.executor.text import dtype_text, tuple_text
+
+
+@EMITTERS.register("constant")
+def _constant(op: Op) -> str:
+    if not op.inst.shape.is_array:
+        return "()"
+    return op.program.constant(op.inst.literal)
+
+
+@EMITTERS.register("broadcast")
+def _broadcast(op: Op) -> str:
+    dims = op.inst.dimensions
+    if not dims:
+        return f"lax.broadcast({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
+    return f"lax.broadcast_in_dim({op.args[0]}, {tuple_text(op.inst.shape.dims)}, {tuple_text(dims)})"
+
+
+@EMITTERS.register("reshape", "bitcast")
+def _reshape(op: Op) -> str:
+    if op.inst.shape.element_type != op.inst.operands[0].shape.element_type:
+        return f"lax.bitcast_convert_type({op.args[0]}, {dtype_text(op.inst.shape)})"
+    return f"lax.reshape({op.args[0]}, {tuple_text(op.inst.shape.dims)})"
+
+
+@EMITTERS.register("transpose")
+def _transpose(op: Op) -> str:
+    return f"lax.transpose({op.args[0]}, {tuple_text(op.inst.dimensions)})"
+
+
+@EMITTERS.register("concatenate")
+def _concatenate(op: Op) -> str:
+    return f"lax.concatenate([{op.arg_list}], {op.inst.dimensions[0]})"
+
+
+@EMITTERS.register("slice")
+def _slice(op: Op) -> str:
+    dims = op.inst.slice_dims
+    starts, limits = tuple_text([d.start for d in dims]), tuple_text([d.limit for d in dims])
+    strides = "" if all(d.stride == 1 for d in dims) else f", {tuple_text([d.stride for d in dims])}"
+    return f"lax.slice({op.args[0]}, {starts}, {limits}{strides})"
+
+
+@EMITTERS.register("pad")
+def _pad(op: Op) -> str:
+    return f"lax.pad({op.arg_list}, {tuple_text([(d.low, d.high, d.interior) for d in op.inst.padding])})"
+
+
+@EMITTERS.register("reverse")
+def _reverse(op: Op) -> str:
+    return f"lax.rev({op.args[0]}, {tuple_text(op.inst.dimensions)})"
+
+
+@EMITTERS.register("iota")
+def _iota(op: Op) -> str:
+    shape = op.inst.shape
+    return f"lax.broadcasted_iota({dtype_text(shape)}, {tuple_text(shape.dims)}, {op.inst.iota_dimension})"
+
+
+@EMITTERS.register("optimization-barrier")
+def _barrier(op: Op) -> str:
+    return f"lax.optimization_barrier({op.args[0]})"
+
+
+@EMITTERS.register("get-dimension-size")
+def _get_dimension_size(op: Op) -> str:
+    return f"np.int32({op.inst.operands[0].shape.dims[op.inst.dimensions[0]]})"
+
+
+@EMITTERS.register("after-all")
+def _after_all(op: Op) -> str:
+    # Order between side effects: the ops that make them are refused, so that a token carries nothing.
+    return "()"
+
+
+@EMITTERS.register("rng-bit-generator")
+def _rng_bit_generator(op: Op) -> str:
+    state, bits = op.inst.shape.tuple_shapes
+    # The state's forms that lax takes; XLA knows some more.
+    if (state.element_type, state.dims) not in (("u32", (4,)), ("u64", (2,))) or op.inst.proto.rng_algorithm not in NAMES:
+        return raw(op)
+    algorithm = f"lax.RandomAlgorithm.{NAMES[op.inst.proto.rng_algorithm]}"
+    return f"lax.rng_bit_generator({op.args[0]}, {tuple_text(bits.dims)}, {dtype_text(bits)}, {algorithm})"
+
+
+NAMES = {0: "RNG_DEFAULT", 1: "RNG_THREE_FRY", 2: "RNG_PHILOX"}
+
+
+@EMITTERS.register("rng")
+def _rng(op: Op) -> str:
+    if op.inst.proto.distribution == 1 and op.inst.shape.element_type in ("f32", "f64"):
+        return f"lax.rng_uniform({op.arg_list}, {tuple_text(op.inst.shape.dims)})"
+    return raw(op)
+
+
+for _opcode in ("set-dimension-size", "dynamic-reshape"):
+    REFUSED.add(_opcode, "arrays whose sizes change at run time have no form in JAX")
+for _opcode in ("infeed", "outfeed", "send", "send-done", "recv", "recv-done"):
+    REFUSED.add(_opcode, "a transfer to or from the host belongs to one device; take it out of the partitioned program")
+REFUSED.add("rng-get-and-update-state", "the state is the runtime's own; use rng-bit-generator")
+for _opcode in ("async-start", "async-update", "async-done", "copy-start", "copy-done"):
+    REFUSED.add(_opcode, "it is a product of XLA's scheduler; load the module as it was before optimization")
+for _opcode in ("all-gather", "all-reduce", "collective-permute"):
+    for _end in ("start", "done"):
+        REFUSED.add(f"{_opcode}-{_end}", "it is a product of XLA's scheduler; load the module as it was before optimization")

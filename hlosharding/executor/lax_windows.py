@@ -1,0 +1,110 @@
+"""Reductions and windows.
+
+Floor: executor.  A reducer that is one op of its two parameters goes by name, any other is a function of the program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.executor.text import tuple_text
+from hlosharding.ir import Computation, Instruction, Shape
+
+_COMBINERS = {
+    "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor",
+}  # fmt: skip
+_REDUCE = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+
+
+def combiner(computation: Computation) -> str | None:
+    """The opcode of a computation that is one commutative op of its two parameters, else None."""
+    root = computation.root
+    is_binary = len(root.operands) == 2 and root.opcode in _COMBINERS and len(computation.parameters) == 2
+    if not is_binary or {o.opcode for o in root.operands} != {"parameter"} or root.operands[0] is root.operands[1]:
+        return None
+    return root.opcode
+
+
+def identity(opcode: str, shape: Shape) -> np.ndarray | None:
+    """The neutral element of a combiner, or None where it has none in this type."""
+    dtype = shape.dtype
+    if opcode in ("add", "or", "xor"):
+        return np.zeros((), dtype)
+    if opcode == "multiply":
+        return np.ones((), dtype)
+    if opcode == "and":
+        return np.ones((), dtype) if dtype == np.bool_ else np.array(-1).astype(dtype)
+    if shape.is_complex:
+        return None
+    return _extreme(opcode == "maximum", shape)
+
+
+def _extreme(lowest: bool, shape: Shape) -> np.ndarray:
+    dtype = shape.dtype
+    if dtype == np.bool_:
+        return np.array(not lowest)
+    if shape.is_floating:
+        return np.array(-np.inf if lowest else np.inf).astype(dtype)
+    import ml_dtypes
+
+    info = ml_dtypes.iinfo(dtype)
+    return np.array(info.min if lowest else info.max).astype(dtype)
+
+
+def starts_at_identity(opcode: str, init: Instruction) -> bool:
+    """Is the initial value a constant that changes nothing?"""
+    if init.opcode != "constant":
+        return False
+    neutral = identity(opcode, init.shape)
+    return neutral is not None and init.literal.tobytes() == neutral.tobytes()
+
+
+@EMITTERS.register("reduce")
+def _reduce(op: Op) -> str:
+    inst, count = op.inst, len(op.args) // 2
+    name = combiner(inst.called[0])
+    dims = tuple_text(inst.dimensions)
+    if count > 1:
+        values, starts = ", ".join(op.args[:count]), ", ".join(op.args[count:])
+        return f"lax.reduce(({values}), ({starts}), {paired(op)}, {dims})"
+    if name is None or inst.shape.element_type == "pred" and name not in ("and", "or"):
+        return f"lax.reduce({op.arg_list}, {op.program.function(inst.called[0])}, {dims})"
+    if starts_at_identity(name, inst.operands[1]):
+        return f"lax.reduce_{_REDUCE[name]}({op.args[0]}, {dims})"
+    return f"lax.reduce({op.arg_list}, lax.{_COMBINERS[name]}, {dims})"
+
+
+def paired(op: Op) -> str:
+    """A reducer of several values in the form lax calls it: two tuples in, a tuple out."""
+    return f"lambda a, b: {op.program.function(op.inst.called[0])}(*a, *b)"
+
+
+@EMITTERS.register("reduce-window")
+def _reduce_window(op: Op) -> str:
+    inst, count, window = op.inst, len(op.args) // 2, op.inst.window
+    if any(w.window_reversal for w in window):
+        return raw(op)
+    name = combiner(inst.called[0])
+    values, starts = ", ".join(op.args[:count]), ", ".join(op.args[count:])
+    if count > 1:
+        values, starts, reducer = f"({values})", f"({starts})", paired(op)
+    else:
+        reducer = f"lax.{_COMBINERS[name]}" if name else op.program.function(inst.called[0])
+    parts = [
+        values, starts, reducer, tuple_text([w.size for w in window]), tuple_text([w.stride for w in window]),
+        tuple_text([(w.padding_low, w.padding_high) for w in window]),
+    ]  # fmt: skip
+    if any(w.base_dilation != 1 for w in window):
+        parts.append(f"base_dilation={tuple_text([w.base_dilation for w in window])}")
+    if any(w.window_dilation != 1 for w in window):
+        parts.append(f"window_dilation={tuple_text([w.window_dilation for w in window])}")
+    return f"lax.reduce_window({', '.join(parts)})"
+
+
+@EMITTERS.register("select-and-scatter", "map")
+def _own_stablehlo(op: Op) -> str:
+    return raw(op)

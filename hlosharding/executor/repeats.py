@@ -1,0 +1,169 @@
+"""Repeated stretches in a sequence of lines: where a layer, or an optimizer's update, occurs again and again.
+
+Floor: executor.  Sees lines as numbers (equal numbers: equal ops) and as references to earlier lines; no HLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MIN_LENGTH = 8
+"""Shorter stretches are left where they are."""
+MIN_SAVING = 60
+"""Lines that a function must save."""
+_PASSES = 12
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Equal stretches of `length` lines, one beginning at each of `starts` (ascending, not overlapping)."""
+
+    length: int
+    starts: tuple[int, ...]
+
+    @property
+    def saving(self) -> int:
+        """Lines not written."""
+        return self.length * (len(self.starts) - 1)
+
+
+class _Windows:
+    """Hashes of all stretches of one length, from prefix sums: equal stretches have equal hashes."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        n = len(keys)
+        codes = np.random.default_rng(0).integers(1, 1 << 63, int(keys.max()) + 1, dtype=np.uint64)
+        powers = np.cumprod(np.concatenate([[1], np.full(n, _MULTIPLIER, np.uint64)]).astype(np.uint64), dtype=np.uint64)
+        inverse = np.uint64(pow(_MULTIPLIER, -1, 1 << 64))
+        self._sums = np.concatenate([[0], np.cumsum(codes[keys] * powers[:n], dtype=np.uint64)]).astype(np.uint64)
+        self._shift = np.cumprod(np.concatenate([[1], np.full(n, inverse, np.uint64)]).astype(np.uint64), dtype=np.uint64)
+
+    def hashes(self, length: int) -> np.ndarray:
+        sums = self._sums
+        return (sums[length:] - sums[:-length]) * self._shift[: len(sums) - length]
+
+
+def find_repeats(
+    keys: Sequence[int],
+    references: Sequence[tuple[tuple[int, int], ...]],
+    *,
+    min_length: int = MIN_LENGTH,
+    min_saving: int = MIN_SAVING,
+) -> list[Repeat]:
+    """Stretches worth a function, greedily by lines saved.
+
+    `references[i]` lists for each operand of line i (producing line, or -1 for what comes from outside; which of its
+    values).  Stretches are equal when their keys are and their references point to the same places inside.
+
+    >>> keys = [0] + [1, 2, 3, 4, 5, 6, 7, 8] * 10
+    >>> find_repeats(keys, [()] * len(keys))
+    [Repeat(length=8, starts=(1, 9, 17, 25, 33, 41, 49, 57, 65, 73))]
+    """
+    if len(keys) < 2 * min_length:
+        return []
+    numbers = np.asarray(keys)
+    windows = _Windows(numbers)
+    covered = np.zeros(len(keys), bool)
+    found: list[Repeat] = []
+    for _ in range(_PASSES):
+        taken = 0
+        for candidate in _candidates(windows, covered, min_length, min_saving):
+            repeat = _checked(_extended(candidate, numbers, covered), references, covered)
+            if repeat is None or repeat.length < min_length or repeat.saving < min_saving:
+                continue
+            for start in repeat.starts:
+                covered[start : start + repeat.length] = True
+            found.append(repeat)
+            taken += 1
+        if not taken:
+            break
+    return found
+
+
+def _candidates(windows: _Windows, covered: np.ndarray, min_length: int, min_saving: int) -> list[Repeat]:
+    """The best group of equal stretches for each of a geometric row of lengths, best first."""
+    blocked = np.concatenate([[0], np.cumsum(covered)])
+    candidates: list[Repeat] = []
+    length = _longest_free_run(covered) // 2
+    length = max(length, min_length)
+    while length >= min_length:
+        free = np.flatnonzero(blocked[length:] == blocked[:-length])
+        best = _best_group(windows.hashes(length)[free], free, length, min_saving)
+        if best is not None:
+            candidates.append(best)
+        length = min(int(length * 0.88), length - 1)
+    return sorted(candidates, key=lambda r: -r.saving)
+
+
+def _longest_free_run(covered: np.ndarray) -> int:
+    edges = np.flatnonzero(np.concatenate([[True], covered, [True]]))
+    # Repeats may lie in different runs, so twice the longest run is the limit of what halving would allow.
+    return 2 * int(np.diff(edges).max() - 1) if len(edges) > 2 else int(len(covered))
+
+
+def _best_group(hashes: np.ndarray, places: np.ndarray, length: int, min_saving: int) -> Repeat | None:
+    if len(hashes) < 2:
+        return None
+    order = np.argsort(hashes, kind="stable")
+    ranked = hashes[order]
+    begins = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+    counts = np.diff(np.concatenate([begins, [len(ranked)]]))
+    best: Repeat | None = None
+    for group in np.argsort(-counts, kind="stable")[:8]:
+        if (counts[group] - 1) * length < max(min_saving, best.saving + 1 if best else 0):
+            break
+        starts = _apart(np.sort(places[order[begins[group] : begins[group] + counts[group]]]), length)
+        if len(starts) > 1 and (best is None or length * (len(starts) - 1) > best.saving):
+            best = Repeat(length, starts)
+    return best if best is not None and best.saving >= min_saving else None
+
+
+def _apart(places: np.ndarray, length: int) -> tuple[int, ...]:
+    kept: list[int] = []
+    for place in places.tolist():
+        if not kept or place >= kept[-1] + length:
+            kept.append(place)
+    return tuple(kept)
+
+
+def _extended(repeat: Repeat, keys: np.ndarray, covered: np.ndarray) -> Repeat:
+    """The same stretches made longer, to the right and to the left, while they stay equal and free.
+
+    Stretches that earlier picks have covered meanwhile are dropped first.
+    """
+    starts = [s for s in repeat.starts if not covered[s : s + repeat.length].any()]
+    if len(starts) < 2:
+        return Repeat(repeat.length, tuple(starts))
+    at = np.array(starts)
+    length = repeat.length
+    while at[-1] + length < len(keys) and (at[:-1] + length < at[1:]).all() and _alike(at + length, keys, covered):
+        length += 1
+    while at[0] > 0 and (at[1:] - 1 >= at[:-1] + length).all() and _alike(at - 1, keys, covered):
+        at, length = at - 1, length + 1
+    return Repeat(length, tuple(at.tolist()))
+
+
+def _alike(places: np.ndarray, keys: np.ndarray, covered: np.ndarray) -> bool:
+    return not covered[places].any() and bool((keys[places] == keys[places[0]]).all())
+
+
+def _checked(
+    repeat: Repeat, references: Sequence[tuple[tuple[int, int], ...]], covered: np.ndarray
+) -> Repeat | None:
+    """The largest set of the stretches that agree in what points where inside."""
+    classes: dict[tuple[object, ...], list[int]] = {}
+    for start in repeat.starts:
+        inside = tuple(
+            tuple((p - start, which) if p >= start else None for p, which in references[start + i])
+            for i in range(repeat.length)
+        )
+        classes.setdefault(inside, []).append(start)
+    if not classes:
+        return None
+    starts = max(classes.values(), key=len)
+    return Repeat(repeat.length, tuple(starts)) if len(starts) > 1 else None

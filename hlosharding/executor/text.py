@@ -1,0 +1,133 @@
+"""How values, types and names are written in generated Python.
+
+Floor: executor.  Knows numpy and identifiers; nothing of ops or devices.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from hlosharding.ir import Shape
+
+_NOT_IDENTIFIER = re.compile(r"\W+")
+GLOBAL_NAMES = frozenset(
+    "np jax lax P AXES CONSTANTS IN_SPECS OUT_SPECS program raw ml_dtypes operator partial RAW_OPS CLIP DROP".split()
+)
+
+
+def identifier(name: str) -> str:
+    """A Python identifier that still reads like `name`.
+
+    >>> identifier("params['layers'][0]['w']"), identifier("dot.12"), identifier("in"), identifier("3d")
+    ('params_layers_0_w', 'dot_12', 'in_', 'v3d')
+    """
+    clean = _NOT_IDENTIFIER.sub("_", name).strip("_") or "value"
+    if clean[0].isdigit():
+        clean = f"v{clean}"
+    return f"{clean}_" if keyword.iskeyword(clean) or clean in GLOBAL_NAMES else clean
+
+
+class Namer:
+    """Gives each thing a name of its own.
+
+    >>> namer = Namer({"taken"})
+    >>> namer.fresh("taken"), namer.fresh("a"), namer.fresh("a")
+    ('taken_1', 'a', 'a_1')
+    """
+
+    def __init__(self, taken: set[str] | frozenset[str] = frozenset()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wish: str) -> str:
+        """`wish`, or `wish_N` with the smallest free N."""
+        name, number = wish, self._next.get(wish, 0)
+        while name in self._taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self._next[wish] = number
+        self._taken.add(name)
+        return name
+
+
+def dtype_text(shape: Shape) -> str:
+    """The dtype as an expression: `np.float32`, `np.bool_`, `ml_dtypes.bfloat16`.
+
+    >>> dtype_text(Shape.array("pred")), dtype_text(Shape.array("bf16"))
+    ('np.bool_', 'ml_dtypes.bfloat16')
+    """
+    name = shape.dtype.name
+    if name == "bool":
+        return "np.bool_"
+    return f"np.{name}" if hasattr(np, name) else f"ml_dtypes.{name}"
+
+
+def scalar_text(value: Any) -> str:
+    """A numpy scalar as an expression that makes exactly that value.
+
+    >>> scalar_text(np.float32(0.1)), scalar_text(np.int32(-3)), scalar_text(np.float32("-inf"))
+    ('np.float32(0.1)', 'np.int32(-3)', "np.float32('-inf')")
+    """
+    array = np.asarray(value)
+    kind = dtype_text(Shape.from_dtype(array.dtype, ()))
+    if array.dtype == np.bool_:
+        return f"{kind}({bool(array)})"
+    if array.dtype.kind in "iu":
+        return f"{kind}({int(array)})"
+    if array.dtype.kind == "c":
+        return f"{kind}(complex({_real(array.real)}, {_real(array.imag)}))"
+    return f"{kind}({_real(array, exact=array.dtype)})"
+
+
+def _real(value: Any, exact: np.dtype | None = None) -> str:
+    number = float(value)
+    if not math.isfinite(number):
+        return f"'{number}'" if exact is not None else f"float('{number}')"
+    short = str(np.asarray(value)[()])
+    if exact is not None and _is_number(short) and np.asarray(float(short)).astype(exact) == value:
+        return short
+    return repr(number)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_plain_nan(array: np.ndarray) -> bool:
+    """True unless some NaN in `array` has another bit pattern than numpy's own."""
+    if array.dtype.kind not in "fV" or array.dtype.kind == "V":
+        return True
+    nan = np.isnan(array)
+    return not nan.any() or bool((array[nan].tobytes()) == np.full(int(nan.sum()), np.nan, array.dtype).tobytes())
+
+
+def tuple_text(values: Any) -> str:
+    """A tuple of ints, or of tuples, as Python writes it."""
+    return repr(tuple(tuple(map(int, v)) if isinstance(v, (tuple, list)) else int(v) for v in values))
+
+
+def wrapped(prefix: str, items: list[str], suffix: str, indent: str, width: int = 112) -> list[str]:
+    """`prefix item, item, ... suffix` on one line where it fits, else the items on lines of their own.
+
+    >>> wrapped("f(", ["a", "b"], ")", "")
+    ['f(a, b)']
+    """
+    one = f"{indent}{prefix}{', '.join(items)}{suffix}"
+    if len(one) <= width or len(items) < 2:
+        return [one]
+    lines, current = [f"{indent}{prefix}"], f"{indent}    "
+    for item in items:
+        if len(current) + len(item) + 2 > width and current.strip():
+            lines.append(current.rstrip())
+            current = f"{indent}    "
+        current += f"{item}, "
+    return [*lines, current.rstrip(), f"{indent}{suffix}"]

@@ -1,0 +1,110 @@
+"""Shardings of a traced function's arguments and results: prefix trees in, one HloSharding per leaf out.
+
+Floor: frontends.  Knows pytrees, meshes and the ways users spell a sharding; nothing of HLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlosharding.errors import ShardingError, TraceError
+from hlosharding.sharding import HloSharding
+
+
+def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
+    """One entry of `prefix` per leaf of `tree`; raises TraceError where `prefix` is no prefix of `tree`.
+
+    >>> broadcast((None, "{replicated}"), (1, {"a": 2, "b": 3}), "in_shardings")
+    [None, '{replicated}', '{replicated}']
+    """
+    import jax
+
+    if prefix is None:
+        return [None] * len(jax.tree.leaves(tree))
+    try:
+        entries = jax.tree.broadcast(prefix, tree, is_leaf=_is_entry)
+    except ValueError as error:
+        raise TraceError(
+            f"{what} do not match the structure they stand for: {error}",
+            remedy="give one sharding for all, or a tree that is a prefix of it (None: open)",
+        ) from error
+    return jax.tree.leaves(entries, is_leaf=_is_entry)
+
+
+def _is_entry(node: Any) -> bool:
+    return node is None or isinstance(node, (str, HloSharding)) or not isinstance(node, (tuple, list, dict))
+
+
+def resolve(entry: Any, mesh: Any, where: str) -> Any:
+    """A user's spelling as a jax NamedSharding, an HloSharding, or None (open).
+
+    Takes PartitionSpec (needs `mesh`), any jax Sharding, HloSharding, HLO text, None.
+    """
+    from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+    if entry is None or isinstance(entry, (NamedSharding, HloSharding)):
+        return entry
+    if isinstance(entry, PartitionSpec):
+        if mesh is None:
+            raise TraceError(f"{entry} needs a mesh", where=where, remedy="pass mesh=, or trace under jax.set_mesh")
+        return _named(mesh, entry, where)
+    if isinstance(entry, str):
+        return HloSharding.parse(entry)
+    if isinstance(entry, Sharding):
+        return entry
+    if type(entry).__name__ == "UnspecifiedValue":
+        return None
+    raise TraceError(
+        f"{entry!r} is no sharding", where=where, remedy="use NamedSharding, PartitionSpec, HloSharding, text or None"
+    )
+
+
+def _named(mesh: Any, spec: Any, where: str) -> Any:
+    from jax.sharding import NamedSharding
+
+    try:
+        return NamedSharding(mesh, spec)
+    except ValueError as error:
+        raise TraceError(str(error), where=where) from error
+
+
+def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | None:
+    """An entry that `resolve` gave, for an array of that shape; None stays None."""
+    if sharding is None:
+        return None
+    try:
+        found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))
+        if found.is_tuple():
+            raise ShardingError(f"{found} is a tuple, an array needs a leaf")
+        found.validate(tuple(shape))
+    except ShardingError as error:
+        raise TraceError(error.what, where=where, remedy=error.remedy) from error
+    return found
+
+
+def divides(sharding: Any, shape: Sequence[int]) -> bool:
+    """Can JAX itself lay out an array of that shape so (a NamedSharding whose splits are even)?"""
+    from jax.sharding import NamedSharding
+
+    if not isinstance(sharding, NamedSharding):
+        return False
+    try:
+        sharding.shard_shape(tuple(shape))
+    except ValueError:
+        return False
+    return True
+
+
+def has_free_dims(sharding: Any) -> bool:
+    """Does a NamedSharding leave dims unconstrained?"""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    if not isinstance(sharding, NamedSharding):
+        return False
+    return any(entry is PartitionSpec.UNCONSTRAINED for entry in sharding.spec)
+
+
+def mesh_of(shardings: Sequence[Any]) -> Any:
+    """The first mesh that NamedShardings bring with them, or None."""
+    return next((s.mesh for s in shardings if hasattr(s, "mesh") and hasattr(s, "spec")), None)

@@ -1,0 +1,137 @@
+"""One door for every format: a path, text, bytes, or a JAX lowering becomes a Module.
+
+Floor: frontends.  Decides which reader is meant; the readers do the work.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from hlosharding.errors import LoadError
+from hlosharding.frontends.hlo import from_hlo_proto, from_hlo_text
+from hlosharding.frontends.prepare import prepare as prepare_module
+from hlosharding.frontends.stablehlo import MLIR_BYTECODE, from_stablehlo
+from hlosharding.ir import Module
+
+Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
+_SUFFIXES: dict[str, Format] = {
+    ".hlo": "hlo",
+    ".txt": "hlo",
+    ".pb": "hlo-proto",
+    ".mlir": "stablehlo",
+    ".mlirbc": "stablehlo",
+    ".stablehlo": "stablehlo",
+    ".onnx": "onnx",
+}
+
+
+def load(source: Any, *, format: Format | None = None, prepare: bool | None = None, inputs: Any = None) -> Module:
+    """A Module of a program.
+
+    `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto or StableHLO
+    bytecode), or a `jax.stages.Lowered`.  `format` decides where suffix and content cannot.  `prepare`: run what XLA's
+    compile pipeline runs before propagation; by default for StableHLO and lowerings, not for HLO, which is taken as
+    it stands.  Raises LoadError.
+
+    >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
+    Module(m, 1 instructions, 1 partitions)
+    """
+    if format is not None and format not in get_args(Format):
+        raise LoadError(f"unknown format {format!r}", remedy=f"use one of {', '.join(get_args(Format))}")
+    content, origin = source, None
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
+        origin = Path(source)
+        format = format or _SUFFIXES.get(origin.suffix.lower())
+        content = _read(origin)
+    try:
+        module, is_prepared_by_default = _parse(content, format, inputs)
+    except LoadError as error:
+        if origin is None:
+            raise
+        where = f"{origin}, {error.where}" if error.where else str(origin)
+        raise LoadError(error.what, where=where, remedy=error.remedy) from error
+    return prepare_module(module) if (is_prepared_by_default if prepare is None else prepare) else module
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = "a string without a newline is taken as a path: give program text with its line breaks"
+        raise LoadError(f"cannot read {str(path)[:200]}: {reason}", remedy=remedy) from error
+    except ValueError as error:
+        raise LoadError(f"not a path: {str(path)[:200]!r} ({error})") from error
+
+
+def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bool]:
+    """The module, and whether it is one to be prepared by default."""
+    if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
+        return _from_lowered(content), True
+    if isinstance(content, (bytearray, memoryview)):
+        content = bytes(content)
+    if not isinstance(content, (str, bytes)):
+        return _from_object(content)
+    match format or _guess(content):
+        case "hlo":
+            return from_hlo_text(_text(content)), False
+        case "hlo-proto":
+            return from_hlo_proto(_bytes(content)), False
+        case "stablehlo":
+            is_text = isinstance(content, str) or not content.startswith(MLIR_BYTECODE)
+            return from_stablehlo(_text(content) if is_text else content), True
+        case _:
+            return _from_onnx(content, inputs), True
+
+
+def _guess(content: str | bytes) -> Format:
+    if isinstance(content, bytes):
+        if content.startswith(MLIR_BYTECODE):
+            return "stablehlo"
+        try:
+            content = content.decode()
+        except UnicodeDecodeError:
+            return "hlo-proto"
+        if "\0" in content:
+            return "hlo-proto"
+    words = [line for line in content.splitlines() if line.strip() and not line.lstrip().startswith("//")]
+    first = words[0].lstrip() if words else ""
+    # MLIR text begins with the module, a function, or location and attribute aliases.
+    return "stablehlo" if first.startswith(("module", "func.func", "#", '"builtin.module"')) else "hlo"
+
+
+def _text(content: str | bytes) -> str:
+    if isinstance(content, str):
+        return content
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise LoadError(f"not text: {error}", remedy='pass format="hlo-proto" for a serialized HloModuleProto') from error
+
+
+def _bytes(content: str | bytes) -> bytes:
+    if isinstance(content, str):
+        raise LoadError("a serialized HloModuleProto is bytes, this is text", remedy="open the file in binary mode")
+    return content
+
+
+def _from_lowered(lowered: Any) -> Module:
+    from hlosharding.frontends.lowered import from_lowered
+
+    return from_lowered(lowered)
+
+
+def _from_object(source: Any) -> tuple[Module, bool]:
+    if hasattr(source, "graph") and hasattr(source, "opset_import"):
+        return _from_onnx(source, None), True
+    if isinstance(source, Module):
+        return source, False
+    raise LoadError(
+        f"{type(source).__name__} is no program", remedy="pass a path, text, bytes, a jax Lowered or an onnx.ModelProto"
+    )
+
+
+def _from_onnx(_source: Any, _inputs: Any) -> Module:
+    raise LoadError("ONNX import comes with a later issue", remedy="export the model as StableHLO or HLO")

@@ -1,0 +1,200 @@
+"""The one lowering for every op whose dims are declared: choose a tiling of its factors, by price.
+
+Floor: partitioner.  Candidates are what the operands' and the result's shardings imply, and their merges.  Each is
+priced: move the operands there, compute, pay what is owed, move the result.  The cheapest wins.  Choices depend on the
+signature, shapes and shardings alone and are memoised, so repeated layers are decided once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from hlosharding.ir import Shape, WindowDim
+from hlosharding.partitioner.halo import halo_plan
+from hlosharding.partitioner.pricing import Prices
+from hlosharding.partitioner.projection import (
+    REPLICATED,
+    lift,
+    local_shape_dims,
+    project,
+    project_result,
+    untile,
+    without_partials,
+)
+from hlosharding.rules import Dims, Halo, Reduce, Signature, Whole
+from hlosharding.sharding import HloSharding, merge_if_compatible
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one op is split."""
+
+    space: HloSharding
+    """The sharding of the op's iteration space, one data dim per factor."""
+    operands: tuple[HloSharding, ...]
+    results: tuple[HloSharding, ...]
+    """Per result leaf; with an unreduced subgroup where something is owed."""
+    owed: tuple[int, ...]
+    """Factors split whose pieces must be combined."""
+    reduce_kind: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a choice depends on."""
+
+    signature: Signature
+    operand_shapes: tuple[Shape, ...]
+    operand_shardings: tuple[HloSharding, ...]
+    reduce_kinds: tuple[str | None, ...]
+    """Of operands that are partial results."""
+    result_shapes: tuple[Shape, ...]
+    wanted: tuple[HloSharding | None, ...]
+    """Per result leaf; None where any sharding will do."""
+    allowed: frozenset[int]
+    """Factors that may be split."""
+    windows: tuple[WindowDim | None, ...]
+    """The window behind each factor that owes a halo."""
+
+
+def splittable(signature: Signature, *, halo: bool, indexed: bool) -> frozenset[int]:
+    """Factors that may be split, given what the op's lowering can do beyond the plain one."""
+
+    def may(owes: object) -> bool:
+        match owes:
+            case Whole(indexed=by_index):
+                return by_index and indexed
+            case Halo():
+                return halo
+            case Reduce(kind=kind):
+                return kind != "other"
+            case _:
+                return True
+
+    kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
+    if len(kinds) > 1:  # partial results have one kind
+        return frozenset(i for i, f in enumerate(signature.factors) if may(f.owes) and not isinstance(f.owes, Reduce))
+    return frozenset(i for i, f in enumerate(signature.factors) if may(f.owes))
+
+
+def choose(problem: Problem, prices: Prices) -> Choice:
+    """The cheapest candidate; on a tie the first, and the result's own sharding is the first."""
+    spaces = list(dict.fromkeys(_candidates(problem)))
+    choices = [choice for space in spaces if (choice := _priced(problem, space, prices)) is not None]
+    return min(choices, key=lambda c: c.seconds)
+
+
+def _claims(problem: Problem) -> Iterator[HloSharding]:
+    signature, count = problem.signature, len(problem.signature.factors)
+    for dims, wanted in zip(signature.results, problem.wanted, strict=True):
+        if wanted is not None:
+            yield lift(wanted, major_dims(dims, signature), count)
+    for dims, sharding in zip(signature.operands, problem.operand_shardings, strict=True):
+        yield lift(sharding, major_dims(dims, signature), count)
+
+
+def _candidates(problem: Problem) -> Iterator[HloSharding]:
+    blocked = tuple(i for i in range(len(problem.signature.factors)) if i not in problem.allowed)
+    claims = list(dict.fromkeys(untile(c, blocked) for c in _claims(problem)))
+    yield from claims
+    merged = REPLICATED
+    for claim in claims:
+        merged = _merge(merged, claim)
+        yield merged
+    if len(claims) <= 4:
+        for left, right in combinations(claims, 2):
+            yield _merge(left, right)
+            yield _merge(right, left)
+    yield REPLICATED
+
+
+def _merge(left: HloSharding, right: HloSharding) -> HloSharding:
+    """Both tilings at once if they go together, else `left`."""
+    if left.kind != "tiled" or right.kind != "tiled":
+        return right if left.kind != "tiled" else left
+    merged = merge_if_compatible(left, right)
+    return left if merged is None else merged.meaning
+
+
+def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | None:
+    signature = problem.signature
+    ways = space.data_dims if space.kind == "tiled" else (1,) * len(signature.factors)
+    split = [f for f, n in enumerate(ways) if n > 1]
+    if not problem.allowed.issuperset(split) or any(_uneven_parts(signature, f, ways[f]) for f in split):
+        return None
+    owed = tuple(f for f in split if owes_reduction(signature, f))
+    operands = tuple(project(space, major_dims(dims, signature)) for dims in signature.operands)
+    results = tuple(project_result(space, major_dims(dims, signature), owed) for dims in signature.results)
+    kind = next((_kind(signature, f) for f in owed), None)
+    seconds = prices.work(_elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature))
+    moves = zip(problem.operand_shapes, problem.operand_shardings, operands, problem.reduce_kinds, strict=True)
+    seconds += sum(prices.move(shape, source, target, k) for shape, source, target, k in moves)
+    for factor in split:
+        if problem.windows[factor] is not None:
+            halo = _halo_bytes(problem, factor, ways[factor], operands)
+            if halo is None:
+                return None
+            seconds += prices.neighbours(halo)
+    for shape, source, wanted in zip(problem.result_shapes, results, problem.wanted, strict=True):
+        seconds += prices.move(shape, source, wanted if wanted is not None else without_partials(source), kind)
+    return Choice(space, operands, results, owed, kind, seconds)
+
+
+def major_dims(dims: Dims, signature: Signature) -> Dims:
+    """Of a dim made of several factors the major one, which alone can be split as a tile; parts of size 1 do not count."""
+    if all(len(factors) <= 1 for factors in dims):
+        return dims
+    real = (tuple(f for f in factors if signature.factors[f].size > 1) or factors for factors in dims)
+    return tuple(factors[:1] for factors in real)
+
+
+def owes_reduction(signature: Signature, factor: int) -> bool:
+    """Must the pieces along a split factor be combined?"""
+    owes = signature.factors[factor].owes
+    if isinstance(owes, Reduce):
+        return True
+    return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
+
+
+def _uneven_parts(signature: Signature, factor: int, ways: int) -> bool:
+    """Would a split of the major part of a dim made of several factors cut through its minor parts?"""
+    places = (dims for tensor in (*signature.operands, *signature.results) for dims in tensor)
+    return any(len(dims) > 1 and factor in dims for dims in places) and signature.factors[factor].size % ways != 0
+
+
+def _halo_bytes(problem: Problem, factor: int, ways: int, operands: Sequence[HloSharding]) -> float | None:
+    """Bytes a device receives from its neighbours along one split window; None where no halo will do."""
+    window = problem.windows[factor]
+    assert window is not None
+    total = 0.0
+    for operand, dim in problem.signature.operand_dims(factor):
+        shape = problem.operand_shapes[operand]
+        plan = halo_plan(window, shape.dims[dim], problem.signature.factors[factor].size, ways)
+        if plan is None:
+            return None
+        local = shape.with_dims(local_shape_dims(operands[operand], shape.dims))
+        total += local.byte_size * plan.strips / plan.tile
+    return total
+
+
+def _kind(signature: Signature, factor: int) -> str:
+    owes = signature.factors[factor].owes
+    return owes.kind if isinstance(owes, Reduce) else "add"
+
+
+def _mixes(signature: Signature) -> bool:
+    return any(isinstance(f.owes, Reduce) for f in signature.factors)
+
+
+def _elements(signature: Signature, ways: Sequence[int]) -> int:
+    """Points of the iteration space one device computes."""
+    return math.prod(-(-f.size // n) for f, n in zip(signature.factors, ways, strict=True))
+
+
+def _local_bytes(problem: Problem, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> int:
+    pairs = [*zip(problem.operand_shapes, operands, strict=True), *zip(problem.result_shapes, results, strict=True)]
+    return sum(s.with_dims(local_shape_dims(sharding, s.dims)).byte_size for s, sharding in pairs if s.is_array)

@@ -1,0 +1,112 @@
+"""The walk: a global module with shardings in, a local module with explicit collectives out.
+
+Floor: partitioner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hlosharding.cost import Machine
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, verify
+from hlosharding.ir.rewrite import dead_code
+from hlosharding.partitioner.context import Context, Decisions
+from hlosharding.partitioner.control_flow import enter_parameter
+from hlosharding.partitioner.emitter import Emitter, Program
+from hlosharding.partitioner.pricing import Prices
+from hlosharding.partitioner.projection import REPLICATED
+from hlosharding.partitioner.strategies import lower
+from hlosharding.sharding import HloSharding
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """How the partitioner decides."""
+
+    objective: str = "bytes"
+    """What a reshard minimises: "bytes" received, or priced "time" (latency counts)."""
+
+
+@dataclass(slots=True)
+class LocalProgram:
+    """The outcome: `module` has local shapes; its entry parameters and root carry the shardings of their tiles.
+
+    Each collective carries its cause as a frontend attribute, and the source line of the op that needed it.
+    """
+
+    module: Module
+    warnings: list[str] = field(default_factory=list)
+
+
+def partition_module(
+    module: Module, *, num_partitions: int, machine: Machine, options: PartitionOptions | None = None
+) -> LocalProgram:
+    """Rewrite `module` for `num_partitions` devices, following `module.shardings`.
+
+    Instructions without a sharding may take any.  Raises PartitionError for shardings of another device count.
+    """
+    _check(module, num_partitions)
+    options = options or PartitionOptions()
+    program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
+    builder = program.builder.computation(module.entry.name)
+    context = Context(Emitter(program, builder), module.shardings, Decisions(Prices(machine, options.objective)))
+    boundary: dict[Instruction, HloSharding] = {}
+    for parameter in module.entry.parameters:
+        shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
+        context.values[parameter] = enter_parameter(context, parameter, shardings)
+        boundary[builder.computation.parameters[-1]] = _sharding_of(parameter, shardings)
+    for inst in module.entry.instructions:
+        if inst.opcode != "parameter":
+            context.values[inst] = lower(context, inst)
+    root = _finish_root(context, module.entry.root, boundary)
+    builder.root(root)
+    return _close(program, builder, module, boundary)
+
+
+def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
+    context.emitter.lowering(root, "output")
+    value = context.value(root)
+    wanted = context.wanted_leaves(root)
+    targets = [w if w is not None else REPLICATED for w in wanted]
+    local = context.pack(context.reshard_leaves(value, targets, "output"))
+    if local in boundary or local.opcode == "parameter":
+        local = context.emitter.op("copy", local.shape, (local,))
+    boundary[local] = _sharding_of(root, tuple(targets))
+    return local
+
+
+def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloSharding:
+    return HloSharding.tuple(leaves) if inst.shape.is_tuple else leaves[0]
+
+
+def _close(
+    program: Program, entry: ComputationBuilder, source: Module, boundary: dict[Instruction, HloSharding]
+) -> LocalProgram:
+    module = program.builder.finish(entry)
+    module.proto.input_output_alias.CopyFrom(source.proto.input_output_alias)
+    module.proto.buffer_donor.CopyFrom(source.proto.buffer_donor)
+    dead_code(module)
+    module.renumber()
+    module.shardings = {i.id: s for i, s in boundary.items()}
+    verify(module)
+    return LocalProgram(module, program.warnings)
+
+
+def _check(module: Module, num_partitions: int) -> None:
+    if num_partitions < 1:
+        raise PartitionError(f"num_partitions is {num_partitions}", remedy="pass the number of devices")
+    for inst in module.instructions:
+        sharding = module.shardings.get(inst.id)
+        for leaf in sharding.leaves if sharding is not None else ():
+            if leaf.num_devices not in (None, num_partitions):
+                raise PartitionError(
+                    f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
+                    where=f"%{inst.name} {inst.location}".strip(),
+                )
+            if leaf.kind in ("manual", "maximal") or leaf.is_manual_subgroup():
+                raise PartitionError(
+                    f"sharding {leaf} ({leaf.kind}) is not partitioned yet",
+                    where=f"%{inst.name} {inst.location}".strip(),
+                    remedy="shard the value over all devices, or replicate it",
+                )

@@ -1,0 +1,60 @@
+"""Computing one piece of an op: the same op on local shapes, unless a table names a function that does more.
+
+Floor: partitioner.  More is needed where indices are to be shifted (`indexing`) or neighbours asked (`windowed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.emitter import Emitter
+from hlosharding.partitioner.generic import Choice
+from hlosharding.registry import Registry
+from hlosharding.rules import Signature, local_attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a piece function gets: the global op, how it is split, and its operands on this device."""
+
+    inst: Instruction
+    signature: Signature
+    choice: Choice
+    operands: tuple[Instruction, ...]
+    result_shapes: tuple[Shape, ...]
+    """Local, per result leaf."""
+
+    @property
+    def shape(self) -> Shape:
+        """Local result shape."""
+        if self.inst.shape.is_tuple:
+            return Shape.tuple(self.result_shapes)
+        return self.result_shapes[0]
+
+    def ways(self, factor: int) -> int:
+        """How often a factor is split."""
+        return self.choice.space.num_tiles_along(factor)
+
+
+PieceFunction = Callable[[Emitter, Piece], Instruction]
+PIECES: Registry[str, PieceFunction] = Registry("piece functions")
+
+
+def compute_piece(emitter: Emitter, piece: Piece) -> Instruction:
+    """The local result of one op."""
+    special = PIECES.get(piece.inst.opcode)
+    if special is not None:
+        return special(emitter, piece)
+    return plain_piece(emitter, piece)
+
+
+def plain_piece(emitter: Emitter, piece: Piece, operands: tuple[Instruction, ...] | None = None) -> Instruction:
+    """The op itself on local shapes."""
+    operands = operands or piece.operands
+    result = piece.result_shapes[0].dims if piece.result_shapes else ()
+    attributes = local_attributes(piece.inst, [o.shape.dims for o in operands], result)
+    if piece.inst.opcode == "custom-call":
+        attributes["constrain_layout"] = False  # the layouts were those of the global shapes
+    return emitter.local(piece.inst, piece.shape, operands, **attributes)

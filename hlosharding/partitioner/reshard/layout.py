@@ -1,0 +1,144 @@
+"""Where every device's tile lies, as arrays over devices: what planning needs of a sharding.
+
+Floor: partitioner/reshard.  Knows shardings and sizes; nothing of steps, prices or instructions.
+
+Tiles have the ceiling size and lie side by side; what hangs over the end of a dim is padding, whose content nobody knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.errors import PartitionError
+from hlosharding.sharding import HloSharding
+
+Dims = tuple[int, ...]
+Table = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """One array over `num_devices` devices."""
+
+    num_devices: int
+    dims: Dims
+    """Global sizes."""
+    counts: Dims
+    """Tiles per dim."""
+    index: Table
+    """[device, dim]: which tile."""
+    holder: int | None
+    """The only device with data, of a maximal sharding; else None."""
+    world: Table
+    """[device]: manual group.  Data never crosses from one to another."""
+    addend: Table
+    """[device]: which addend of a partial value; 0 everywhere if it is none."""
+
+    @property
+    def tile(self) -> Dims:
+        """Sizes of the local tile, padding included."""
+        return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
+
+    @property
+    def addends(self) -> int:
+        """How many addends make up the value."""
+        return int(self.addend.max(initial=0)) + 1
+
+    @property
+    def starts(self) -> Table:
+        """[device, dim]: where the tile starts, perhaps beyond the end."""
+        return self.index * np.asarray(self.tile, np.int64)
+
+    def bounds(self) -> tuple[Table, Table]:
+        """[device, dim] start and end of the real elements of each device's tile; empty where it holds none."""
+        low = np.minimum(self.starts, np.asarray(self.dims, np.int64))
+        high = np.minimum(self.starts + np.asarray(self.tile, np.int64), np.asarray(self.dims, np.int64))
+        if self.holder is not None:
+            others = np.arange(self.num_devices) != self.holder
+            low[others] = 0
+            high[others] = 0
+        return low, high
+
+    def has_data(self) -> npt.NDArray[np.bool_]:
+        """[device]: does it hold real elements?"""
+        low, high = self.bounds()
+        real = (high > low).all(axis=1)
+        return real if self.holder is None else real & (np.arange(self.num_devices) == self.holder)
+
+
+def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
+    """The layout of a leaf sharding; raises PartitionError where it says nothing about single devices.
+
+    >>> layout_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (5,), 4).starts[:, 0].tolist()
+    [0, 0, 3, 3]
+    """
+    none = np.zeros(num_devices, np.int64)
+    whole = np.zeros((num_devices, len(dims)), np.int64)
+    ones = (1,) * len(dims)
+    if sharding.kind == "replicated":
+        return Layout(num_devices, dims, ones, whole, None, none, none)
+    if sharding.kind == "maximal":
+        return Layout(num_devices, dims, ones, whole, sharding.device, none, none)
+    if sharding.kind == "unreduced":
+        return Layout(num_devices, dims, ones, whole, None, none, np.arange(num_devices))
+    if sharding.kind != "tiled":
+        raise PartitionError(f"an array sharded {sharding} cannot be resharded")
+    return _tiled(sharding, dims, num_devices)
+
+
+def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
+    tiles = sharding.tiles
+    if sharding.tiled_data_rank != len(dims):
+        raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {len(dims)}")
+    flat = np.asarray(tiles.flat)
+    if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
+        raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
+    place = np.empty(num_devices, np.int64)
+    place[flat] = np.arange(num_devices)
+    index = np.unravel_index(place, tiles.dims)
+    rank = len(dims)
+    data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
+
+    def along(kind: str) -> Table:
+        if kind not in sharding.subgroup_types:
+            return np.zeros(num_devices, np.int64)
+        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)  # pyright: ignore[reportArgumentType]
+
+    return Layout(num_devices, dims, sharding.data_dims, data, None, along("manual"), along("unreduced"))
+
+
+def missing_elements(source: Layout, target: Layout) -> Table:
+    """[device]: real elements of its target tile that its source tile lacks (a complete source).
+
+    >>> rows, columns = HloSharding.parse("{devices=[2,1]<=[2]}"), HloSharding.parse("{devices=[1,2]<=[2]}")
+    >>> missing_elements(layout_of(rows, (4, 4), 2), layout_of(columns, (4, 4), 2)).tolist()
+    [4, 4]
+    """
+    low, high = target.bounds()
+    have_low, have_high = source.bounds()
+    wanted = np.prod(np.maximum(high - low, 0), axis=1)
+    both = np.prod(np.maximum(np.minimum(high, have_high) - np.maximum(low, have_low), 0), axis=1)
+    if target.holder is not None:
+        wanted = wanted * (np.arange(target.num_devices) == target.holder)
+        both = both * (np.arange(target.num_devices) == target.holder)
+    if source.holder is not None:
+        both = both * (np.arange(source.num_devices) == source.holder)
+    return wanted - both
+
+
+def least_mean_elements(source: Layout, target: Layout) -> float:
+    """Lower bound on elements received, mean over devices.
+
+    Of a partial value each element's addends must first meet, then reach every device that wants it: a - 1 messages
+    for a addends, and one more for each further device.
+    """
+    if source.addends == 1:
+        return float(missing_elements(source, target).mean())
+    low, high = target.bounds()
+    wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
+    worlds = int(source.world.max(initial=0)) + 1
+    elements = float(np.prod(source.dims)) * worlds
+    return (wanted + elements * (source.addends - 2)) / source.num_devices

@@ -1,0 +1,81 @@
+"""How each op is partitioned: one table from opcode to strategy.
+
+Floor: partitioner.  What is not in the table is lowered from its signature (`lower_declared`); what has no signature is
+computed whole on every device, with a warning that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlosharding.ir import Instruction
+from hlosharding.partitioner import control_flow, created, indexing, reshaping  # noqa: F401  (indexing fills PIECES)
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.declared import compute_whole, lower_declared
+from hlosharding.partitioner.value import AnyValue, TupleValue
+from hlosharding.rules import Signature, signature_of
+
+Strategy = Callable[[Context, Instruction], AnyValue]
+
+
+def _tuple(context: Context, inst: Instruction) -> AnyValue:
+    """Elements are kept apart; a sharding given to the tuple binds each."""
+    made = TupleValue(tuple(context.value(o) for o in inst.operands))
+    wanted = context.wanted_leaves(inst)
+    targets = [w if w is not None else v.whole_sharding for w, v in zip(wanted, made.leaves, strict=True)]
+    return context.reshard_leaves(made, targets, "tuple element")
+
+
+def _element(context: Context, inst: Instruction) -> AnyValue:
+    source = context.value(inst.operands[0])
+    assert isinstance(source, TupleValue)
+    return _as_wanted(context, inst, source.elements[inst.tuple_index])
+
+
+def _as_wanted(context: Context, inst: Instruction, value: AnyValue) -> AnyValue:
+    """The value itself, moved where the instruction's sharding says."""
+    wanted = context.wanted_leaves(inst)
+    made = [context.settle(v, w) for v, w in zip(_leaves(value), wanted, strict=True)]
+    from hlosharding.partitioner.value import from_leaves
+
+    return from_leaves(value.shape, made)
+
+
+def _leaves(value: AnyValue) -> tuple:
+    return value.leaves if isinstance(value, TupleValue) else (value,)
+
+
+def _copy(context: Context, inst: Instruction) -> AnyValue:
+    """A copy (often a former annotation) is its operand in the copy's sharding; no op is needed."""
+    return _as_wanted(context, inst, context.value(inst.operands[0]))
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "tuple": _tuple,
+    "get-tuple-element": _element,
+    "copy": _copy,
+    "constant": created.constant,
+    "iota": created.iota,
+    "broadcast": created.broadcast,
+    "reshape": reshaping.reshape,
+    "while": control_flow.while_loop,
+    "conditional": control_flow.conditional,
+    "call": control_flow.call,
+    "optimization-barrier": control_flow.barrier,
+    "after-all": control_flow.token,
+    "add-dependency": control_flow.token,
+    "partition-id": control_flow.per_device,
+    "replica-id": control_flow.per_device,
+}
+
+
+def lower(context: Context, inst: Instruction) -> AnyValue:
+    """Partition one instruction whose operands are partitioned."""
+    context.emitter.lowering(inst)
+    strategy = STRATEGIES.get(inst.opcode)
+    if strategy is not None:
+        return strategy(context, inst)
+    signature = signature_of(inst)
+    if isinstance(signature, Signature):
+        return lower_declared(context, inst, signature)
+    return compute_whole(context, inst, getattr(signature, "reason", "no rule is known for it"))

@@ -1,0 +1,5 @@
+"""GSPMD's sharding propagation: from a few annotations to a sharding of every value, with the reason for each."""
+
+from hlosharding.propagation.propagate import Propagation, propagate
+
+__all__ = ["Propagation", "propagate"]

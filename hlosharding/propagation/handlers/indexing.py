@@ -1,0 +1,304 @@
+"""Gather and scatter: which dims of operand, indices and output (or update) move in step.
+
+Floor: propagation.  A scatter is a gather run backwards: its updates stand where the gather's output stands.  Follows XLA's
+GatherOutputShardingFromIndex and its kin; the dims along which the indices are an iota come in as `op.parallel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
+from hlosharding.propagation.improving import Receiver
+from hlosharding.propagation.op import Edge, Op, ParallelDims, element_sharding, partitioned
+from hlosharding.sharding import (
+    HloSharding,
+    along_dims,
+    find_common_sharding,
+    merge_if_compatible,
+    merge_sharding,
+    replicate_on_dims,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """What gather and scatter have in common; `output` is a gather's result or a scatter's update."""
+
+    operand: tuple[int, ...]
+    """Sizes of the operand's dims."""
+    indices_rank: int
+    output_rank: int
+    slice_sizes: tuple[int, ...]
+    offset_dims: tuple[int, ...]
+    """Output dims that walk through a slice."""
+    absent_dims: tuple[int, ...]
+    """Operand dims without an output dim of their own: collapsed or inserted, and batching ones."""
+    index_vector_dim: int
+    batch: ParallelDims | None
+    """Explicit batching dims."""
+
+    @property
+    def passing(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Operand dims that are taken whole, and the output dims they become."""
+        kept = [d for d in range(len(self.operand)) if d not in self.absent_dims]
+        whole = [n for n, d in enumerate(kept) if self.slice_sizes[d] == self.operand[d]]
+        return tuple(kept[n] for n in whole), tuple(self.offset_dims[n] for n in whole)
+
+    @property
+    def looked_up(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Indices dims, and the output dims they become."""
+        outputs = [d for d in range(self.output_rank) if d not in self.offset_dims]
+        indices = [d for d in range(self.indices_rank) if d != self.index_vector_dim]
+        return tuple(indices[: len(outputs)]), tuple(outputs)
+
+
+def output_dims_of(indices_dims: Sequence[int], index_vector_dim: int, offset_dims: Sequence[int]) -> tuple[int, ...]:
+    """Where indices dims end up in the output (XLA's FillOutputDimsWithIndicesDims).
+
+    >>> output_dims_of((0, 2), 1, (0,))
+    (1, 2)
+    """
+    free = iter(d for d in range(len(offset_dims) + max(indices_dims) + 2) if d not in offset_dims)
+    place = {d: next(free) for d in range(max(indices_dims) + 1) if d != index_vector_dim}
+    return tuple(place[d] for d in indices_dims)
+
+
+def gather_indexing(op: Op) -> Indexing:
+    """The dims of a gather."""
+    dims, (operand, indices) = op.instruction.gather_dims, op.operand_shapes
+    batch = None
+    if dims.operand_batching_dims:
+        places = output_dims_of(dims.start_indices_batching_dims, dims.index_vector_dim, dims.offset_dims)
+        batch = ParallelDims(dims.operand_batching_dims, dims.start_indices_batching_dims, places)
+    absent = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+    sizes = op.instruction.gather_slice_sizes
+    return Indexing(
+        operand.dims, indices.rank, op.rank, sizes, dims.offset_dims, absent, dims.index_vector_dim, batch
+    )
+
+
+def scatter_inputs(op: Op) -> int:
+    """How many operands a scatter updates."""
+    return len(op.operand_shapes) // 2
+
+
+def scatter_slice_sizes(op: Op) -> tuple[int, ...]:
+    """The size of the slice that one index updates."""
+    dims, operand = op.instruction.scatter_dims, op.operand_shapes[0]
+    update = op.operand_shapes[scatter_inputs(op) + 1]
+    window = iter(dims.update_window_dims)
+    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    return tuple(1 if d in absent else update.dims[next(window)] for d in range(operand.rank))
+
+
+def scatter_indexing(op: Op) -> Indexing:
+    """The dims of a scatter, read as the gather that it undoes."""
+    dims, count = op.instruction.scatter_dims, scatter_inputs(op)
+    batch = None
+    if dims.input_batching_dims:
+        indices = dims.scatter_indices_batching_dims
+        places = output_dims_of(indices, dims.index_vector_dim, dims.update_window_dims)
+        batch = ParallelDims(dims.input_batching_dims, indices, places)
+    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    operand, indices_shape, update = op.operand_shapes[0], op.operand_shapes[count], op.operand_shapes[count + 1]
+    sizes = scatter_slice_sizes(op)
+    offsets = dims.update_window_dims
+    return Indexing(operand.dims, indices_shape.rank, update.rank, sizes, offsets, absent, dims.index_vector_dim, batch)
+
+
+def _no_tiles(sharding: HloSharding) -> bool:
+    return sharding.is_tile_maximal() or sharding.is_manual()
+
+
+def _operand_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+    if _no_tiles(sharding):
+        return None
+    operand, output = ix.passing
+    moved = along_dims(sharding, operand, output, ix.output_rank)
+    return None if moved.is_tile_maximal() else moved
+
+
+def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+    if _no_tiles(sharding):
+        return sharding
+    operand, output = ix.passing
+    moved = along_dims(sharding, output, operand, len(ix.operand))
+    return None if moved.is_tile_maximal() else moved
+
+
+def _indices_to_output(ix: Indexing, sharding: HloSharding) -> HloSharding:
+    indices, output = ix.looked_up
+    return along_dims(sharding, indices, output, ix.output_rank)
+
+
+def _output_to_indices(ix: Indexing, sharding: HloSharding) -> HloSharding:
+    indices, output = ix.looked_up
+    return along_dims(sharding, output, indices, ix.indices_rank)
+
+
+def _joined(first: HloSharding | None, second: HloSharding | None) -> HloSharding | None:
+    """Parallel and pass-through dims together; the parallel ones win where both cannot be."""
+    if first is None or second is None:
+        return first if second is None else second
+    for into, other in ((second, first), (first, second)):
+        better, merged = merge_sharding(other, into, True)
+        if better:
+            return merged
+    return first
+
+
+# ---- gather
+
+
+@FORWARD.register("gather")
+def _gather(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    ix = gather_indexing(op)
+    operand, indices = operands
+    if ix.batch:
+        _gather_parallel(ix, ix.batch, receiver, operands)
+    if indices is not None and indices.is_spatially_partitioned():
+        receiver.improve(_indices_to_output(ix, indices), 1)
+    if not op.spmd:
+        return
+    if op.parallel:
+        _gather_parallel(ix, op.parallel, receiver, operands)
+    if operand is not None and operand.is_spatially_partitioned():
+        parallel = op.parallel.operand if op.parallel else ()
+        offered = _operand_to_output(ix, replicate_on_dims(operand, parallel))
+        if offered is not None:
+            receiver.improve(offered, 0)
+
+
+def _gather_parallel(ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
+    for n, (source, source_dims) in enumerate(zip(operands, (dims.operand, dims.indices), strict=True)):
+        if source is not None and source.is_spatially_partitioned():
+            receiver.improve(along_dims(source, source_dims, dims.output, ix.output_rank), n)
+
+
+@BACKWARD.register("gather")
+def _gather_operand(
+    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
+) -> HloSharding | None:
+    ix = gather_indexing(edge.op)
+    if 1 in edge.positions:
+        return _output_to_indices(ix, user)
+    if not edge.op.spmd:
+        return None
+    return _joined(_parallel_from_output(edge.op, ix, user), _output_to_operand(ix, user))
+
+
+def _all_parallel(op: Op, ix: Indexing) -> ParallelDims | None:
+    """Explicit batching dims, then implicit ones."""
+    both = [d for d in (ix.batch, op.parallel) if d]
+    if not both:
+        return None
+    operand, indices, output = (
+        tuple(n for d in both for n in dims(d)) for dims in (_operand_dims, _indices_dims, _output_dims)
+    )
+    return ParallelDims(operand, indices, output)
+
+
+def _operand_dims(dims: ParallelDims) -> tuple[int, ...]:
+    return dims.operand
+
+
+def _indices_dims(dims: ParallelDims) -> tuple[int, ...]:
+    return dims.indices
+
+
+def _output_dims(dims: ParallelDims) -> tuple[int, ...]:
+    return dims.output
+
+
+def _parallel_from_output(op: Op, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+    if _no_tiles(sharding):
+        return sharding
+    dims = _all_parallel(op, ix)
+    return None if dims is None else along_dims(sharding, dims.output, dims.operand, len(ix.operand))
+
+
+def _parallel_to_update(op: Op, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+    if _no_tiles(sharding):
+        return sharding
+    dims = _all_parallel(op, ix)
+    return None if dims is None else along_dims(sharding, dims.operand, dims.output, ix.output_rank)
+
+
+# ---- scatter
+
+
+@FORWARD.register("scatter")
+def _scatter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    ix, count = scatter_indexing(op), scatter_inputs(op)
+    if ix.batch:
+        _scatter_parallel(op, ix, ix.batch, receiver, operands)
+    if not op.spmd:
+        for n in range(count):
+            receiver.improve_leaf(HloSharding.replicate(), n, n)
+        return
+    for n, source in enumerate(operands[:count]):
+        if source is not None and source.is_spatially_partitioned():
+            receiver.improve_leaf(source, n, n)
+    if not any(map(partitioned, operands[count:])):
+        return
+    if op.parallel:
+        _scatter_parallel(op, ix, op.parallel, receiver, operands)
+    for n, update in enumerate(operands[count + 1 :]):
+        if update is not None and update.is_spatially_partitioned():
+            offered = _output_to_operand(ix, update)
+            if offered is not None:
+                receiver.improve_leaf(offered, n, count + 1 + n)
+
+
+def _scatter_parallel(op: Op, ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
+    count, rank = scatter_inputs(op), len(ix.operand)
+    for n, source in enumerate(operands[:count]):
+        if source is not None and source.is_spatially_partitioned():
+            receiver.improve_leaf(along_dims(source, dims.operand, dims.operand, rank), n, n)
+    indices = operands[count]
+    if indices is not None and indices.is_spatially_partitioned():
+        offered = along_dims(indices, dims.indices, dims.operand, rank)
+        for n in range(count):
+            receiver.improve_leaf(offered, n, count)
+    for n, update in enumerate(operands[count + 1 :]):
+        if update is not None and update.is_spatially_partitioned():
+            receiver.improve_leaf(along_dims(update, dims.output, dims.operand, rank), n, count + 1 + n)
+
+
+@wants_others("scatter")
+def _indices_and_updates(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
+    count = scatter_inputs(op)
+    if positions[0] < count:
+        return ()
+    return tuple(range(count + 1, len(op.operand_shapes))) if positions[0] == count else (count,)
+
+
+@BACKWARD.register("scatter")
+def _scatter_operand(
+    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
+) -> HloSharding | None:
+    op, count = edge.op, scatter_inputs(edge.op)
+    if edge.position < count:
+        return element_sharding(user, op.shape, edge.position)
+    ix = scatter_indexing(op)
+    if edge.position == count:
+        found = [_output_to_indices(ix, s) for s in others if s is not None and s.is_spatially_partitioned()]
+        return find_common_sharding(found) if found else None
+    leaf = element_sharding(user, op.shape, edge.position - count - 1)
+    return _scatter_update(op, ix, leaf, others[0])
+
+
+def _scatter_update(op: Op, ix: Indexing, leaf: HloSharding, indices: HloSharding | None) -> HloSharding | None:
+    from_indices = HloSharding.replicate()
+    if indices is not None and indices.is_spatially_partitioned():
+        from_indices = _indices_to_output(ix, indices)
+    if op.spmd:
+        from_output = _joined(_parallel_to_update(op, ix, leaf), _operand_to_output(ix, leaf))
+        if from_output is not None:
+            if not (from_output.is_manual() or from_indices.is_manual()):
+                from_output = merge_if_compatible(from_indices, from_output) or from_output
+            if not from_output.is_tile_maximal():
+                return from_output
+    return None if from_indices.is_tile_maximal() else from_indices

@@ -1,0 +1,86 @@
+"""Ops that mix elements along dims: reduce, sort; and rng-bit-generator, which has no dims to speak of.
+
+Floor: propagation.
+"""
+
+from __future__ import annotations
+
+from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
+from hlosharding.propagation.improving import Receiver, best_operand
+from hlosharding.propagation.op import Edge, Links, Op, element_sharding
+from hlosharding.sharding import HloSharding, along_dims, first_target_dim, merge_if_compatible, replicate_all_data_dims
+
+
+def _links(op: Op) -> Links:
+    """Input dims that survive the reduction, and where they end up."""
+    gone = op.instruction.dimensions
+    kept = tuple(d for d in range(op.operand_shapes[0].rank) if d not in gone)
+    return kept, tuple(range(len(kept)))
+
+
+def input_count(op: Op) -> int:
+    """Inputs of a variadic reduction: the first half of its operands."""
+    return len(op.operand_shapes) // 2
+
+
+@FORWARD.register("reduce")
+def _reduce(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    links = _links(op)
+    for n, source in enumerate(operands[: input_count(op)]):
+        if source is None or not source.is_spatially_partitioned():
+            continue
+        if source.is_manual():
+            receiver.improve_leaf(source, n, n, aggressive=op.aggressive)
+            continue
+        split = source.is_tiled() and any(source.num_tiles_along(d) > 1 for d in op.instruction.dimensions)
+        if source.is_replicated() or (split and not op.spmd):
+            offered = replicate_all_data_dims(source)
+        else:
+            rank = len(links[0])
+            offered = along_dims(source, links[0], links[1], rank)
+        # The elements of a variadic reduction are computed together: one sharding for all.
+        receiver.improve(op.whole(offered), n, aggressive=op.aggressive)
+
+
+@wants_others("reduce")
+def _other_inputs(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in range(input_count(op)) if n not in positions)
+
+
+@BACKWARD.register("reduce")
+def _reduce_input(
+    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
+) -> HloSharding | None:
+    if edge.shape.rank == 0:
+        return None
+    leaf = element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
+    kept, result = _links(edge.op)
+    offered = along_dims(leaf, result, kept, edge.shape.rank)
+    for other in others:
+        if other is not None and not other.is_manual() and not offered.is_manual():
+            offered = merge_if_compatible(other, offered) or offered
+    return offered
+
+
+@FORWARD.register("sort")
+def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    speaker = best_operand(operands)
+    source = None if speaker is None else operands[speaker]
+    if speaker is None or source is None or not source.is_spatially_partitioned():
+        return
+    dim = op.instruction.dimensions[0]
+    if source.is_tiled() and source.num_tiles_along(dim) != 1:
+        # Worth passing on only if the partitioner can move the split to another dim.
+        if first_target_dim(op.operand_shapes[speaker].dims, source, dim) is None:
+            return
+    receiver.improve(op.whole(source), speaker, aggressive=op.aggressive)
+
+
+@BACKWARD.register("sort")
+def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
+    return element_sharding(user, edge.op.shape, edge.position) if user.is_tuple() else user
+
+
+@FORWARD.register("rng-bit-generator", "iota", "constant", "conditional", "infeed")
+def _nothing(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    """Their operands, if any, say nothing about how the result is laid out."""

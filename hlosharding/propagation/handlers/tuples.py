@@ -1,0 +1,123 @@
+"""Ops that carry whole values: tuple, get-tuple-element, while, parameter, custom call, outfeed.
+
+Floor: propagation.
+"""
+
+from __future__ import annotations
+
+from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
+from hlosharding.propagation.improving import Receiver
+from hlosharding.propagation.op import Edge, Op, element_sharding, leaf_range, partitioned, same_dims
+from hlosharding.propagation.policy import SHARD_BARRIER_FROM
+from hlosharding.sharding import HloSharding, is_more_specific, merge_sharding, replicate_all_data_dims
+
+
+@FORWARD.register("tuple")
+def _tuple(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    if not any(map(partitioned, operands)):
+        return
+    old = receiver.sharding
+    leaves = list(old.tuple_elements) if old is not None else [HloSharding.replicate()] * max(1, len(op.shape.leaves))
+    sources = []
+    place = 0
+    for n, sharding in enumerate(operands):
+        for k, leaf in enumerate(_leaves(sharding, op.operand_shapes[n].is_tuple)):
+            if old is None or is_more_specific(leaf, leaves[place + k]):
+                leaves[place + k] = leaf
+                sources.append(n)
+        place += len(op.operand_shapes[n].leaves)
+    new = HloSharding.tuple(leaves)
+    if old is None or new != old:
+        receiver.set(new, sources[0] if sources else 0)
+        receiver.sources[:] = dict.fromkeys(sources or [0])
+
+
+def _leaves(sharding: HloSharding | None, is_tuple: bool) -> tuple[HloSharding, ...]:
+    """The leaves of an operand; of an outfeed, whose sharding also lists what it sends, the token's, which is last."""
+    if sharding is None:
+        return ()
+    return sharding.leaves if is_tuple else sharding.leaves[-1:]
+
+
+@BACKWARD.register("tuple")
+def _tuple_element(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
+    """Of several places in the tuple the most specific one speaks."""
+    best = element_sharding(user, edge.op.shape, edge.position)
+    for position in edge.positions[1:]:
+        other = element_sharding(user, edge.op.shape, position)
+        if is_more_specific(other, best):
+            best = other
+    return best
+
+
+@FORWARD.register("get-tuple-element")
+def _get_tuple_element(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    source = operands[0]
+    if source is None or not source.is_spatially_partitioned():
+        return
+    part = element_sharding(source, op.operand_shapes[0], op.instruction.tuple_index)
+    if part.is_manual():
+        receiver.set(part, 0)
+    else:
+        receiver.improve(part, 0, aggressive=op.aggressive)
+
+
+@BACKWARD.register("get-tuple-element")
+def _tuple_from_element(
+    edge: Edge, own: HloSharding | None, user: HloSharding, others: object, level: int
+) -> HloSharding | None:
+    """The tuple as it is, with the user's sharding at its place; replicated elsewhere if there is none yet."""
+    if not user.leaves:
+        return None
+    start, end = leaf_range(edge.shape, edge.op.instruction.tuple_index)
+    if own is not None:
+        leaves = list(own.tuple_elements)
+    else:
+        # Not plain replicated: manual subgroups stay.
+        leaves = [replicate_all_data_dims(user.leaves[0], s.rank) for s in edge.shape.leaves]
+    leaves[start:end] = user.leaves
+    return HloSharding.tuple(leaves)
+
+
+@FORWARD.register("while")
+def _while(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    source = operands[0]
+    if source is None:
+        return
+    if receiver.sharding is not None:
+        source = merge_sharding(receiver.sharding, source, receiver.combine)[1]
+    receiver.improve(source, 0)
+
+
+@FORWARD.register("parameter")
+def _parameter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    """Of a branch or a callee: what the caller passes (the fix point hands it in as an operand)."""
+    if operands and operands[0] is not None:
+        receiver.improve(operands[0], 0)
+
+
+@FORWARD.register("custom-call")
+def _custom_call(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    source = operands[0] if operands else None
+    if op.target == SHARD_BARRIER_FROM or source is None or not source.is_spatially_partitioned():
+        return
+    receiver.improve(source, 0, aggressive=op.aggressive)
+
+
+@BACKWARD.register("custom-call")
+def _custom_call_operand(
+    edge: Edge, own: object, user: HloSharding, others: object, level: int
+) -> HloSharding | None:
+    return user if same_dims(edge.shape, edge.op.shape) else None
+
+
+@BACKWARD.register("outfeed")
+def _outfeed_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
+    if 0 not in edge.positions:
+        return None
+    if not user.is_tuple():
+        return user
+    shape = edge.op.operand_shapes[0]
+    if not shape.is_tuple:
+        return user.leaf(0)
+    return HloSharding.tuple(user.tuple_elements[: len(shape.leaves)])

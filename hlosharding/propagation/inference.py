@@ -1,0 +1,118 @@
+"""What an op's sharding could be, seen from its operands (forward) or from one of its users (backward).
+
+Floor: propagation.  The generic case is projection: tiles follow the dims that operand and result share, the rest is
+replicated.  Which dims those are comes from the op; `handlers` replace the generic inference where XLA departs from it.
+When inference runs, and what becomes of its answer, is the fix point's business.
+"""
+
+from __future__ import annotations
+
+from hlosharding.propagation.handlers import BACKWARD, FORWARD
+from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
+from hlosharding.propagation.op import Edge, Op, partitioned, same_dims
+from hlosharding.propagation.policy import (
+    BEST_OPERAND_SPEAKS,
+    CORRELATED_TUPLES,
+    FIRST_OPERAND_SPEAKS,
+    SHARD_TO_FULL,
+)
+from hlosharding.sharding import HloSharding, replicate_all_data_dims
+
+Shardings = list[HloSharding | None]
+Outcome = tuple[HloSharding, tuple[int, ...]] | None
+"""A new sharding, and the operand positions that it came from; None: no change."""
+
+
+def infer_forward(
+    op: Op, own: HloSharding | None, operands: Shardings, level: int, look_ahead: LookAhead = lambda: None
+) -> Outcome:
+    """What the op's sharding becomes by what its operands have (XLA's InferShardingFromOperands)."""
+    if own is not None and own.is_manual():
+        return None
+    receiver = Receiver(op.shape, own, combine=op.spmd and level > 0, look_ahead=look_ahead)
+    if own is None or own.is_tile_maximal():
+        source = _manual_operand(op, operands)
+        if source is not None:
+            return _manual(op, operands, source, level)
+    if op.receives:
+        (FORWARD.get(op.opcode) or _from_operands)(op, receiver, operands, level)
+    elif op.takes_replicated:
+        _take_replicated(receiver, operands)
+    if not receiver.sources or receiver.sharding is None:
+        return None
+    return receiver.sharding, tuple(receiver.sources)
+
+
+def _manual_operand(op: Op, operands: Shardings) -> int | None:
+    if not (op.shape.is_array or op.opcode in CORRELATED_TUPLES):
+        return None
+    return next((n for n, s in enumerate(operands) if s is not None and s.is_manual()), None)
+
+
+def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
+    sharding = operands[source]
+    if op.target == SHARD_TO_FULL or sharding is None:
+        return None
+    if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
+        return None
+    metadata = sharding.leaves[0].metadata if sharding.leaves else ()
+    return op.whole(HloSharding.manual(metadata)), (source,)
+
+
+def _take_replicated(receiver: Receiver, operands: Shardings) -> None:
+    """What may not be tiled may still be known to be replicated."""
+    for n, sharding in enumerate(operands):
+        if sharding is not None and sharding.is_tile_maximal() and not sharding.has_unique_device():
+            return receiver.improve(sharding, n)
+    return None
+
+
+def _from_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    """The default: the operands' shardings as they are."""
+    if op.elementwise and receiver.combine:
+        aggressive = op.aggressive and len(operands) == 1
+        for n, sharding in enumerate(operands):
+            if sharding is not None and sharding.is_spatially_partitioned():
+                offered = replicate_all_data_dims(sharding, op.rank) if op.opcode == "rng" else sharding
+                alone = op.aggressive if op.opcode == "rng" else aggressive
+                receiver.improve(offered, n, aggressive=alone)
+        return
+    speaker = representative(op, operands)
+    if speaker is None:
+        return
+    sharding = operands[speaker]
+    if sharding is not None and sharding.is_spatially_partitioned():
+        receiver.improve(sharding, speaker, aggressive=op.aggressive)
+
+
+def representative(op: Op, operands: Shardings) -> int | None:
+    """The operand that speaks for an op (XLA's PickRepresentativeOperand), by position."""
+    if op.opcode in FIRST_OPERAND_SPEAKS:
+        return 0 if operands[0] is not None else None
+    return best_operand(operands) if op.opcode in BEST_OPERAND_SPEAKS else None
+
+
+def infer_backward(
+    edge: Edge, own: HloSharding | None, user: HloSharding, others: Shardings, level: int
+) -> HloSharding | None:
+    """What a value's sharding becomes by what one user has; None: it stays."""
+    offered = offer_to_operand(edge, own, user, others, level)
+    if offered is None:
+        return None
+    return improve(own, offered, edge.shape, combine=edge.op.spmd and level > 0)
+
+
+def offer_to_operand(
+    edge: Edge, own: HloSharding | None, user: HloSharding, others: Shardings, level: int
+) -> HloSharding | None:
+    """The sharding that a user would like a value to have (XLA's GetShardingFromUser); None: it does not care.
+
+    The caller has checked that the user lets shardings pass at this level.  `others` are the shardings of the operands
+    that `other_operands` names.
+    """
+    if not partitioned(user):
+        return None
+    handler = BACKWARD.get(edge.op.opcode)
+    if handler is not None:
+        return handler(edge, own, user, others, level)
+    return user if same_dims(edge.shape, edge.op.shape) else None

@@ -1,0 +1,131 @@
+"""One op as inference sees it: opcode, shapes, attributes and the flags of its place; equal ops share one object.
+
+Floor: propagation.  An `Op` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the index
+of a gather an iota?) was found out before and is a field.  Sharing makes memo tables of inference common to all layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hlosharding.ir import Instruction, Shape
+from hlosharding.sharding import HloSharding, along_dims
+
+Links = tuple[tuple[int, ...], tuple[int, ...]]
+"""Dims of one tensor, and for each the dim of another tensor that carries the same factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelDims:
+    """Dims of a gather or scatter along which operand, indices and output (or update) move in step."""
+
+    operand: tuple[int, ...]
+    indices: tuple[int, ...]
+    output: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Op:
+    """What inference may know of an instruction apart from shardings."""
+
+    instruction: Instruction
+    """One of the instructions that look like this."""
+    opcode: str
+    operand_shapes: tuple[Shape, ...]
+    target: str = ""
+    elementwise: bool = False
+    spmd: bool = True
+    receives: bool = True
+    """False: it takes no sharding but manual, and perhaps replicated."""
+    takes_replicated: bool = False
+    aggressive: bool = False
+    """One user that is not the root: a finer tiling that does not lie within the old one is welcome."""
+    level0_concatenate: bool = False
+    """Every operand is a reshape of a parameter or tuple element (a stack of layers' weights)."""
+    parallel: ParallelDims | None = None
+    """Of gather and scatter: dims along which the indices are an iota."""
+    memo: tuple[dict[Any, Any], dict[Any, Any]] = field(default_factory=lambda: ({}, {}))
+    """Forward results at level 0, and at the levels above."""
+    edges: dict[Any, Edge] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Shape:
+        return self.instruction.shape
+
+    @cached_property
+    def rank(self) -> int:
+        return self.shape.rank
+
+    def pass_to_result(self, sharding: HloSharding, links: Links) -> HloSharding:
+        """An operand's tiles, moved to the result dims they are linked to; all others become copies."""
+        return along_dims(sharding, links[0], links[1], self.rank)
+
+    def pass_to_operand(self, sharding: HloSharding, operand: int, links: Links) -> HloSharding:
+        """The result's tiles, moved to the operand's dims."""
+        return along_dims(sharding, links[1], links[0], self.operand_shapes[operand].rank)
+
+    def whole(self, leaf: HloSharding) -> HloSharding:
+        """`leaf` for every leaf of the result."""
+        return leaf.normalize_tuple(len(self.shape.leaves)) if self.shape.is_tuple else leaf
+
+    def edge(self, positions: tuple[int, ...]) -> Edge:
+        """The op as user of an instruction that stands at those operand positions."""
+        found = self.edges.get(positions)
+        if found is None:
+            found = self.edges[positions] = Edge(self, positions)
+        return found
+
+
+class Edge:
+    """One op as the user of one value."""
+
+    __slots__ = ("memo", "op", "positions")
+
+    def __init__(self, op: Op, positions: tuple[int, ...]) -> None:
+        self.op, self.positions = op, positions
+        self.memo: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+
+    @property
+    def position(self) -> int:
+        """The first operand position of the value."""
+        return self.positions[0]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the value."""
+        return self.op.operand_shapes[self.positions[0]]
+
+
+Attributes = Callable[[Instruction], Any]
+
+
+def partitioned(sharding: HloSharding | None) -> bool:
+    """XLA's IsSpatiallyPartitioned: there is a sharding, and not a bare single device."""
+    return sharding is not None and sharding.is_spatially_partitioned()
+
+
+def leaf_range(shape: Shape, element: int) -> tuple[int, int]:
+    """Where the leaves of tuple element `element` lie among all leaves; an empty tuple has none."""
+    start = sum(len(s.leaves) for s in shape.tuple_shapes[:element])
+    return start, start + len(shape.tuple_shapes[element].leaves)
+
+
+def element_sharding(sharding: HloSharding, shape: Shape, element: int) -> HloSharding:
+    """The part of a tuple's sharding that belongs to one element (XLA's GetSubSharding)."""
+    if not sharding.is_tuple():
+        return sharding
+    start, end = leaf_range(shape, element)
+    if not shape.tuple_shapes[element].is_tuple:
+        return sharding.leaf(start)
+    return HloSharding.tuple(sharding.tuple_elements[start:end])
+
+
+def same_dims(left: Shape, right: Shape) -> bool:
+    """Equal but for element types, tuples element by element (XLA's CompatibleIgnoringElementType)."""
+    if left.is_tuple or right.is_tuple:
+        same_length = left.is_tuple and right.is_tuple and len(left.tuple_shapes) == len(right.tuple_shapes)
+        return same_length and all(map(same_dims, left.tuple_shapes, right.tuple_shapes))
+    return left.is_array == right.is_array and left.dims == right.dims

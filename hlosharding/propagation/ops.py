@@ -1,0 +1,117 @@
+"""Give every instruction its `Op`: equal ops, in equal places, share one.
+
+Floor: propagation.  The key says all that inference may read: opcode, shapes, the attributes that matter for sharding, and
+the place (root, users, called from where).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hlosharding.ir import Instruction
+from hlosharding.propagation import policy
+from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.indices import parallel_dims
+from hlosharding.propagation.op import Op
+
+
+def _dimensions(i: Instruction) -> Any:
+    return i.dimensions
+
+
+def _window_dilated(i: Instruction) -> Any:
+    return tuple((d.base_dilation > 1, d.window_dilation > 1) for d in i.window)
+
+
+# The attributes that decide how shardings move, beyond opcode and shapes.
+_ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
+    **dict.fromkeys(("broadcast", "transpose", "reduce", "concatenate", "reverse", "sort"), _dimensions),
+    "dot": lambda i: i.dot_dims,
+    "convolution": lambda i: (i.conv_dims, i.window, i.feature_group_count, i.batch_group_count),
+    "gather": lambda i: (i.gather_dims, i.gather_slice_sizes),
+    "scatter": lambda i: i.scatter_dims,
+    "reduce-window": _window_dilated,
+    "select-and-scatter": _window_dilated,
+    "get-tuple-element": lambda i: i.tuple_index,
+}
+
+
+class OpTable:
+    """Builds the ops of one run."""
+
+    def __init__(self, graph: Graph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
+        self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
+        self._ops: dict[Any, Op] = {}
+
+    def op(self, i: int) -> Op:
+        """The op of instruction `i`."""
+        graph = self.graph
+        opcode, instruction = graph.opcode[i], graph.instructions[i]
+        target = graph.target(i) if opcode == "custom-call" else ""
+        elementwise = policy.is_elementwise(instruction, opcode)
+        read = _ATTRIBUTES.get(opcode)
+        attributes = read(instruction) if read else None
+        shapes = tuple(graph.instructions[o].shape for o in graph.operands[i])
+        is_root = graph.is_root(i)
+        receives = self.receives(i, opcode, instruction, elementwise, target, is_root)
+        aggressive = graph.non_root_users(i) == 1
+        extra: Any = None
+        if opcode in ("gather", "scatter"):
+            extra = parallel_dims(graph, i, self.callers)
+        elif opcode == "concatenate":
+            extra = _stacks_weights(graph, i)
+        refuses = not receives and self._refuses(i, opcode, instruction, is_root)
+        name = _family(opcode, elementwise)
+        key = (name, target, id(instruction.shape), tuple(map(id, shapes)), attributes, receives, refuses, aggressive, extra)
+        found = self._ops.get(key)
+        if found is None:
+            found = self._ops[key] = Op(
+                instruction=instruction,
+                opcode=opcode,
+                operand_shapes=shapes,
+                target=target,
+                elementwise=elementwise,
+                spmd=self.spmd,
+                receives=receives,
+                takes_replicated=not (receives or refuses),
+                aggressive=aggressive,
+                level0_concatenate=opcode == "concatenate" and extra,
+                parallel=extra if opcode in ("gather", "scatter") else None,
+            )
+        return found
+
+    def receives(
+        self, i: int, opcode: str, instruction: Instruction, elementwise: bool, target: str, is_root: bool
+    ) -> bool:
+        """XLA's SupportSpatialPartitioning, as forward propagation asks it."""
+        graph = self.graph
+        connected = graph.computation[i] in self.callers
+        if is_root and not connected and not (self.to_outputs and i == graph.entry_root):
+            return False
+        if opcode == "parameter":
+            return connected
+        return policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
+
+    def _refuses(self, i: int, opcode: str, instruction: Instruction, is_root: bool) -> bool:
+        """Takes not even replicated."""
+        if instruction.shape.is_tuple or not self.graph.operands[i] or is_root:
+            return True
+        return policy.has_side_effect(instruction, opcode)
+
+
+def _family(opcode: str, elementwise: bool) -> str:
+    """Opcodes that inference treats alike share their ops."""
+    if elementwise and opcode not in ("rng", "constant") and opcode not in policy.FIRST_OPERAND_SPEAKS:
+        return "elementwise"
+    return opcode
+
+
+def _stacks_weights(graph: Graph, i: int) -> bool:
+    """Are all operands reshapes of a parameter or tuple element?  (AggressiveConcatOperandShardingCanPassThrough)"""
+    for operand in graph.operands[i]:
+        if graph.opcode[operand] != "reshape":
+            return False
+        if graph.opcode[graph.operands[operand][0]] not in ("parameter", "get-tuple-element"):
+            return False
+    return True

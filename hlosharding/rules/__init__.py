@@ -1,0 +1,49 @@
+"""The truth of every op, declared once: which dims of operands and results are the same extent, and what a split owes."""
+
+from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
+from hlosharding.rules.checks import check_signature
+from hlosharding.rules.contractions import spatial_role
+from hlosharding.rules.custom_calls import register_rule
+from hlosharding.rules.elementwise import is_splat
+from hlosharding.rules.local import local_attributes
+from hlosharding.rules.notation import NamedRule, parse_rule
+from hlosharding.rules.reductions import reducer_kind
+from hlosharding.rules.signature import (
+    DataFlow,
+    Debt,
+    Dims,
+    Factor,
+    Halo,
+    Nothing,
+    Opaque,
+    Reduce,
+    Signature,
+    Whole,
+)
+from hlosharding.rules.windows import window_of
+
+__all__ = [
+    "DataFlow",
+    "Debt",
+    "Dims",
+    "Factor",
+    "Halo",
+    "NamedRule",
+    "Nothing",
+    "Opaque",
+    "Reduce",
+    "Relation",
+    "Signature",
+    "Whole",
+    "catalog",
+    "check_signature",
+    "is_splat",
+    "local_attributes",
+    "parse_rule",
+    "reducer_kind",
+    "register_rule",
+    "signature_of",
+    "spatial_role",
+    "unplaced_opcodes",
+    "window_of",
+]

@@ -1,0 +1,184 @@
+"""The table: every opcode on one page, as a rule, as data flow, or as opaque with a reason.
+
+Floor: rules.  A row names its rule and the attributes that the rule reads; with opcode and shapes they are the key
+under which the answer is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction
+from hlosharding.registry import Registry
+from hlosharding.rules import contractions, elementwise, indexing, layouts, reductions, special, windows
+from hlosharding.rules.custom_calls import custom_call
+from hlosharding.rules.signature import DataFlow, Opaque, Signature
+
+Relation: TypeAlias = Signature | DataFlow | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rule and what, beside opcode and shapes, its answer depends on."""
+
+    rule: Callable[[Instruction], Relation]
+    key: Callable[[Instruction], Any] = lambda inst: None
+
+
+def _reads(*attributes: str) -> Callable[[Instruction], Any]:
+    return lambda inst: tuple(getattr(inst, name) for name in attributes)
+
+
+def _reducer(*attributes: str) -> Callable[[Instruction], Any]:
+    read = _reads(*attributes)
+    return lambda inst: (reductions.reducer_kind(inst.called[0]), read(inst))
+
+
+catalog: Registry[str, Row | DataFlow | Opaque] = Registry("the catalog of opcodes")
+
+_RULES: dict[str, Row] = {
+    # moving elements
+    "bitcast-convert": Row(elementwise.bitcast_convert),
+    "broadcast": Row(layouts.broadcast, _reads("dimensions")),
+    "concatenate": Row(layouts.concatenate, _reads("dimensions")),
+    "iota": Row(layouts.iota, _reads("iota_dimension")),
+    "pad": Row(windows.pad, _reads("padding")),
+    "reshape": Row(layouts.reshape),
+    "reverse": Row(layouts.reverse, _reads("dimensions")),
+    "slice": Row(windows.slice_, _reads("slice_dims")),
+    "transpose": Row(layouts.transpose, _reads("dimensions")),
+    # made from nothing
+    "constant": Row(elementwise.constant, elementwise.is_splat),
+    "rng": Row(elementwise.fresh),
+    "rng-bit-generator": Row(special.random_bits),
+    # contracting and folding
+    "convolution": Row(
+        contractions.convolution, _reads("conv_dims", "window", "feature_group_count", "batch_group_count")
+    ),
+    "dot": Row(contractions.dot, _reads("dot_dims")),
+    "ragged-dot": Row(contractions.ragged_dot, _reads("ragged_dims")),
+    "reduce": Row(reductions.reduce, _reducer("dimensions")),
+    "reduce-window": Row(windows.reduce_window, _reads("window")),
+    "select-and-scatter": Row(windows.select_and_scatter, _reads("window")),
+    "sort": Row(reductions.sort, _reads("dimensions")),
+    "topk": Row(reductions.topk),
+    # addressing by index
+    "dynamic-slice": Row(indexing.dynamic_slice),
+    "dynamic-update-slice": Row(indexing.dynamic_update_slice),
+    "gather": Row(indexing.gather, _reads("gather_dims", "gather_slice_sizes")),
+    "scatter": Row(indexing.scatter, _reducer("scatter_dims")),
+    # with a meaning of their own
+    "batch-norm-grad": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
+    "batch-norm-inference": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
+    "batch-norm-training": Row(special.batch_norm, lambda inst: inst.proto.feature_index),
+    "cholesky": Row(special.cholesky),
+    "fft": Row(special.fft, _reads("fft_length")),
+    "get-dimension-size": Row(special.get_dimension_size),
+    "map": Row(elementwise.pointwise),
+    "triangular-solve": Row(
+        special.triangular_solve, lambda inst: bool(inst.proto.triangular_solve_options.left_side)
+    ),
+    # collectives of a program that already has some
+    "all-gather": Row(special.resizing, _reads("dimensions")),
+    "all-reduce": Row(elementwise.pointwise),
+    "all-to-all": Row(special.all_to_all, _reads("dimensions")),
+    "collective-broadcast": Row(elementwise.pointwise),
+    "collective-permute": Row(elementwise.pointwise),
+    "reduce-scatter": Row(special.resizing, _reads("dimensions")),
+}
+
+_DATA_FLOW = {
+    "add-dependency": "pass",
+    "after-all": "order",
+    "async-done": "async",
+    "async-start": "async",
+    "async-update": "async",
+    "call": "call",
+    "conditional": "conditional",
+    "copy-done": "async",
+    "copy-start": "async",
+    "domain": "pass",
+    "get-tuple-element": "get-tuple-element",
+    "optimization-barrier": "pass",
+    "parameter": "parameter",
+    "tuple": "tuple",
+    "while": "while",
+}
+
+_HOST = "it exchanges whole values with the host or another program"
+_LATER = "it exists only in modules that were compiled already, where nothing is sharded any more"
+_DYNAMIC = "its result's size is known only at run time"
+_OPAQUE = {
+    "all-gather-done": _LATER,
+    "all-gather-start": _LATER,
+    "all-reduce-done": _LATER,
+    "all-reduce-start": _LATER,
+    "bitcast": "it reinterprets memory by layout; it appears only after layouts are assigned",
+    "collective-permute-done": _LATER,
+    "collective-permute-start": _LATER,
+    "dynamic-reshape": _DYNAMIC,
+    "fusion": _LATER,
+    "infeed": _HOST,
+    "outfeed": _HOST,
+    "partition-id": "each device has its own value",
+    "ragged-all-to-all": "which rows go where is known only at run time",
+    "recv": _HOST,
+    "recv-done": _HOST,
+    "replica-id": "each replica has its own value",
+    "rng-get-and-update-state": "it is a state that must advance once for all devices",
+    "scan": "it is a loop whose carried and stacked values its one operand list mixes; it runs whole",
+    "send": _HOST,
+    "send-done": _HOST,
+    "set-dimension-size": _DYNAMIC,
+}
+
+
+def _fill() -> None:
+    for opcode in sorted(ELEMENTWISE - {"bitcast-convert"}):
+        catalog.add(opcode, Row(elementwise.pointwise))
+    # Registered by name so that the table above stays data: targets decide, and users add to them.
+    catalog.add("custom-call", Row(custom_call))
+    for opcode, row in _RULES.items():
+        catalog.add(opcode, row)
+    for opcode, kind in _DATA_FLOW.items():
+        catalog.add(opcode, DataFlow(kind))
+    for opcode, reason in _OPAQUE.items():
+        catalog.add(opcode, Opaque(reason))
+
+
+_fill()
+_UNKNOWN = Opaque("no rule knows this opcode")
+_answers: dict[Any, Relation] = {}
+
+
+def signature_of(inst: Instruction) -> Relation:
+    """How the dims of an instruction relate: a Signature, DataFlow, or Opaque with the reason.
+
+    Remembered by opcode, shapes and attributes.  Raises RuleError when a user's rule does not fit.
+
+    >>> from hlosharding.ir import Builder, DotDims, Shape
+    >>> main = Builder("m").computation("main")
+    >>> x = main.parameter(0, Shape.parse("f32[8,4]"))
+    >>> y = main.add("dot", Shape.parse("f32[8,8]"), (x, x), dot_dims=DotDims((1,), (1,)))
+    >>> str(signature_of(y)), signature_of(y).factors[2].owes
+    ('m0 k0, n0 k0 -> m0 n0', Reduce(kind='add', once=()))
+    """
+    row = catalog.get(inst.opcode)
+    if row is None:
+        return _UNKNOWN
+    if not isinstance(row, Row):
+        return row
+    if inst.opcode == "custom-call":
+        return row.rule(inst)
+    key = (inst.opcode, inst.shape, *(o.shape for o in inst.operands), row.key(inst))
+    found = _answers.get(key)
+    if found is None:
+        found = _answers[key] = row.rule(inst)
+    return found
+
+
+def unplaced_opcodes() -> frozenset[str]:
+    """Opcodes in no class (a test demands that there are none)."""
+    return frozenset(opcode for opcode in ALL_OPCODES if opcode not in catalog)

@@ -1,0 +1,140 @@
+"""Ops that multiply and add: dot, ragged-dot, convolution.
+
+Floor: rules.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import ConvDims, Instruction, WindowDim
+from hlosharding.rules.signature import Halo, Reduce, Signature, SignatureMaker, Whole
+
+
+def _adds(inst: Instruction) -> Reduce:
+    return Reduce("or" if inst.shape.element_type == "pred" else "add")
+
+
+def dot(inst: Instruction) -> Signature:
+    """Batch dims, free dims of either side, and contracted ones, whose pieces are partial sums."""
+    make, dims = SignatureMaker(inst), inst.dot_dims
+    lhs, rhs = inst.operands[0].shape, inst.operands[1].shape
+    out = 0
+    for number, (left, right) in enumerate(zip(dims.lhs_batch, dims.rhs_batch, strict=True)):
+        make.factor(f"b{number}", lhs.dims[left], [(0, left), (1, right)], [(0, out)])
+        out += 1
+    for number, dim in enumerate(dims.lhs_free(lhs.rank)):
+        make.factor(f"m{number}", lhs.dims[dim], [(0, dim)], [(0, out)])
+        out += 1
+    for number, dim in enumerate(dims.rhs_free(rhs.rank)):
+        make.factor(f"n{number}", rhs.dims[dim], [(1, dim)], [(0, out)])
+        out += 1
+    for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
+        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right)], owes=_adds(inst))
+    return make.done()
+
+
+def ragged_dot(inst: Instruction) -> Signature:
+    """As dot; the ragged dim is addressed by group sizes and is whole, and so is the dim of groups.
+
+    Modes by the role of the ragged dim: free (groups on the right), contracted (groups lead the result), batch.
+    """
+    make = SignatureMaker(inst)
+    dims, ragged, groups = inst.ragged_dims
+    lhs, rhs = inst.operands[0].shape, inst.operands[1].shape
+    # With a contracted ragged dim the result starts with the dim of groups.
+    out = 1 if set(ragged) & set(dims.lhs_contracting) else 0
+    for number, (left, right) in enumerate(zip(dims.lhs_batch, dims.rhs_batch, strict=True)):
+        owes = Whole() if left in ragged else None
+        places = [(0, left), (1, right)]
+        make.factor(f"b{number}", lhs.dims[left], places, [(0, out)], **_owing(owes))
+        out += 1
+    for number, dim in enumerate(dims.lhs_free(lhs.rank)):
+        make.factor(f"m{number}", lhs.dims[dim], [(0, dim)], [(0, out)], **_owing(Whole() if dim in ragged else None))
+        out += 1
+    for number, dim in enumerate(d for d in dims.rhs_free(rhs.rank) if d not in groups):
+        make.factor(f"n{number}", rhs.dims[dim], [(1, dim)], [(0, out)])
+        out += 1
+    for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
+        owes = Whole() if left in ragged else _adds(inst)
+        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right)], owes=owes)
+    return make.done()
+
+
+def _owing(owes: Whole | None) -> dict[str, Whole]:
+    return {} if owes is None else {"owes": owes}
+
+
+def convolution(inst: Instruction) -> Signature:
+    """Batch, features and their groups as a dot; spatial dims are windows, unless they only play a dot's part."""
+    make, dims = SignatureMaker(inst), inst.conv_dims
+    _batch_and_features(make, inst, dims)
+    for number, window in enumerate(inst.window):
+        _spatial(make, inst, dims, number, window)
+    return make.done()
+
+
+def _batch_and_features(make: SignatureMaker, inst: Instruction, dims: ConvDims) -> None:
+    kernel, out = inst.operands[1].shape.dims, inst.shape.dims
+    batch_groups, groups = inst.batch_group_count, inst.feature_group_count
+    batch, feature = (0, dims.input_batch_dimension), (0, dims.input_feature_dimension)
+    kernel_in, kernel_out = (1, dims.kernel_input_feature_dimension), (1, dims.kernel_output_feature_dimension)
+    out_batch, out_feature = (0, dims.output_batch_dimension), (0, dims.output_feature_dimension)
+    if batch_groups > 1:
+        make.factor("h", batch_groups, [batch, kernel_out], [out_feature])
+    make.factor("b", out[dims.output_batch_dimension], [batch], [out_batch])
+    if groups > 1:
+        make.factor("g", groups, [feature, kernel_out], [out_feature])
+    make.factor("k", kernel[dims.kernel_input_feature_dimension], [feature, kernel_in], owes=_adds(inst))
+    rest = kernel[dims.kernel_output_feature_dimension] // (groups * batch_groups)
+    make.factor("n", rest, [kernel_out], [out_feature])
+
+
+def _spatial(make: SignatureMaker, inst: Instruction, dims: ConvDims, number: int, window: WindowDim) -> None:
+    source, kernel = dims.input_spatial_dimensions[number], dims.kernel_spatial_dimensions[number]
+    out = dims.output_spatial_dimensions[number]
+    sizes = (inst.operands[0].shape.dims[source], inst.operands[1].shape.dims[kernel], inst.shape.dims[out])
+    role = spatial_role(window, sizes[0], sizes[1], sizes[2])
+    match role:
+        case "batch":
+            make.factor(f"b{number}", sizes[2], [(0, source), (1, kernel)], [(0, out)])
+        case "contracted":
+            make.factor(f"k{number}", sizes[0], [(0, source), (1, kernel)], owes=_adds(inst))
+        case "lhs":
+            make.factor(f"m{number}", sizes[0], [(0, source)], [(0, out)])
+        case "rhs":
+            make.factor(f"n{number}", sizes[1], [(1, kernel)], [(0, out)])
+        case _:
+            make.factor(f"w{number}", sizes[2], [(0, source)], [(0, out)], owes=Halo(number))
+
+
+def spatial_role(window: WindowDim, size: int, kernel: int, out: int) -> str:
+    """The part a spatial dim plays: batch, contracted, lhs, rhs (as in a dot), or window.
+
+    The forms are those that XLA's dot canonicalisation writes and its ParseConvolutionDimsInfo recognises.
+    """
+    if window.is_trivial or (kernel == 1 and out == size and window == WindowDim(window_reversal=window.window_reversal)):
+        return "lhs"
+    if _is_batch(window, size) and kernel == size and out == size:
+        return "batch"
+    unpadded = window.padding_low == window.padding_high == 0
+    if unpadded and kernel == size and out == 1 and _undilated(window) and not window.window_reversal:
+        return "contracted"
+    padded = window.padding_low == window.padding_high == kernel - 1
+    if size == 1 and out == kernel and padded and _undilated(window) and window.stride == 1 and window.window_reversal:
+        return "rhs"
+    return "window"
+
+
+def _undilated(window: WindowDim) -> bool:
+    return window.base_dilation == window.window_dilation == 1
+
+
+def _is_batch(window: WindowDim, size: int) -> bool:
+    if size < 2 or window.size != size:
+        return False
+    lag = max(1, size - 1)
+    if window.padding_low == window.padding_high == 0 and not window.window_reversal:
+        return window.base_dilation == size and {window.stride, window.window_dilation} <= {1, lag} and (
+            window.stride * window.window_dilation == lag
+        )
+    padded = window.padding_low == window.padding_high == size - 1 and window.window_reversal
+    return padded and (window.stride, window.base_dilation, window.window_dilation) == (size, lag, 1)

@@ -1,0 +1,130 @@
+"""Custom calls: the targets JAX emits whose meaning is known, and the user's own.
+
+Floor: rules.  The only table of this room that grows after import, through `register_rule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hlosharding.errors import RuleError
+from hlosharding.ir import Instruction
+from hlosharding.registry import Registry
+from hlosharding.rules.checks import check_signature
+from hlosharding.rules.notation import parse_rule
+from hlosharding.rules.reductions import topk
+from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, same_dims
+
+Rule = Callable[[Instruction], Signature]
+custom_rules: Registry[str, Rule] = Registry("the table of custom-call rules")
+
+_PASS = ("Sharding", "X64Combine", "LayoutConstraint", "MoveToHost", "MoveToDevice", "annotate_device_placement")
+_MANUAL = ("SPMDFullToShardShape", "SPMDShardToFullShape")
+_RESIZE = ("ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad")
+
+
+def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
+    """The rule of the target, checked against the shapes; Opaque for a target nobody knows."""
+    target = inst.custom_call_target
+    if target in _MANUAL:
+        return DataFlow("manual")
+    rule = custom_rules.get(target)
+    if rule is None:
+        return Opaque(f"no rule for custom call {target!r}: register one with hlosharding.register_rule")
+    signature = rule(inst)
+    check_signature(signature, inst)
+    return signature
+
+
+def register_rule(
+    target: str,
+    rule: Rule | str,
+    *,
+    reduction_factors: Sequence[str] = (),
+    need_replication_factors: Sequence[str] = (),
+    permutation_factors: Sequence[str] = (),
+    reducer: str = "add",
+    **sizes: int,
+) -> None:
+    """Declare how the dims of a custom call relate: a function of the instruction, or text.
+
+    The text is that of JAX's `custom_partitioning(sharding_rule=...)`: operands and results as lists of factor names,
+    `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).
+
+    >>> register_rule("my_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
+    >>> register_rule("my_matmul", "m k, k n -> m n")
+    Traceback (most recent call last):
+        ...
+    hlosharding.errors.HloShardingError: the table of custom-call rules already has an entry for 'my_matmul'; ...
+    """
+    if isinstance(rule, str):
+        rule = parse_rule(
+            rule,
+            reduction_factors=reduction_factors,
+            need_replication_factors=need_replication_factors,
+            permutation_factors=permutation_factors,
+            reducer=reducer,
+            **sizes,
+        ).bind
+    elif reduction_factors or need_replication_factors or permutation_factors or sizes:
+        raise RuleError(f"the rule of {target!r} is a function and says all by itself", remedy="drop the factor lists")
+    custom_rules.add(target, rule)
+
+
+def _batched(core: int) -> Rule:
+    """Calls whose last `core` dims of operand 0 are one problem, and all dims before them a batch, in every tensor."""
+
+    def rule(inst: Instruction) -> Signature:
+        make = SignatureMaker(inst)
+        dims = inst.operands[0].shape.dims
+        batch = dims[: max(0, len(dims) - core)]
+        operands = [i for i, o in enumerate(inst.operands) if o.shape.dims[: len(batch)] == batch]
+        results = [i for i, s in enumerate(inst.shape.leaves) if s.dims[: len(batch)] == batch]
+        for dim, size in enumerate(batch):
+            make.factor(f"b{dim}", size, ((i, dim) for i in operands), ((i, dim) for i in results))
+        return make.done()
+
+    return rule
+
+
+def _resize(inst: Instruction) -> Signature:
+    """Dims of equal size pass, resized ones are whole."""
+    before, after = inst.operands[0].shape.dims, inst.shape.dims
+    return same_dims(inst, whole=[d for d, size in enumerate(after) if before[d] != size])
+
+
+# Name stems of LAPACK's CPU kernels as JAX names them: lapack_<precision><stem>_ffi.  All take matrices.
+_LAPACK = "gees geev gehrd geqp3 geqrf gesdd gesvd getrf potrf trsm".split()
+_LAPACK_REAL = "orgqr ormqr syevd sytrd".split()
+_LAPACK_COMPLEX = "ungqr unmqr heevd hetrd".split()
+_SOLVER = "geev geqrf gesdd gesvd gesvdj gesvdp getrf orgqr ormqr potrf syevd syrk sytrd".split()
+
+
+def _matrix_targets() -> list[str]:
+    cpu = [f"lapack_{p}{stem}_ffi" for p in "sdcz" for stem in _LAPACK]
+    cpu += [f"lapack_{p}{stem}_ffi" for p in "sd" for stem in _LAPACK_REAL]
+    cpu += [f"lapack_{p}{stem}_ffi" for p in "cz" for stem in _LAPACK_COMPLEX]
+    return cpu + [f"{vendor}solver_{stem}_ffi" for vendor in ("cu", "hip") for stem in _SOLVER]
+
+
+def _vector_targets() -> list[str]:
+    """Calls on tridiagonals, given as vectors, and on pivots."""
+    gpu = [f"{v}_lu_pivots_to_permutation" for v in ("cu", "hip")] + [f"{v}sparse_gtsv2_ffi" for v in ("cu", "hip")]
+    return [*(f"lapack_{p}gtsv_ffi" for p in "sdcz"), "tridiagonal_solve_perturbed_ffi", *gpu]
+
+
+def _enter_known_targets() -> None:
+    tables: list[tuple[Sequence[str], Rule]] = [
+        (_PASS, same_dims),
+        (("cu_threefry2x32_ffi", "hip_threefry2x32_ffi"), same_dims),
+        (_RESIZE, _resize),
+        (("TopK", "__gpu$TopK", "mhlo.topk"), topk),
+        (_matrix_targets(), _batched(2)),
+        (_vector_targets(), _batched(1)),
+    ]
+    for targets, rule in tables:
+        for target in targets:
+            custom_rules.add(target, rule)
+
+
+_enter_known_targets()

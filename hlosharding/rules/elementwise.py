@@ -1,0 +1,55 @@
+"""Ops that compute each element of the result from the elements at the same place.
+
+Floor: rules.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlosharding.ir import Instruction
+from hlosharding.rules.signature import Nothing, Signature, SignatureMaker, Whole, same_dims
+
+
+def pointwise(inst: Instruction) -> Signature:
+    """Unary, binary, ternary ops and map; scalar operands (clamp bounds, a select's predicate) are whole."""
+    return same_dims(inst)
+
+
+def bitcast_convert(inst: Instruction) -> Signature:
+    """Pointwise; a change of width adds or drops a minor dim that holds the parts of one element."""
+    if inst.operands[0].shape.rank == inst.shape.rank:
+        return same_dims(inst)
+    make = SignatureMaker(inst)
+    shorter = min(inst.shape.dims, inst.operands[0].shape.dims, key=len)
+    for dim, size in enumerate(shorter):
+        make.factor(f"d{dim}", size, [(0, dim)], [(0, dim)])
+    return make.done()
+
+
+def fresh(inst: Instruction) -> Signature:
+    """The stateful rng: any piece of the result may be drawn alone (devices that hold one piece must agree on it)."""
+    make = SignatureMaker(inst)
+    for dim, size in enumerate(inst.shape.dims):
+        make.factor(f"d{dim}", size, (), [(0, dim)])
+    return make.done()
+
+
+def constant(inst: Instruction) -> Signature:
+    """A constant of one repeated value splits anywhere; any other is whole, and each device takes its part."""
+    make = SignatureMaker(inst)
+    owes = Nothing() if is_splat(inst) else Whole()
+    for dim, size in enumerate(inst.shape.dims):
+        make.factor(f"d{dim}", size, (), [(0, dim)], owes=owes)
+    return make.done()
+
+
+def is_splat(inst: Instruction) -> bool:
+    """True for a constant whose elements are all the same bits."""
+    if not inst.shape.is_array:
+        return False
+    if inst.shape.size <= 1:
+        return True
+    bits = np.ascontiguousarray(inst.literal).reshape(-1)
+    raw = bits.view(np.uint8).reshape(bits.size, -1)
+    return bool((raw == raw[0]).all())

@@ -1,0 +1,57 @@
+"""Ops that fold or order a dim: reduce, sort, topk.
+
+Floor: rules.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import Computation, Instruction
+from hlosharding.rules.signature import Reduce, Signature, SignatureMaker, Whole, same_dims
+
+_KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
+def reducer_kind(computation: Computation) -> str:
+    """The op a reducer applies to its two parameters, or `other`.
+
+    `assign` is a combiner that returns its second parameter, as a plain scatter has.
+    """
+    root, parameters = computation.root, computation.parameters
+    if len(parameters) != 2:
+        return "other"
+    if root is parameters[1]:
+        return "assign"
+    if root.opcode in _KINDS and set(root.operands) == set(parameters):
+        return root.opcode
+    return "other"
+
+
+def reduce(inst: Instruction) -> Signature:
+    """Kept dims pass; reduced ones leave partial results.  An initial value that is no identity enters once."""
+    make, count = SignatureMaker(inst), len(inst.operands) // 2
+    dims = inst.operands[0].shape.dims
+    inits = tuple(range(count, 2 * count))
+    owes = Reduce(reducer_kind(inst.called[0]), once=inits)
+    kept = [d for d in range(len(dims)) if d not in inst.dimensions]
+    for out, dim in enumerate(kept):
+        places = [(i, dim) for i in range(count)]
+        make.factor(f"d{dim}", dims[dim], places, [(i, out) for i in range(count)])
+    for dim in inst.dimensions:
+        make.factor(f"r{dim}", dims[dim], [(i, dim) for i in range(count)], owes=owes)
+    return make.done()
+
+
+def sort(inst: Instruction) -> Signature:
+    """All operands and results pointwise; the sorted dim whole."""
+    return same_dims(inst, whole=inst.dimensions)
+
+
+def topk(inst: Instruction) -> Signature:
+    """Values and indices of the last dim's largest: that dim whole, all others pass."""
+    make = SignatureMaker(inst)
+    shape = inst.operands[0].shape
+    leaves = range(len(inst.shape.leaves))
+    for dim, size in enumerate(shape.dims[:-1]):
+        make.factor(f"d{dim}", size, [(0, dim)], [(i, dim) for i in leaves])
+    make.factor("s", shape.dims[-1], [(0, shape.rank - 1)], owes=Whole())
+    return make.done()

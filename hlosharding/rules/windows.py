@@ -1,0 +1,67 @@
+"""Ops whose result sees a window of the operand: reduce-window, select-and-scatter, pad, slice; and that window.
+
+Floor: rules.
+"""
+
+from __future__ import annotations
+
+from hlosharding.errors import RuleError
+from hlosharding.ir import Instruction, WindowDim
+from hlosharding.rules.signature import Signature, SignatureMaker, Halo, Nothing, same_dims
+
+
+def reduce_window(inst: Instruction) -> Signature:
+    """Dims without a real window pass, the others need a halo.  Nothing spreads through dilations, as in XLA."""
+    make, count = SignatureMaker(inst), len(inst.operands) // 2
+    spreads = all(w.base_dilation == w.window_dilation == 1 for w in inst.window)
+    leaves = range(len(inst.shape.leaves))
+    for dim, window in enumerate(inst.window):
+        owes = Nothing() if window.is_trivial else Halo(dim)
+        size = inst.shape.leaves[0].dims[dim]
+        places = [(i, dim) for i in range(count)]
+        make.factor(f"d{dim}", size, places, [(i, dim) for i in leaves], owes=owes, spreads=spreads)
+    return make.done()
+
+
+def select_and_scatter(inst: Instruction) -> Signature:
+    """Operand and result share each dim; the source does where it has one element per window."""
+    make = SignatureMaker(inst)
+    spreads = all(w.base_dilation == 1 for w in inst.window)
+    for dim, window in enumerate(inst.window):
+        owes = Nothing() if window.is_trivial else Halo(dim)
+        make.factor(f"d{dim}", inst.shape.dims[dim], [(0, dim), (1, dim)], [(0, dim)], owes=owes, spreads=spreads)
+    return make.done()
+
+
+def pad(inst: Instruction) -> Signature:
+    """Padded dims need a halo, the others pass; the padding value is a scalar."""
+    return same_dims(inst, halo=[d for d, p in enumerate(inst.padding) if (p.low, p.high, p.interior) != (0, 0, 0)])
+
+
+def slice_(inst: Instruction) -> Signature:
+    """Cut dims need a halo (elements from other pieces), the others pass."""
+    dims = inst.operands[0].shape.dims
+    whole = [(s.start, s.limit, s.stride) == (0, size, 1) for s, size in zip(inst.slice_dims, dims, strict=True)]
+    return same_dims(inst, halo=[d for d, is_whole in enumerate(whole) if not is_whole])
+
+
+def window_of(inst: Instruction, index: int) -> WindowDim:
+    """The window behind a `Halo(index)`: element o of the result sees, for k < size, place
+
+        o * stride + k * window_dilation - padding_low
+
+    of the operand with base_dilation - 1 gaps between its elements; places outside are padding.  A pad and a slice are
+    windows of size 1, the one with base dilation, the other with a stride.  (Of select-and-scatter: the source's
+    element o sees the operand so, and gives to it.)  Reverse has none: its piece is the mirrored one.
+    """
+    match inst.opcode:
+        case "pad":
+            p = inst.padding[index]
+            return WindowDim(1, 1, p.low, p.high, 1, p.interior + 1)
+        case "slice":
+            s, size = inst.slice_dims[index], inst.operands[0].shape.dims[index]
+            return WindowDim(1, s.stride, -s.start, s.limit - size)
+        case "convolution" | "reduce-window" | "select-and-scatter":
+            return inst.window[index]
+        case _:
+            raise RuleError(f"{inst.opcode} has no window", where=repr(inst))

@@ -1,0 +1,95 @@
+"""How one array is laid out over devices: the value, its text and proto forms, and the algebra on its tiles.
+
+Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
+"""
+
+from hlosharding.sharding.grouping import (
+    GroupedSharding,
+    device_groups_along,
+    device_groups_match,
+    group_sharding_on_all_dims_except,
+    group_sharding_on_dims,
+    group_sharding_on_replicated_dim,
+    grouped_replicated_sharding,
+    manual_subgroup_sharding,
+    ungroup_sharding,
+)
+from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.memo import memoised
+from hlosharding.sharding.mesh import MeshInfo
+from hlosharding.sharding.metadata import OpMetadata, ShardGroup
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.naming import find_named_form, with_mesh
+from hlosharding.sharding.ordering import (
+    find_common_sharding,
+    is_more_specific,
+    is_strictly_better,
+    is_subtiling_or_equal,
+    merge_if_compatible,
+    merge_sharding,
+)
+from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sharding
+from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
+from hlosharding.sharding.transforms import (
+    add_shape_dims,
+    along_dims,
+    first_target_dim,
+    merge_dimension,
+    move_and_merge_tiles,
+    remove_shape_dims,
+    replicate_all_data_dims,
+    replicate_on_all_dims_except,
+    replicate_on_dims,
+    reshape_to_tile_dimension,
+    reverse_sharding,
+    split_dimension,
+    transpose_sharding,
+    transpose_with_collapsed_dims,
+)
+
+__all__ = [
+    "AxisRef",
+    "DimAxes",
+    "GroupedSharding",
+    "HloSharding",
+    "IotaTile",
+    "MeshInfo",
+    "NamedForm",
+    "OpMetadata",
+    "ShardGroup",
+    "TileAssignment",
+    "add_shape_dims",
+    "along_dims",
+    "device_groups_along",
+    "device_groups_match",
+    "find_common_sharding",
+    "find_named_form",
+    "first_target_dim",
+    "group_sharding_on_all_dims_except",
+    "group_sharding_on_dims",
+    "group_sharding_on_replicated_dim",
+    "grouped_replicated_sharding",
+    "is_more_specific",
+    "is_strictly_better",
+    "is_subtiling_or_equal",
+    "manual_subgroup_sharding",
+    "memoised",
+    "merge_dimension",
+    "merge_if_compatible",
+    "merge_sharding",
+    "move_and_merge_tiles",
+    "named_sharding",
+    "propagate_through_reshape",
+    "remove_shape_dims",
+    "replicate_all_data_dims",
+    "replicate_on_all_dims_except",
+    "replicate_on_dims",
+    "reshape_sharding",
+    "reshape_to_tile_dimension",
+    "reverse_sharding",
+    "split_dimension",
+    "transpose_sharding",
+    "transpose_with_collapsed_dims",
+    "ungroup_sharding",
+    "with_mesh",
+]

@@ -1,0 +1,152 @@
+"""Shardings from and to jax: Mesh, PartitionSpec, NamedSharding, without losing axis names.
+
+Floor: sharding.  jax objects are read by their attributes; jax is imported only where one has to be made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from hlosharding.errors import ShardingError
+from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.mesh import MeshInfo
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.naming import find_named_form
+
+_HLO_TEXT = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def from_spec(mesh: Any, spec: Any, ndim: int | None = None) -> HloSharding:
+    """From a PartitionSpec, or a sequence of axis names, tuples of them and None; missing trailing dims are not split.
+
+    An UNCONSTRAINED dim becomes an open one (`{?}`); `P(..., unreduced={...})` and manual axes of the mesh are kept.
+
+    >>> str(from_spec(MeshInfo(("a", "b"), (2, 4)), (None, ("b", "a"))))
+    "{mesh['a'=2,'b'=4], [{}, {'b', 'a'}]}"
+    """
+    info = MeshInfo.from_jax(mesh)
+    entries = list(spec) if spec is not None else []
+    if ndim is not None and len(entries) > ndim:
+        raise ShardingError(f"{spec} has {len(entries)} entries for an array of {ndim} dims")
+    dims = [_dim_axes(entry) for entry in entries] + [DimAxes()] * ((ndim or 0) - len(entries))
+    named = {axis.name for dim in dims for axis in dim.axes}
+    manual = [name for name in _manual_axes(mesh) if name not in named]
+    form = NamedForm(
+        info, tuple(dims), unreduced=_refs(getattr(spec, "unreduced", ()), info), manual=_refs(manual, info)
+    )
+    if not any(dim.axes or dim.is_open for dim in dims) and form.manual and len(form.manual) == len(info.names):
+        return named_sharding(NamedForm(info, whole="manual"))
+    return named_sharding(form)
+
+
+def _refs(names: Iterable[str], mesh: MeshInfo) -> tuple[AxisRef, ...]:
+    """Axes in mesh order."""
+    return tuple(AxisRef(str(name)) for name in sorted(map(str, names), key=mesh.index_of))
+
+
+def _manual_axes(mesh: Any) -> list[str]:
+    types = getattr(mesh, "axis_types", None) or ()
+    names = getattr(mesh, "axis_names", ())
+    return [str(n) for n, t in zip(names, types, strict=False) if getattr(t, "name", "") == "Manual"]
+
+
+def _dim_axes(entry: Any) -> DimAxes:
+    if entry is None:
+        return DimAxes()
+    if isinstance(entry, str):
+        return DimAxes((AxisRef(entry),))
+    if isinstance(entry, tuple | list):
+        return DimAxes(tuple(AxisRef(str(name)) for name in entry))
+    if type(entry).__name__.startswith("Unconstrained"):
+        return DimAxes((), True)
+    raise ShardingError(f"{entry!r} is no entry of a PartitionSpec", remedy="use None, an axis name or a tuple of them")
+
+
+def from_jax(sharding: Any, ndim: int) -> HloSharding:
+    """From a jax Sharding of an array of `ndim` dims; None and UNSPECIFIED give unknown.  The memory kind is not kept.
+
+    >>> from_jax(None, 2).is_unknown()
+    True
+    """
+    if sharding is None or type(sharding).__name__ == "UnspecifiedValue":
+        return HloSharding.unknown()
+    if isinstance(sharding, HloSharding):
+        return sharding
+    if hasattr(sharding, "mesh") and hasattr(sharding, "spec"):
+        return from_spec(sharding.mesh, sharding.spec, ndim)
+    if type(sharding).__name__ == "SingleDeviceSharding":
+        return HloSharding.replicate()
+    text = _HLO_TEXT.search(str(sharding)) if type(sharding).__name__ == "GSPMDSharding" else None
+    if text is not None:
+        return HloSharding.parse(text.group())
+    raise ShardingError(f"a {type(sharding).__name__} cannot be read", remedy="pass a NamedSharding or an HloSharding")
+
+
+def to_partition_spec(sharding: HloSharding, mesh: Any = None) -> Any:
+    """A PartitionSpec with one entry a dim; raises ShardingError where whole axes of `mesh` cannot say it.
+
+    Without `mesh` the one that the sharding came with is taken.
+
+    >>> tuple(to_partition_spec(HloSharding.iota_tile((2, 4)), MeshInfo(("a", "b"), (2, 4))))
+    ('a', 'b')
+    """
+    form = _form_over(sharding, mesh)
+    if form.whole in ("manual", "maximal") or form.manual:
+        raise ShardingError(f"a PartitionSpec cannot say {sharding}", remedy="manual axes belong to the mesh")
+    from jax.sharding import PartitionSpec
+
+    if form.whole == "unreduced" or form.unreduced:
+        axes = form.unreduced or tuple(map(AxisRef, form.mesh.names))
+        return PartitionSpec(*_entries(form), unreduced=frozenset(_whole_name(a, form.mesh) for a in axes))
+    return PartitionSpec(*_entries(form))
+
+
+def _entries(form: NamedForm) -> list[Any]:
+    from jax.sharding import PartitionSpec
+
+    entries: list[Any] = []
+    for dim in form.dims:
+        names = tuple(_whole_name(axis, form.mesh) for axis in dim.axes)
+        if not names:
+            entries.append(PartitionSpec.UNCONSTRAINED if dim.is_open else None)
+        else:
+            entries.append(names[0] if len(names) == 1 else names)
+    return entries
+
+
+def _whole_name(axis: AxisRef, mesh: MeshInfo) -> str:
+    if axis.size is None:
+        return axis.name
+    raise ShardingError(
+        f"only part {axis} of axis {axis.name!r} (size {mesh.size_of(axis.name)}) is used, no PartitionSpec can say that",
+        remedy=f"split the axis in two, the parts' sizes multiplying to {mesh.size_of(axis.name)}",
+    )
+
+
+def _form_over(sharding: HloSharding, mesh: Any) -> NamedForm:
+    if sharding.kind == "tuple":
+        raise ShardingError(f"{sharding} is of a tuple", remedy="convert each of its .leaves")
+    if mesh is None:
+        if sharding.named_form is None:
+            raise ShardingError(f"{sharding} carries no axis names", remedy="pass the mesh to find them on")
+        return sharding.named_form
+    form = find_named_form(sharding, MeshInfo.from_jax(mesh))
+    if form is None:
+        raise ShardingError(f"no axes of {MeshInfo.from_jax(mesh)!r} say {sharding.without_names()}")
+    return form
+
+
+def to_jax(sharding: HloSharding, mesh: Any = None, *, memory_kind: str | None = None) -> Any:
+    """A NamedSharding over `mesh`; without one over an AbstractMesh of the axes that the sharding came with."""
+    from jax.sharding import AbstractMesh, NamedSharding
+
+    if mesh is None or isinstance(mesh, MeshInfo):
+        info = _form_over(sharding, mesh).mesh
+        if not info.is_plain:
+            raise ShardingError(f"{info!r} numbers its devices out of order", remedy="pass a jax Mesh of the devices")
+        jax_mesh: Any = AbstractMesh(info.sizes, info.names)
+    else:
+        jax_mesh = mesh
+    return NamedSharding(jax_mesh, to_partition_spec(sharding, mesh), memory_kind=memory_kind)

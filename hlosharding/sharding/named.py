@@ -1,0 +1,160 @@
+"""A layout spelled with mesh axes: which axes split which dim (the compiler's "V3" form).
+
+Floor: sharding.  Knows meshes and tiles; jax's own classes are met in `jax_forms`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hlosharding.errors import ShardingError
+from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.mesh import MeshInfo, _quote
+from hlosharding.sharding.subgroups import SubgroupType
+from hlosharding.sharding.tile_assignment import Dims
+
+Whole = Literal["replicated", "manual", "unreduced", "maximal"]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """A mesh axis, or the part of it that has `pre_size` before it and `size` itself (a sub-axis).
+
+    >>> str(AxisRef("b", 2, 2)), str(AxisRef("b"))
+    ("'b':(2)2", "'b'")
+    """
+
+    name: str
+    pre_size: int | None = None
+    size: int | None = None
+
+    def ways(self, mesh: MeshInfo) -> int:
+        """How often it splits."""
+        return mesh.size_of(self.name) if self.size is None else self.size
+
+    def span(self, mesh: MeshInfo) -> tuple[int, int]:
+        """Where it starts and ends within its axis, in sizes before: (1, 4) for all of an axis of size 4."""
+        before = self.pre_size or 1
+        return before, before * self.ways(mesh)
+
+    def __str__(self) -> str:
+        return _quote(self.name) if self.size is None else f"{_quote(self.name)}:({self.pre_size}){self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class DimAxes:
+    """The axes that split one dim, major to minor; `is_open`: propagation may add more."""
+
+    axes: tuple[AxisRef, ...] = ()
+    is_open: bool = False
+
+    def __str__(self) -> str:
+        return "{" + ", ".join([*map(str, self.axes), *(["?"] if self.is_open else [])]) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedForm:
+    """Mesh, axes of each dim, and the axes of each subgroup; axes that are not named are replicated."""
+
+    mesh: MeshInfo
+    dims: tuple[DimAxes, ...] = ()
+    replicated: tuple[AxisRef, ...] = ()
+    unreduced: tuple[AxisRef, ...] = ()
+    manual: tuple[AxisRef, ...] = ()
+    whole: Whole | None = None
+    """Set when the form says nothing of dims: `{mesh[...], manual}`."""
+    device: int | None = None
+    """The device of a maximal one."""
+
+    @property
+    def axes(self) -> tuple[AxisRef, ...]:
+        """Every axis that is named, in the order of the text."""
+        return (*(a for d in self.dims for a in d.axes), *self.replicated, *self.unreduced, *self.manual)
+
+    def to_string(self) -> str:
+        """What stands between the braces, less metadata."""
+        if self.whole == "maximal":
+            return f"maximal_mesh[device_id={self.device}]"
+        if self.whole is not None:
+            return f"{self.mesh}, {self.whole}"
+        text = f"{self.mesh}, [{', '.join(map(str, self.dims))}]"
+        for word in ("replicated", "unreduced", "manual"):
+            axes: tuple[AxisRef, ...] = getattr(self, word)
+            if axes:
+                text += f", {word}={{{', '.join(map(str, axes))}}}"
+        return text
+
+
+def named_sharding(form: NamedForm) -> HloSharding:
+    """The sharding that `form` spells; raises ShardingError where it contradicts itself.
+
+    >>> form = NamedForm(MeshInfo(("a", "b"), (2, 4)), (DimAxes((AxisRef("b"),)), DimAxes()))
+    >>> str(named_sharding(form)), str(named_sharding(form).without_names())
+    ("{mesh['a'=2,'b'=4], [{'b'}, {}]}", '{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}')
+    """
+    if form.whole == "maximal":
+        return HloSharding.maximal(form.device or 0).with_named_form(form)
+    if form.whole is not None:
+        return HloSharding._make(form.whole).with_named_form(form)
+    check_axes(form.axes, form.mesh)
+    return _in_device_form(form).with_named_form(form)
+
+
+def check_axes(axes: Sequence[AxisRef], mesh: MeshInfo) -> None:
+    """Raise ShardingError for an unknown axis, one that is used twice, or a sub-axis that does not fit its axis."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for axis in axes:
+        size = mesh.size_of(axis.name)
+        start, end = axis.span(mesh)
+        if axis.size is not None and (axis.size < 2 or start < 1 or size % end or axis.size == size):
+            raise ShardingError(f"sub-axis {axis} does not divide axis {axis.name!r} of size {size}")
+        for before, after in spans.setdefault(axis.name, []):
+            if start < after and before < end:
+                raise ShardingError(f"axis {axis} is used twice")
+            if max(start, before) % min(end, after):
+                raise ShardingError(f"sub-axes {axis} and {AxisRef(axis.name, before, after // before)} do not fit together")
+        spans[axis.name].append((start, end))
+
+
+def _in_device_form(form: NamedForm) -> HloSharding:
+    pieces = _pieces(form)
+    place = {piece: i for i, piece in enumerate(pieces)}
+    order: list[int] = []
+
+    def take(axes: Iterable[AxisRef]) -> int:
+        found = [p for axis in axes for p in pieces if p[0] == axis.name and _inside(p, axis.span(form.mesh))]
+        order.extend(place[p] for p in found)
+        return math.prod(end // start for _, start, end in found)
+
+    data = [take(dim.axes) for dim in form.dims]
+    counts: list[tuple[SubgroupType, int]] = [("manual", take(form.manual)), ("unreduced", take(form.unreduced))]
+    rest = [i for i in range(len(pieces)) if i not in order]
+    copies = math.prod(pieces[i][2] // pieces[i][1] for i in rest)
+    groups = [(kind, n) for kind, n in (*counts, ("replicated", copies)) if n > 1]
+    if math.prod(data) == 1 and len(groups) <= 1:
+        return HloSharding._make(groups[0][0] if groups else "replicated")
+    tiles = form.mesh.assignment.reshape([end // start for _, start, end in pieces]).transpose([*order, *rest])
+    return HloSharding.subgroup(tiles.reshape([*data, *(n for _, n in groups)]), [kind for kind, _ in groups])
+
+
+Piece = tuple[str, int, int]
+"""Part of an axis: its name, and the sizes before its start and its end."""
+
+
+def _inside(piece: Piece, span: Dims) -> bool:
+    return span[0] <= piece[1] and piece[2] <= span[1]
+
+
+def _pieces(form: NamedForm) -> list[Piece]:
+    """All mesh axes, major to minor, cut where a sub-axis starts or ends."""
+    cuts: dict[str, set[int]] = {n: {1, size} for n, size in zip(form.mesh.names, form.mesh.sizes, strict=True)}
+    for axis in form.axes:
+        cuts[axis.name].update(axis.span(form.mesh))
+    found: list[Piece] = []
+    for name in form.mesh.names:
+        ends = sorted(cuts[name])
+        found += [(name, a, b) for a, b in zip(ends, ends[1:], strict=False)] or [(name, 1, 1)]
+    return found or [("", 1, 1)]

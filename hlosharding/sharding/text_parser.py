@@ -1,0 +1,221 @@
+"""Shardings from text: XLA's three forms, and everything around them checked.
+
+Floor: sharding.  Stricter than XLA's own parser, which pads short device lists, cuts long ones and ends the process on others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hlosharding.errors import ShardingError
+from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.metadata import OpMetadata, ShardGroup
+from hlosharding.sharding.scanner import Scanner
+from hlosharding.sharding.subgroups import SUBGROUP_TYPES, SubgroupType
+from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+
+_WHOLE = ("replicated", "manual", "unknown", "unreduced")
+
+
+def parse_sharding(text: str) -> HloSharding:
+    """A leaf or a tuple; raises ShardingParseError with the position of the first thing that cannot stand.
+
+    >>> str(parse_sharding('{{replicated}, {devices=[2]<=[2] metadata={op_name="a"}}}'))
+    '{{replicated}, {devices=[2]<=[2]}}'
+    """
+    if not isinstance(text, str):
+        raise ShardingError(f"a sharding is parsed from text, got {type(text).__name__}")
+    scan = Scanner(text)
+    result = parse_next(scan)
+    if scan.peek():
+        scan.fail("text after the end of the sharding")
+    return result
+
+
+def parse_next(scan: Scanner) -> HloSharding:
+    """The sharding that starts at the scanner's position; leaves the scanner behind it."""
+    scan.expect("{")
+    if scan.accept("}"):
+        return HloSharding.tuple(())
+    if not scan.looking_at("{"):
+        return _leaf(scan)
+    leaves: list[HloSharding] = []
+    while True:
+        start = scan.skip()
+        scan.expect("{", "the comma" if leaves else "")
+        if scan.looking_at("{") or scan.looking_at("}"):
+            scan.fail("a tuple where a leaf belongs", at=start, remedy="list the leaves flat")
+        leaves.append(_leaf(scan))
+        if not scan.accept(","):
+            scan.expect("}", "the last leaf")
+            return HloSharding.tuple(leaves)
+
+
+def _leaf(scan: Scanner) -> HloSharding:
+    """What stands behind the opening brace of a leaf, and its closing brace."""
+    start = scan.skip()
+    if scan.looking_at("mesh") or scan.looking_at("maximal_mesh"):
+        from hlosharding.sharding.named_text import parse_named
+
+        return parse_named(scan)
+    parts: dict[str, Any] = {}
+    while not scan.accept("}"):
+        at = scan.skip()
+        if scan.looking_at(","):
+            scan.fail("a comma inside a sharding", remedy="words are separated by spaces")
+        word = scan.word()
+        if not word:
+            scan.fail("expected '}'" if scan.peek() else "the sharding never ends")
+        _read_part(scan, word, at, parts)
+    return _build(scan, start, parts)
+
+
+def _read_part(scan: Scanner, word: str, at: int, parts: dict[str, Any]) -> None:
+    key, value = word, None
+    if word in _WHOLE or word == "maximal":
+        key, value = "kind", word
+    elif word == "device":
+        scan.expect("=", "device")
+        value = scan.integer("a device")
+    elif word == "devices":
+        value = _tiles(scan, at)
+    elif word == "last_tile_dim_replicate":
+        key, value = "types", ("replicated",)
+    elif word == "last_tile_dims":
+        key, value = "types", _types(scan)
+    elif word in ("shard_as", "shard_like"):
+        key, value = "group", ShardGroup("as" if word == "shard_as" else "like", scan.integer("a group number"))
+    elif word == "metadata":
+        value = read_metadata(scan)
+    else:
+        scan.fail(f"unknown word {word!r}", at=at, remedy="see the forms in hlosharding/sharding/README.md")
+    if key in parts:
+        scan.fail(f"a second {word!r}", at=at)
+    parts[key] = value
+
+
+def _tiles(scan: Scanner, at: int) -> TileAssignment:
+    scan.expect("=", "devices")
+    start = scan.skip()
+    dims = scan.integers("[", "]", "devices=")
+    if min(dims) < 1:
+        scan.fail(f"tile counts must be at least 1, got {list(dims)}", at=start)
+    if scan.accept("<="):
+        return _iota(scan, dims)
+    listed = scan.skip()
+    devices = scan.open_integers()
+    wanted = math.prod(dims)
+    if len(devices) != wanted:
+        size = "short" if len(devices) < wanted else "long"
+        scan.fail(f"device list too {size}: {list(dims)} needs {wanted} devices, got {len(devices)}", at=listed)
+    if min(devices) < 0:
+        scan.fail(f"device {min(devices)} is negative", at=listed)
+    if len(set(devices)) < wanted:
+        scan.fail(f"device {_doubled(devices)} is listed twice", at=listed)
+    if wanted == 1:
+        scan.fail("a tiling over one device", at=at, remedy=f"write {{maximal device={devices[0]}}} or {{replicated}}")
+    return TileAssignment.from_flat(dims, devices)
+
+
+def _doubled(devices: Dims) -> int:
+    seen: set[int] = set()
+    return next(d for d in devices if d in seen or seen.add(d))
+
+
+def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
+    start = scan.skip()
+    reshape = scan.integers("[", "]", "<=")
+    perm: Dims | None = None
+    if scan.accept("T"):
+        perm_at = scan.skip()
+        perm = scan.integers("(", ")", "T")
+        if sorted(perm) != list(range(len(reshape))):
+            scan.fail(f"T{perm} is no permutation of the {len(reshape)} dims of {list(reshape)}", at=perm_at)
+    elif len(reshape) > 1:
+        scan.fail(f"an iota of {len(reshape)} dims needs a transpose", remedy="add T(...), or write one dim")
+    if min(reshape) < 1:
+        scan.fail(f"iota dims must be at least 1, got {list(reshape)}", at=start)
+    if math.prod(reshape) != math.prod(dims):
+        scan.fail(f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {math.prod(reshape)} devices", at=start)
+    if math.prod(dims) == 1:
+        scan.fail("a tiling over one device", at=start, remedy="write {maximal device=0} or {replicated}")
+    return TileAssignment.from_iota(dims, reshape, perm)
+
+
+def _types(scan: Scanner) -> tuple[SubgroupType, ...]:
+    scan.expect("=", "last_tile_dims")
+    scan.expect("{", "last_tile_dims=")
+    types: list[SubgroupType] = []
+    while not scan.accept("}"):
+        if types:
+            scan.expect(",", repr(types[-1]))
+        at = scan.skip()
+        word = scan.word()
+        if word not in SUBGROUP_TYPES:
+            scan.fail(f"{word!r} is no subgroup type", at=at, remedy=f"use one of {', '.join(SUBGROUP_TYPES)}")
+        types.append(word)
+    return tuple(types)
+
+
+def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
+    """`={op_name="..." ...}`, or several of them in braces."""
+    scan.expect("=", "metadata")
+    scan.expect("{", "metadata=")
+    if not scan.looking_at("{"):
+        return (_one_metadata(scan),)
+    found: list[OpMetadata] = []
+    while scan.accept("{"):
+        found.append(_one_metadata(scan))
+        if not scan.accept(","):
+            break
+    scan.expect("}", "the last metadata")
+    return tuple(found)
+
+
+def _one_metadata(scan: Scanner) -> OpMetadata:
+    result = OpMetadata()
+    while not scan.accept("}"):
+        at = scan.skip()
+        word = scan.word()
+        if not word:
+            scan.fail("expected a metadata field or '}'")
+        scan.expect("=", word)
+        value = scan.string("text") if scan.is_string() else scan.integer("text or a number")
+        try:
+            result = result.with_word(word, value)
+        except KeyError:
+            scan.fail(f"unknown metadata field {word!r}", at=at)
+        except TypeError as error:
+            scan.fail(str(error), at=at)
+    return result
+
+
+def _build(scan: Scanner, start: int, parts: dict[str, Any]) -> HloSharding:
+    """One leaf of the parts found, which must go together."""
+    kind, tiles, types = parts.get("kind"), parts.get("devices"), parts.get("types", ())
+    if (kind is None) == (tiles is None):
+        scan.fail("a sharding needs one of devices=..., replicated, manual, unknown, unreduced, maximal", at=start)
+    if types and tiles is None:
+        scan.fail(f"last tile dims without devices=... in a {kind} sharding", at=start)
+    if (kind == "maximal") != ("device" in parts):
+        scan.fail("'maximal' and 'device=N' go together", at=start)
+    if tiles is not None and len(types) > len(tiles.dims):
+        scan.fail(f"{len(types)} last tile dims, but {tiles} has {len(tiles.dims)} dims", at=start)
+    leaf = _value(kind, tiles, types, parts)
+    return leaf.with_shard_group(parts["group"]) if "group" in parts else leaf
+
+
+def _value(kind: Any, tiles: Any, types: tuple[SubgroupType, ...], parts: dict[str, Any]) -> HloSharding:
+    metadata = parts.get("metadata", ())
+    if kind == "maximal":
+        return HloSharding.maximal(parts["device"], metadata)
+    if kind is not None:
+        return HloSharding._make(kind, metadata=metadata)
+    return HloSharding.tile(tiles, metadata) if not types else _tiled(tiles, types, metadata)
+
+
+def _tiled(tiles: TileAssignment, types: tuple[SubgroupType, ...], metadata: tuple[OpMetadata, ...]) -> HloSharding:
+    if types == ("replicated",):
+        return HloSharding.partial_tile(tiles, metadata)
+    return HloSharding.subgroup(tiles, types, metadata)
