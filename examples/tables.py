@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import hlosharding as hs
 
 LAYER = re.compile(r"\[\d+\]")
+ROOT = re.compile(r"^[\w.]+(\[\d+\])*")
+Row = tuple[str, str, str]
 
 
 def spec(sharding: hs.HloSharding | None, mesh: Mesh) -> str:
@@ -28,15 +30,27 @@ def spec(sharding: hs.HloSharding | None, mesh: Mesh) -> str:
 
 
 def parameters(propagated: hs.Propagation, mesh: Mesh) -> Table:
-    """The sharding found for each parameter; layers that agree share a row."""
-    rows = Counter(
-        (LAYER.sub("[*]", p.op_name), str(p.shape), spec(propagated.shardings[p.name], mesh))
-        for p in propagated.module.entry.parameters
-    )
-    table = Table("parameter", "shape", "sharding found", "times", title="Parameters")
+    """The sharding found for each parameter; layers that agree share a row, and so do the optimizer's moments."""
+    rows: Counter[Row] = Counter()
+    for parameter in propagated.module.entry.parameters:
+        row = (parameter.op_name, str(parameter.shape), spec(propagated.shardings[parameter.name], mesh))
+        rows[_row_of(row, rows)] += 1
+    table = Table("parameter", "shape", "sharding found", "times", title="Parameters, with their layers and moments")
     for (path, shape, found), times in rows.items():
         table.add_row(path, shape, found, str(times))
     return table
+
+
+def _row_of(row: Row, rows: Iterable[Row]) -> Row:
+    """The earlier row of the same parameter (other layer, or whose moment this is), else a new one."""
+    path, *rest = row
+    tail = ROOT.sub("", path)
+    path = path.removesuffix(tail) + LAYER.sub("[*]", tail)
+    for known in rows:
+        tail = ROOT.sub("", known[0])
+        if tail and path.endswith(tail) and [*known[1:]] == rest:
+            return known
+    return path, *row[1:]
 
 
 def activations(propagated: hs.Propagation, mesh: Mesh, opcodes: Sequence[str] = ("dot", "convolution")) -> Table:
@@ -57,7 +71,7 @@ def collectives(partitioned: hs.Partitioned) -> Table:
     rows: Counter[tuple[str, ...]] = Counter()
     volume: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for one in partitioned.collectives:
-        row = (one.kind, one.axes or f"{len(one.groups or ())} groups", str(one.shape), one.location, one.cause)
+        row = (one.kind, one.axes or _participants(one), str(one.shape), one.location, one.cause)
         rows[row] += one.executions
         volume[row] += one.bytes_per_device
     table = Table(
@@ -69,6 +83,11 @@ def collectives(partitioned: hs.Partitioned) -> Table:
     table.add_section()
     table.add_row("all", "", "", f"{sum(volume.values()):,.0f}", str(rows.total()), "", "")
     return table
+
+
+def _participants(collective: hs.Collective) -> str:
+    pairs, groups = collective.pairs, collective.groups
+    return f"{len(pairs)} pairs" if pairs is not None else f"{len(groups or ())} groups"
 
 
 def against_xla(ours: hs.CostReport, live: hs.CostReport) -> Table:

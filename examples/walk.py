@@ -24,9 +24,9 @@ def show_program(
     console: Console, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], mesh: Mesh, **options: Any
 ) -> None:
     """Print what propagation found and what partitioning makes of it; write the generated program to out/."""
-    propagated = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
+    stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
+    propagated, partitioned = stage.propagation, stage.partition().partitioned
     console.print(tables.parameters(propagated, mesh), tables.activations(propagated, mesh))
-    partitioned = propagated.partition()
     console.print(tables.collectives(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"

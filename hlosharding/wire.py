@@ -32,7 +32,8 @@ _MESSAGES: dict[str, str] = {
     " *is_dynamic_dimension 6 bool",
     "ProgramShapeProto": "*parameters 1 ShapeProto; result 2 ShapeProto; *parameter_names 3 string",
     "OpMetadata": "op_type 1 string; op_name 2 string; source_file 3 string; source_line 4 int32;"
-    " deduplicated_name 12 string; stack_frame_id 15 int32; scheduling_name 16 string",
+    " deduplicated_name 12 string; stack_frame_id 15 int32; scheduling_name 16 string; source_end_line 17 int32;"
+    " source_column 18 int32; source_end_column 19 int32",
     "LiteralProto": "shape 1 ShapeProto; *preds 2 bool; s2s 26 bytes; s4s 21 bytes; s8s 15 bytes; u2s 27 bytes;"
     " u4s 22 bytes; u8s 3 bytes; *s32s 4 int32; *s64s 5 int64; *u32s 6 uint32; *u64s 7 uint64; *f32s 8 float;"
     " *f64s 9 double; *c64s 12 float; *c128s 18 double; *tuple_literals 10 LiteralProto; f16s 11 bytes;"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hlosharding.ir import Computation, Instruction, Module
 
 _INLINED = frozenset({"call", "async-start"})
-_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "optimization-barrier", "copy-done", "domain"})
+_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
 
 
 class Runs(NamedTuple):

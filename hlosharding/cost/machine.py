@@ -7,6 +7,7 @@ every price).  It refuses to know opcodes, shardings and collectives.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from hlosharding.errors import CostError
 
@@ -93,9 +94,7 @@ class Machine:
 
     def flops(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""
-        table = dict(self.peak_flops)
-        kin = _NARROW_FLOAT if dtype.startswith(("f8", "f4")) else _KIN.get(dtype, ())
-        return next((table[name] for name in (dtype, *kin) if name in table), table["f32"])
+        return _rate(self, dtype)
 
     def node_of(self, device: int) -> int:
         """The node that holds `device` (a position in the device assignment)."""
@@ -121,6 +120,13 @@ _KIN: dict[str, tuple[str, ...]] = {
     "c128": ("f64", "f32"),
 }
 _NARROW_FLOAT = ("f8", "bf16", "f16")
+
+
+@lru_cache(maxsize=1024)
+def _rate(machine: Machine, dtype: str) -> float:
+    table = dict(machine.peak_flops)
+    kin = _NARROW_FLOAT if dtype.startswith(("f8", "f4")) else _KIN.get(dtype, ())
+    return next((table[name] for name in (dtype, *kin) if name in table), table["f32"])
 
 
 def _check(machine: Machine) -> None:

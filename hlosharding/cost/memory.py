@@ -17,7 +17,7 @@ from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 
 _ALIASES = frozenset(
-    "add-dependency bitcast copy-done domain get-tuple-element optimization-barrier reshape tuple"
+    "add-dependency bitcast copy-done domain get-tuple-element opt-barrier reshape tuple"
     " all-gather-done all-reduce-done async-done async-update collective-permute-done recv-done send-done".split()
 )
 _NO_MEMORY = frozenset({"after-all"})

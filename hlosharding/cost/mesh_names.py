@@ -17,11 +17,11 @@ Pairs = tuple[tuple[int, int], ...]
 def axes_of_groups(groups: tuple[tuple[int, ...], ...], mesh: Any) -> str:
     """Names of the axes along which each group runs, "" if the groups are no box of axes.
 
-    `mesh` has `axis_names` and `shape`, as a jax Mesh.  A part of an axis is written as Shardy does: `x:(2)4` is the
+    `mesh` is a `MeshInfo`.  A part of an axis is written as Shardy does: `x:(2)4` is the
     sub-axis of size 4 below the first 2.
 
-    >>> from types import SimpleNamespace
-    >>> mesh = SimpleNamespace(axis_names=("data", "model"), shape={"data": 2, "model": 4})
+    >>> from hlosharding.sharding import MeshInfo
+    >>> mesh = MeshInfo(("data", "model"), (2, 4))
     >>> axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 7)), mesh), axes_of_groups(((0, 2), (1, 3), (4, 6), (5, 7)), mesh)
     ('model', 'model:(1)2')
     """
@@ -31,8 +31,8 @@ def axes_of_groups(groups: tuple[tuple[int, ...], ...], mesh: Any) -> str:
 def axes_of_pairs(pairs: Pairs, mesh: Any) -> str:
     """Names of the axes along which sources and targets of a permute differ.
 
-    >>> from types import SimpleNamespace
-    >>> mesh = SimpleNamespace(axis_names=("data", "model"), shape={"data": 2, "model": 4})
+    >>> from hlosharding.sharding import MeshInfo
+    >>> mesh = MeshInfo(("data", "model"), (2, 4))
     >>> axes_of_pairs(((0, 4), (4, 0)), mesh)
     'data'
     """
@@ -40,8 +40,7 @@ def axes_of_pairs(pairs: Pairs, mesh: Any) -> str:
 
 
 def _names_and_sizes(mesh: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    names = tuple(str(name) for name in mesh.axis_names)
-    return names, tuple(int(mesh.shape[name]) for name in mesh.axis_names)
+    return mesh.names, mesh.sizes
 
 
 @lru_cache(maxsize=4096)

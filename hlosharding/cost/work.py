@@ -24,7 +24,7 @@ TRANSCENDENTAL = frozenset(
 FREE = frozenset(
     "add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast"
     " collective-permute-done constant copy-done domain get-dimension-size get-tuple-element opaque"
-    " optimization-barrier parameter partition-id replica-id reshape tuple".split()
+    " opt-barrier parameter partition-id replica-id reshape tuple".split()
 )
 """Ops that compute nothing and touch no data: names, pointers, and reshapes, which layout assignment makes bitcasts."""
 CONTROL = frozenset({"while", "conditional", "call", "async-start"})

@@ -65,7 +65,7 @@ def _iota(op: Op) -> str:
     return f"lax.broadcasted_iota({dtype_text(shape)}, {tuple_text(shape.dims)}, {op.inst.iota_dimension})"
 
 
-@EMITTERS.register("optimization-barrier")
+@EMITTERS.register("opt-barrier")
 def _barrier(op: Op) -> str:
     return f"lax.optimization_barrier({op.args[0]})"
 

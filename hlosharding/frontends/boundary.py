@@ -73,8 +73,12 @@ def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | Non
     """An entry that `resolve` gave, for an array of that shape; None stays None."""
     if sharding is None:
         return None
+    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(sharding, "spec", ())):
+        raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
         found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))
+        # As XLA spells it; the axis names are those of the module's mesh.
+        found = found.without_names()
         if found.is_tuple():
             raise ShardingError(f"{found} is a tuple, an array needs a leaf")
         found.validate(tuple(shape))
@@ -94,15 +98,6 @@ def divides(sharding: Any, shape: Sequence[int]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def has_free_dims(sharding: Any) -> bool:
-    """Does a NamedSharding leave dims unconstrained?"""
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    if not isinstance(sharding, NamedSharding):
-        return False
-    return any(entry is PartitionSpec.UNCONSTRAINED for entry in sharding.spec)
 
 
 def mesh_of(shardings: Sequence[Any]) -> Any:

@@ -122,9 +122,7 @@ def _drop_composite_marks(call: Instruction) -> None:
 
 def _visiting_order(edit: Edit, computation: Computation) -> list[Instruction]:
     """XLA's HloComputation::Accept: unreachable roots in list order, the root last."""
-    dead = [
-        i for i in edit.instructions(computation) if edit.is_dead(i) and not edit.has_control_successors(i)
-    ]
+    dead = [i for i in edit.instructions(computation) if edit.is_dead(i) and not edit.has_control_successors(i)]
     order: dict[Instruction, None] = {}
     for root in (*dead, computation.root):
         _depth_first(root, order)

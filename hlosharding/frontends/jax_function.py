@@ -17,7 +17,7 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.signature import Signature
 from hlosharding.ir import Module
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, MeshInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +194,7 @@ def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:
     entries = boundary.broadcast(out_shardings, traced.out_info, "out_shardings")
     wanted = [boundary.resolve(e, mesh, f"output {n}") for n, e in enumerate(entries)]
     found = tuple(
-        None if boundary.has_free_dims(w) else boundary.as_hlo(w, leaf.shape, f"output {n}")
-        for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
+        boundary.as_hlo(w, leaf.shape, f"output {n}") for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
     )
     for_jax = [
         w if w is None or boundary.divides(w, leaf.shape) else _stand_in(mesh, wanted, found)
@@ -266,6 +265,4 @@ def _set_copies(module: Module, number: int, count: int, sharding: HloSharding) 
 def _mesh_info(mesh: Any) -> Any:
     if mesh is None:
         return None
-    from hlosharding.sharding import MeshInfo
-
     return MeshInfo.from_jax(mesh)

@@ -108,7 +108,9 @@ def _text(content: str | bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise LoadError(f"not text: {error}", remedy='pass format="hlo-proto" for a serialized HloModuleProto') from error
+        raise LoadError(
+            f"not text: {error}", remedy='pass format="hlo-proto" for a serialized HloModuleProto'
+        ) from error
 
 
 def _bytes(content: str | bytes) -> bytes:

@@ -130,9 +130,7 @@ def _take_tuple(edit: Edit, parameter: Instruction) -> None:
     wide = edit.create(branch, "parameter", shape, proto=proto, name=parameter.name)
     edit.replace_uses(parameter, wide)
     edit.remove(parameter)
-    part = edit.create(
-        branch, "get-tuple-element", parameter.shape, (wide,), wire.HloInstructionProto(tuple_index=0)
-    )
+    part = edit.create(branch, "get-tuple-element", parameter.shape, (wide,), wire.HloInstructionProto(tuple_index=0))
     edit.replace_uses(wide, part)
 
 
@@ -140,9 +138,7 @@ def _return_tuple(edit: Edit, conditional: Instruction) -> None:
     computation, shape = conditional.computation, Shape.tuple((conditional.shape,))
     proto = wire.HloInstructionProto()
     proto.CopyFrom(conditional.proto)
-    wide = edit.create(
-        computation, "conditional", shape, conditional.operands, proto, name=f"{conditional.name}.clone"
-    )
+    wide = edit.create(computation, "conditional", shape, conditional.operands, proto, name=f"{conditional.name}.clone")
     wide.called = conditional.called
     part = edit.create(
         computation, "get-tuple-element", conditional.shape, (wide,), wire.HloInstructionProto(tuple_index=0)

@@ -28,7 +28,7 @@ SIDE_EFFECTS = frozenset({"infeed", "outfeed", "recv", "recv-done", "rng", "rng-
 _OTHER = frozenset(
     "add-dependency after-all batch-norm-grad batch-norm-inference batch-norm-training bitcast broadcast cholesky"
     " concatenate constant convolution custom-call domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft"
-    " fusion gather get-dimension-size get-tuple-element infeed iota map optimization-barrier outfeed pad parameter"
+    " fusion gather get-dimension-size get-tuple-element infeed iota map opt-barrier outfeed pad parameter"
     " partition-id ragged-dot reduce reduce-window replica-id reshape reverse rng rng-bit-generator"
     " rng-get-and-update-state scan scatter select-and-scatter set-dimension-size slice sort topk transpose"
     " triangular-solve tuple".split()

@@ -15,7 +15,7 @@ from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.generic import Choice
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
-from hlosharding.partitioner.reshard import emit_plan, plan_steps
+from hlosharding.partitioner.reshard import plan_steps
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.sharding import HloSharding
 
@@ -88,11 +88,18 @@ class Context:
         if value.remake is not None:
             return value.remake(target)
         self.emitter.reason = reason
-        machine, objective = self.prices.machine, self.prices.objective
         steps = plan_steps(
-            value.shape, value.sharding, target, reduce_kind=value.reduce_kind, machine=machine, objective=objective
+            value.shape,
+            value.sharding,
+            target,
+            reduce_kind=value.reduce_kind,
+            objective=self.prices.objective,
+            machine=self.prices.machine,
+            num_devices=self.num_partitions,
         )
-        local = emit_plan(steps, self.emitter, value.local)
+        local = value.local
+        for step in steps:
+            local = step.emit(self.emitter, local)
         made = Value(local, value.shape, target)
         made.reshards[value.sharding] = value
         return made

@@ -81,25 +81,63 @@ def splittable(signature: Signature, *, halo: bool, indexed: bool) -> frozenset[
     return frozenset(i for i, f in enumerate(signature.factors) if may(f.owes))
 
 
+# Work that a choice may add, over the splits its tensors agree on, for fewer bytes.
+_EXTRA_WORK = 1.05
+
+
 def choose(problem: Problem, prices: Prices) -> Choice:
-    """The cheapest candidate; on a tie the first, and the result's own sharding is the first."""
-    spaces = list(dict.fromkeys(_candidates(problem)))
+    """The cheapest candidate that does not repeat work; on a tie the first, and the result's own sharding is the first."""
+    claims = list(_claims(problem))
+    most = _EXTRA_WORK * _elements(problem.signature, _ways(problem.signature, _agreed(problem, claims)))
+    spaces = dict.fromkeys(_candidates([space for _, space in claims]))
     choices = [choice for space in spaces if (choice := _priced(problem, space, prices)) is not None]
-    return min(choices, key=lambda c: c.seconds)
+    lean = [c for c in choices if _elements(problem.signature, _ways(problem.signature, c.space)) <= most]
+    return min(lean or choices, key=lambda c: c.seconds)
 
 
-def _claims(problem: Problem) -> Iterator[HloSharding]:
+def _agreed(problem: Problem, claims: list[tuple[Dims, HloSharding]]) -> HloSharding:
+    """The splits that all ways of computing the op should keep: fewer bytes bought with repeated work are no win.
+
+    A split of a factor counts if two tensors that carry it claim the same, or if only one tensor carries it.
+    """
+    signature = problem.signature
+    every = range(len(signature.factors))
+    agreed = REPLICATED
+    for factor in every:
+        if factor not in problem.allowed:
+            continue
+        others = tuple(f for f in every if f != factor)
+        carriers = [space for dims, space in claims if any(factor in parts for parts in dims)]
+        split = [s for space in carriers if (s := untile(space, others)).num_tiles > 1]
+        common = next((s for n, s in enumerate(split) if s in split[:n]), None)
+        if common is None and split and _carriers(signature, factor) == 1:
+            common = split[0]
+        if common is not None:
+            agreed = _merge(agreed, common)
+    return agreed
+
+
+def _carriers(signature: Signature, factor: int) -> int:
+    return sum(any(factor in parts for parts in dims) for dims in (*signature.operands, *signature.results))
+
+
+def _ways(signature: Signature, space: HloSharding) -> Sequence[int]:
+    return space.data_dims if space.kind == "tiled" else (1,) * len(signature.factors)
+
+
+def _claims(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
+    """(dims of a tensor, the iteration space its sharding implies): results first, then operands."""
     signature, count = problem.signature, len(problem.signature.factors)
+    blocked = tuple(i for i in range(count) if i not in problem.allowed)
     for dims, wanted in zip(signature.results, problem.wanted, strict=True):
         if wanted is not None:
-            yield lift(wanted, major_dims(dims, signature), count)
+            yield dims, untile(lift(wanted, major_dims(dims, signature), count), blocked)
     for dims, sharding in zip(signature.operands, problem.operand_shardings, strict=True):
-        yield lift(sharding, major_dims(dims, signature), count)
+        yield dims, untile(lift(sharding, major_dims(dims, signature), count), blocked)
 
 
-def _candidates(problem: Problem) -> Iterator[HloSharding]:
-    blocked = tuple(i for i in range(len(problem.signature.factors)) if i not in problem.allowed)
-    claims = list(dict.fromkeys(untile(c, blocked) for c in _claims(problem)))
+def _candidates(claims: list[HloSharding]) -> Iterator[HloSharding]:
+    claims = list(dict.fromkeys(claims))
     yield from claims
     merged = REPLICATED
     for claim in claims:
@@ -122,7 +160,7 @@ def _merge(left: HloSharding, right: HloSharding) -> HloSharding:
 
 def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | None:
     signature = problem.signature
-    ways = space.data_dims if space.kind == "tiled" else (1,) * len(signature.factors)
+    ways = _ways(signature, space)
     split = [f for f, n in enumerate(ways) if n > 1]
     if not problem.allowed.issuperset(split) or any(_uneven_parts(signature, f, ways[f]) for f in split):
         return None

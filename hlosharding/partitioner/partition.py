@@ -50,7 +50,7 @@ def partition_module(
     options = options or PartitionOptions()
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     builder = program.builder.computation(module.entry.name)
-    context = Context(Emitter(program, builder), module.shardings, Decisions(Prices(machine, options.objective)))
+    context = Context(Emitter(program, builder), module.shardings, Decisions(Prices(machine.with_devices(num_partitions), options.objective)))
     boundary: dict[Instruction, HloSharding] = {}
     for parameter in module.entry.parameters:
         shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))

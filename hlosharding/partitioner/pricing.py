@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
-from hlosharding.partitioner.reshard import plan_time
+from hlosharding.partitioner.reshard.plan import plan
 from hlosharding.sharding import HloSharding
 
 # Replicated compute must never buy bytes (DESIGN, "Partitioner"): work weighs more than its roofline time, so that a
 # split that leaves devices idle together loses against one that moves data once.
 _WORK_WEIGHT = 8.0
+
+# Under the objective "bytes" latency only decides between plans of (nearly) the same bytes.
+_LATENCY_SHARE = 1e-5
 
 
 @dataclass(slots=True)
@@ -32,7 +35,10 @@ class Prices:
         key = (shape, source, target, reduce_kind)
         seconds = self._moves.get(key)
         if seconds is None:
-            seconds = plan_time(shape, source, target, reduce_kind, self.machine, objective=self.objective)
+            found = plan(shape, source, target, reduce_kind, self.machine, self.objective, None, self.machine.num_devices)
+            seconds = found.seconds
+            if self.objective == "bytes":
+                seconds = found.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE * seconds
             self._moves[key] = seconds
         return seconds
 
@@ -43,4 +49,5 @@ class Prices:
 
     def neighbours(self, nbytes: float) -> float:
         """Seconds to exchange `nbytes` of halo with both neighbours."""
-        return 2 * self.machine.inside.latency + nbytes / self.machine.inside.bandwidth
+        latency = 2 * self.machine.inside.latency * (_LATENCY_SHARE if self.objective == "bytes" else 1.0)
+        return latency + nbytes / self.machine.inside.bandwidth

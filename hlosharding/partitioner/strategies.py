@@ -61,7 +61,7 @@ STRATEGIES: dict[str, Strategy] = {
     "while": control_flow.while_loop,
     "conditional": control_flow.conditional,
     "call": control_flow.call,
-    "optimization-barrier": control_flow.barrier,
+    "opt-barrier": control_flow.barrier,
     "after-all": control_flow.token,
     "add-dependency": control_flow.token,
     "partition-id": control_flow.per_device,

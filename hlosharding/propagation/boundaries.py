@@ -153,5 +153,5 @@ def divides_evenly(shape: Shape, sharding: HloSharding) -> bool:
         parts = (element_sharding(sharding, shape, n) for n in range(len(shape.tuple_shapes)))
         return all(map(divides_evenly, shape.tuple_shapes, parts))
     if not sharding.is_tiled():
-        return not sharding.is_maximal()
+        return True
     return all(size % ways == 0 for size, ways in zip(shape.dims, sharding.data_dims, strict=False))

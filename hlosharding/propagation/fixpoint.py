@@ -97,7 +97,9 @@ class FixPoint:
             self.forward_key.append(itemgetter(p, *inputs))
             fixed = i in self.provided
             self.through.append(policy.through_level(op.opcode, op.elementwise, op.target))
-            forward = policy.forward_level(op.opcode, op.elementwise, op.target)
+            forward = self.through[p]
+            if op.opcode == "broadcast" and not self.has_manual:
+                forward = policy.BROADCAST_FORWARD_LEVEL
             self.forward_level.append(policy.NEVER if fixed or not self._can_take_forward(op, inputs) else forward)
             self.backward_level.append(self._backward_level(i, op, to_parameters) if not fixed else policy.NEVER)
 
@@ -238,6 +240,7 @@ class FixPoint:
         if level == policy.BROADCAST_FORWARD_LEVEL:
             for p in self.new_forward_at_3:
                 self.stale_forward[p] = 1
+                self.ops[p].memo[1].clear()
         self.done_forward[:] = self.stale_forward.translate(_INVERT)
         self.done_backward[:] = self.stale_backward.translate(_INVERT)
         self.done_group.clear()

@@ -81,6 +81,8 @@ class Graph:
     def bypass(self, i: int) -> None:
         """Let the users of `i` read its operand 0 instead, and drop it."""
         operand = self.operands[i][0]
+        if self.sharding[operand] is None:
+            self.sharding[operand] = self.sharding[i]
         for user in self.users[i]:
             self.operands[user] = [operand if o == i else o for o in self.operands[user]]
             if user not in self.users[operand]:
@@ -113,7 +115,7 @@ class Graph:
         """Make the same rewrites on `module`, a clone of the one read, and give it the shardings found."""
         by_id = list(module.instructions)
         for i in self.copies:
-            _make_copy(by_id[i])
+            rewrite.change_opcode(by_id[i], "copy")
         module.shardings = {n: s for n, s in enumerate(self.sharding) if s is not None and n < len(by_id)}
         for i in self.bypassed:
             operand = by_id[i].operands[0]
@@ -200,15 +202,6 @@ def _swap_remove(users: list[int], user: int) -> None:
     place = users.index(user)
     users[place] = users[-1]
     users.pop()
-
-
-def _make_copy(instruction: Instruction) -> None:
-    proto = instruction.own_proto()
-    for field in ("custom_call_target", "backend_config", "custom_call_has_side_effect", "custom_call_api_version"):
-        proto.ClearField(field)
-    for field in ("constrain_layout", "operand_shapes_with_layout", "custom_call_schedule", "output_operand_aliasing"):
-        proto.ClearField(field)
-    proto.opcode = instruction.opcode = "copy"
 
 
 def _append_root_copy(module: Module, sharding: HloSharding | None) -> None:

@@ -13,7 +13,7 @@ NEVER = 9
 
 # XLA's CanPropagateThroughAtAggressiveLevel: these pass at any level, broadcast from 2 on, all others from 1 on.
 ANY_LEVEL = frozenset(
-    "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element optimization-barrier reshape tuple"
+    "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element opt-barrier reshape tuple"
     " transpose while".split()
 )
 BROADCAST_FORWARD_LEVEL = 3
@@ -21,7 +21,7 @@ BROADCAST_BACKWARD_LEVEL = 2
 
 # XLA's SupportSpatialPartitioning; a root or a parameter is judged by its computation first.
 RECEIVERS = frozenset(
-    "broadcast concatenate conditional constant convolution optimization-barrier dot dynamic-slice dynamic-update-slice"
+    "broadcast concatenate conditional constant convolution opt-barrier dot dynamic-slice dynamic-update-slice"
     " gather get-tuple-element infeed iota pad reduce reduce-window reshape scatter select-and-scatter slice sort"
     " transpose tuple while rng-bit-generator all-reduce collective-permute reduce-scatter".split()
 )
@@ -29,7 +29,7 @@ SPMD_RECEIVERS = frozenset({"reverse"})
 
 # XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.
 FIRST_OPERAND_SPEAKS = frozenset(
-    "map pad power optimization-barrier ragged-all-to-all reverse slice shift-left shift-right-arithmetic"
+    "map pad power opt-barrier ragged-all-to-all reverse slice shift-left shift-right-arithmetic"
     " shift-right-logical".split()
 )
 BEST_OPERAND_SPEAKS = (
@@ -81,13 +81,6 @@ def through_level(opcode: str, elementwise: bool, target: str) -> int:
     if elementwise or opcode in ANY_LEVEL or target == "Sharding":
         return 0
     return BROADCAST_BACKWARD_LEVEL if opcode == "broadcast" else 1
-
-
-def forward_level(opcode: str, elementwise: bool, target: str) -> int:
-    """The first level at which an op takes a sharding from its operands."""
-    if opcode == "broadcast":
-        return BROADCAST_FORWARD_LEVEL
-    return through_level(opcode, elementwise, target)
 
 
 def is_pass_through_call(instruction: Instruction, target: str) -> bool:

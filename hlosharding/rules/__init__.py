@@ -1,4 +1,4 @@
-"""The truth of every op, declared once: which dims of operands and results are the same extent, and what a split owes."""
+"""The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
@@ -6,7 +6,7 @@ from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.local import local_attributes
-from hlosharding.rules.notation import NamedRule, parse_rule
+from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule, rule_of_maps
 from hlosharding.rules.reductions import reducer_kind
 from hlosharding.rules.signature import (
     DataFlow,
@@ -40,8 +40,10 @@ __all__ = [
     "is_splat",
     "local_attributes",
     "parse_rule",
+    "parse_shardy_rule",
     "reducer_kind",
     "register_rule",
+    "rule_of_maps",
     "signature_of",
     "spatial_role",
     "unplaced_opcodes",

@@ -77,9 +77,7 @@ _RULES: dict[str, Row] = {
     "fft": Row(special.fft, _reads("fft_length")),
     "get-dimension-size": Row(special.get_dimension_size),
     "map": Row(elementwise.pointwise),
-    "triangular-solve": Row(
-        special.triangular_solve, lambda inst: bool(inst.proto.triangular_solve_options.left_side)
-    ),
+    "triangular-solve": Row(special.triangular_solve, lambda inst: bool(inst.proto.triangular_solve_options.left_side)),
     # collectives of a program that already has some
     "all-gather": Row(special.resizing, _reads("dimensions")),
     "all-reduce": Row(elementwise.pointwise),
@@ -101,7 +99,7 @@ _DATA_FLOW = {
     "copy-start": "async",
     "domain": "pass",
     "get-tuple-element": "get-tuple-element",
-    "optimization-barrier": "pass",
+    "opt-barrier": "pass",
     "parameter": "parameter",
     "tuple": "tuple",
     "while": "while",

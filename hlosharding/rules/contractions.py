@@ -5,8 +5,11 @@ Floor: rules.
 
 from __future__ import annotations
 
-from hlosharding.ir import ConvDims, Instruction, WindowDim
-from hlosharding.rules.signature import Halo, Reduce, Signature, SignatureMaker, Whole
+from collections.abc import Callable
+from dataclasses import replace
+
+from hlosharding.ir import ConvDims, DotDims, Instruction, WindowDim
+from hlosharding.rules.signature import Halo, Nothing, Reduce, Signature, SignatureMaker, Whole
 
 
 def _adds(inst: Instruction) -> Reduce:
@@ -40,27 +43,36 @@ def ragged_dot(inst: Instruction) -> Signature:
     make = SignatureMaker(inst)
     dims, ragged, groups = inst.ragged_dims
     lhs, rhs = inst.operands[0].shape, inst.operands[1].shape
+    counted = _counted(inst, dims, ragged)
     # With a contracted ragged dim the result starts with the dim of groups.
     out = 1 if set(ragged) & set(dims.lhs_contracting) else 0
     for number, (left, right) in enumerate(zip(dims.lhs_batch, dims.rhs_batch, strict=True)):
-        owes = Whole() if left in ragged else None
-        places = [(0, left), (1, right)]
-        make.factor(f"b{number}", lhs.dims[left], places, [(0, out)], **_owing(owes))
+        owes = Whole() if left in ragged else Nothing()
+        make.factor(f"b{number}", lhs.dims[left], [(0, left), (1, right), *counted(left)], [(0, out)], owes=owes)
         out += 1
     for number, dim in enumerate(dims.lhs_free(lhs.rank)):
-        make.factor(f"m{number}", lhs.dims[dim], [(0, dim)], [(0, out)], **_owing(Whole() if dim in ragged else None))
+        owes = Whole() if dim in ragged else Nothing()
+        make.factor(f"m{number}", lhs.dims[dim], [(0, dim), *counted(dim)], [(0, out)], owes=owes)
         out += 1
     for number, dim in enumerate(d for d in dims.rhs_free(rhs.rank) if d not in groups):
         make.factor(f"n{number}", rhs.dims[dim], [(1, dim)], [(0, out)])
         out += 1
     for number, (left, right) in enumerate(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True)):
         owes = Whole() if left in ragged else _adds(inst)
-        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right)], owes=owes)
+        make.factor(f"k{number}", lhs.dims[left], [(0, left), (1, right), *counted(left)], owes=owes)
     return make.done()
 
 
-def _owing(owes: Whole | None) -> dict[str, Whole]:
-    return {} if owes is None else {"owes": owes}
+def _counted(inst: Instruction, dims: DotDims, ragged: tuple[int, ...]) -> Callable[[int], list[tuple[int, int]]]:
+    """Where the group sizes have a left dim: those of more than one dim repeat batch and like dims before the ragged."""
+    if inst.operands[2].shape.rank < 2:
+        return lambda dim: []
+    free = dims.lhs_free(inst.operands[0].shape.rank)
+    like = next((kind for kind in (dims.lhs_contracting, free) if set(ragged) & set(kind)), ())
+    leading = dims.lhs_batch if like else ()
+    order = [*leading, *(like or dims.lhs_batch)]
+    before = order[: order.index(ragged[0])]
+    return lambda dim: [(2, before.index(dim))] if dim in before else []
 
 
 def convolution(inst: Instruction) -> Signature:
@@ -111,7 +123,7 @@ def spatial_role(window: WindowDim, size: int, kernel: int, out: int) -> str:
 
     The forms are those that XLA's dot canonicalisation writes and its ParseConvolutionDimsInfo recognises.
     """
-    if window.is_trivial or (kernel == 1 and out == size and window == WindowDim(window_reversal=window.window_reversal)):
+    if kernel == 1 and replace(window, window_reversal=False).is_trivial:
         return "lhs"
     if _is_batch(window, size) and kernel == size and out == size:
         return "batch"
@@ -133,8 +145,7 @@ def _is_batch(window: WindowDim, size: int) -> bool:
         return False
     lag = max(1, size - 1)
     if window.padding_low == window.padding_high == 0 and not window.window_reversal:
-        return window.base_dilation == size and {window.stride, window.window_dilation} <= {1, lag} and (
-            window.stride * window.window_dilation == lag
-        )
+        strides = (window.stride, window.window_dilation)
+        return window.base_dilation == size and strides in ((1, lag), (lag, 1))
     padded = window.padding_low == window.padding_high == size - 1 and window.window_reversal
     return padded and (window.stride, window.base_dilation, window.window_dilation) == (size, lag, 1)

@@ -11,7 +11,7 @@ from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction
 from hlosharding.registry import Registry
 from hlosharding.rules.checks import check_signature
-from hlosharding.rules.notation import parse_rule
+from hlosharding.rules.notation import parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import topk
 from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMaker, same_dims
 
@@ -28,12 +28,21 @@ def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
     target = inst.custom_call_target
     if target in _MANUAL:
         return DataFlow("manual")
-    rule = custom_rules.get(target)
+    rule = custom_rules.get(target) or _carried_rule(inst)
     if rule is None:
         return Opaque(f"no rule for custom call {target!r}: register one with hlosharding.register_rule")
     signature = rule(inst)
     check_signature(signature, inst)
     return signature
+
+
+def _carried_rule(inst: Instruction) -> Rule | None:
+    """What JAX wrote beside the call: Shardy's rule of a custom_partitioning, the batch dims of an ffi call."""
+    given = inst.frontend_attributes
+    if "num_batch_dims" in given:
+        return _batched_dims(int(given["num_batch_dims"]))
+    text = given.get("xla.sdy.sharding_rule") or given.get("sdy.sharding_rule")
+    return parse_shardy_rule(text).bind if text else None
 
 
 def register_rule(
@@ -71,13 +80,12 @@ def register_rule(
     custom_rules.add(target, rule)
 
 
-def _batched(core: int) -> Rule:
-    """Calls whose last `core` dims of operand 0 are one problem, and all dims before them a batch, in every tensor."""
+def _batched_dims(count: int) -> Rule:
+    """The first `count` dims of every tensor that has them are a batch; all others are whole."""
 
     def rule(inst: Instruction) -> Signature:
         make = SignatureMaker(inst)
-        dims = inst.operands[0].shape.dims
-        batch = dims[: max(0, len(dims) - core)]
+        batch = inst.operands[0].shape.dims[:count] if inst.operands else ()
         operands = [i for i, o in enumerate(inst.operands) if o.shape.dims[: len(batch)] == batch]
         results = [i for i, s in enumerate(inst.shape.leaves) if s.dims[: len(batch)] == batch]
         for dim, size in enumerate(batch):
@@ -87,6 +95,11 @@ def _batched(core: int) -> Rule:
     return rule
 
 
+def _batched(core: int) -> Rule:
+    """Calls whose last `core` dims of operand 0 are one problem, and all dims before them a batch."""
+    return lambda inst: _batched_dims(max(0, inst.operands[0].shape.rank - core))(inst)
+
+
 def _resize(inst: Instruction) -> Signature:
     """Dims of equal size pass, resized ones are whole."""
     before, after = inst.operands[0].shape.dims, inst.shape.dims
@@ -94,10 +107,24 @@ def _resize(inst: Instruction) -> Signature:
 
 
 # Name stems of LAPACK's CPU kernels as JAX names them: lapack_<precision><stem>_ffi.  All take matrices.
-_LAPACK = "gees geev gehrd geqp3 geqrf gesdd gesvd getrf potrf trsm".split()
-_LAPACK_REAL = "orgqr ormqr syevd sytrd".split()
-_LAPACK_COMPLEX = "ungqr unmqr heevd hetrd".split()
-_SOLVER = "geev geqrf gesdd gesvd gesvdj gesvdp getrf orgqr ormqr potrf syevd syrk sytrd".split()
+_LAPACK = ("gees", "geev", "gehrd", "geqp3", "geqrf", "gesdd", "gesvd", "getrf", "potrf", "trsm")
+_LAPACK_REAL = ("orgqr", "ormqr", "syevd", "sytrd")
+_LAPACK_COMPLEX = ("ungqr", "unmqr", "heevd", "hetrd")
+_SOLVER = (
+    "geev",
+    "geqrf",
+    "gesdd",
+    "gesvd",
+    "gesvdj",
+    "gesvdp",
+    "getrf",
+    "orgqr",
+    "ormqr",
+    "potrf",
+    "syevd",
+    "syrk",
+    "sytrd",
+)
 
 
 def _matrix_targets() -> list[str]:

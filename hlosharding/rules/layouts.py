@@ -103,11 +103,12 @@ def reshape(inst: Instruction) -> Signature:
     minor = _matched(source, target, -1)
     _enter(make, major, "d")
     # Rests in the middle have names of their own: they are whole, and keep the products complete.
-    for side, sizes in (("s", source), ("t", target)):
-        for dim, size in enumerate(sizes):
-            if size > 1:
-                place = [(0, dim)]
-                make.factor(f"{side}{dim}", size, place if side == "s" else (), place if side == "t" else (), owes=Whole())
+    for dim, size in enumerate(source):
+        if size > 1:
+            make.factor(f"s{dim}", size, [(0, dim)], owes=Whole())
+    for dim, size in enumerate(target):
+        if size > 1:
+            make.factor(f"t{dim}", size, (), [(0, dim)], owes=Whole())
     _enter(make, minor[::-1], "e")
     return make.done()
 
@@ -115,5 +116,3 @@ def reshape(inst: Instruction) -> Signature:
 def _enter(make: SignatureMaker, parts: list[tuple[int, int, int]], letter: str) -> None:
     for number, (source, target, size) in enumerate(parts):
         make.factor(f"{letter}{number}", size, [(0, source)], [(0, target)])
-
-

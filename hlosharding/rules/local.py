@@ -45,8 +45,8 @@ def _dynamic_slice(inst: Instruction, operands: Sequence[Sizes], result: Sizes) 
 @_local.register("gather")
 def _gather(inst: Instruction, operands: Sequence[Sizes], result: Sizes) -> dict[str, Any]:
     whole, local = inst.operands[0].shape.dims, operands[0]
-    sizes = tuple(mine if size == full else size for size, full, mine in zip(inst.gather_slice_sizes, whole, local, strict=True))
-    return {"gather_slice_sizes": sizes}
+    dims = zip(inst.gather_slice_sizes, whole, local, strict=True)
+    return {"gather_slice_sizes": tuple(mine if size == full else size for size, full, mine in dims)}
 
 
 @_local.register("slice")

@@ -1,6 +1,7 @@
 """A signature as text, `m k, k n -> m n`: JAX's `custom_partitioning` rules, parsed once and bound to shapes at use.
 
-Floor: rules.
+Floor: rules.  Three spellings end in one `NamedRule`: JAX's, Shardy's attribute as JAX writes it beside its own custom
+calls, and the mesh dialect's indexing maps with iterator types.
 """
 
 from __future__ import annotations
@@ -89,8 +90,13 @@ class NamedRule:
                 [(t, d) for t, dims in enumerate(tensors) for d, part in enumerate(dims) if name in part]
                 for tensors in sides
             )
-            make.factor(name, sizes[name], at, out, owes=self.owes.get(name, Nothing()))
+            make.factor(name, sizes[name], at, out, owes=self._debt(name, at, out))
         return make.done()
+
+    def _debt(self, name: str, at: list[tuple[int, int]], out: list[tuple[int, int]]) -> Debt:
+        # Nobody can make a part of the result from nothing, or drop a part of an operand, without being told how.
+        given = self.owes.get(name, Nothing())
+        return Whole() if given == Nothing() and not (at and out) else given
 
     def _error(self, what: str, inst: Instruction) -> RuleError:
         return RuleError(f"rule {self.text!r}: {what}", where=f"{inst!r} {inst.location}".strip())
@@ -128,18 +134,22 @@ def parse_rule(
     >>> rule.operands, rule.owes["k"]
     (((('...',), ('m',), ('k',)), (('k',), ('n',))), Reduce(kind='add', once=()))
     """
+    given: list[tuple[Sequence[str], Debt]] = [
+        (reduction_factors, Reduce(reducer)),
+        (need_replication_factors, Whole()),
+        (permutation_factors, Halo(0)),
+    ]
+    return _named_rule(text, given, sizes)
+
+
+def _named_rule(text: str, debts: Sequence[tuple[Sequence[str], Debt]], sizes: Mapping[str, int]) -> NamedRule:
     left, arrow, right = text.partition("->")
     if not arrow or "->" in right:
         raise RuleError(f"rule {text!r} has {'no' if not arrow else 'more than one'} '->'")
     operands, results = _tensors(text, left, 0), _tensors(text, right, len(left) + 2)
     names = {n for t in (*operands, *results) for part in t for n in part}
     owes: dict[str, Debt] = {}
-    given: tuple[tuple[Sequence[str], Debt], ...] = (
-        (reduction_factors, Reduce(reducer)),
-        (need_replication_factors, Whole()),
-        (permutation_factors, Halo(0)),
-    )
-    for factors, debt in given:
+    for factors, debt in debts:
         for name in factors:
             if name not in names or name in owes:
                 raise RuleError(f"rule {text!r}: factor {name!r} is {'listed twice' if name in owes else 'not in it'}")
@@ -177,3 +187,61 @@ def _tensors(text: str, side: str, offset: int) -> tuple[tuple[Part, ...], ...]:
     if group is not None:
         raise RuleError(f"rule {text!r}: '(' is not closed")
     return tuple(map(tuple, tensors))
+
+
+_SHARDY = re.compile(
+    r"#?(?:sdy\.op_sharding_rule)?<\((?P<left>.*?)\)->\((?P<right>.*?)\)\s*\{(?P<sizes>[^}]*)\}(?P<tail>.*)>"
+)
+_FACTOR = re.compile(r"[a-z](?:_\d+)?")
+_SHARDY_LISTS: dict[str, Debt] = {"reduction": Reduce("add"), "need_replication": Whole(), "permutation": Halo(0)}
+
+
+def parse_shardy_rule(text: str) -> NamedRule:
+    """Read Shardy's attribute form.  Raises RuleError.
+
+    >>> rule = parse_shardy_rule("#sdy.op_sharding_rule<([i, j, k])->([i, l]) {i=4, j=6, k=6, l=6}, custom>")
+    >>> rule.operands, rule.results, rule.sizes["k"]
+    (((('i',), ('j',), ('k',)),), ((('i',), ('l',)),), 6)
+    """
+    match = _SHARDY.fullmatch(text.strip())
+    if match is None:
+        raise RuleError(f"no sharding rule of Shardy: {text!r}")
+    sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", match["sizes"])}
+    left, right = (
+        ", ".join(" ".join(_shardy_dims(tensor)) for tensor in re.findall(r"\[(.*?)\]", match[side]))
+        for side in ("left", "right")
+    )
+    lists = re.findall(r"(\w+)=\{([^}]*)\}", match["tail"])
+    debts = [(_FACTOR.findall(names), _SHARDY_LISTS[kind]) for kind, names in lists if kind in _SHARDY_LISTS]
+    return _named_rule(f"{left} -> {right}", debts, sizes)
+
+
+def _shardy_dims(tensor: str) -> list[str]:
+    dims = [_FACTOR.findall(dim) for dim in tensor.split(",") if dim.strip()]
+    return [f"({' '.join(f)})" if len(f) > 1 else f[0] if f else "_" for f in dims]
+
+
+_ITERATORS = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply", "product": "multiply"}
+
+
+def rule_of_maps(maps: Sequence[str], iterator_types: Sequence[str], *, num_results: int = 1) -> NamedRule:
+    """The mesh dialect's form: an indexing map per operand and result (results last), a type per loop.
+
+    >>> maps = ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)"]
+    >>> rule_of_maps(maps, ["parallel", "parallel", "reduction_sum"]).text
+    'd0 d2, d2 d1 -> d0 d1'
+    """
+    loops = [name.strip() for name in maps[0].partition("->")[0].strip(" ()").split(",")]
+    if len(loops) != len(iterator_types):
+        raise RuleError(f"{len(iterator_types)} iterator types for {len(loops)} loops")
+    tensors = [" ".join(name.strip() for name in m.partition("->")[2].strip(" ()").split(",")) for m in maps]
+    cut = len(tensors) - num_results
+    debts = [([loop], _iterator_debt(t)) for loop, t in zip(loops, iterator_types, strict=True) if t != "parallel"]
+    return _named_rule(f"{', '.join(tensors[:cut])} -> {', '.join(tensors[cut:])}", debts, {})
+
+
+def _iterator_debt(kind: str) -> Debt:
+    family, _, reducer = kind.partition("_")
+    if family != "reduction" or reducer not in _ITERATORS:
+        raise RuleError(f"no iterator type {kind!r}", remedy=f"parallel, or reduction_ with {', '.join(_ITERATORS)}")
+    return Reduce(_ITERATORS[reducer])

@@ -69,9 +69,8 @@ class Factor:
 class Signature:
     """The factors of an op, and which of them each dim of each operand and each result leaf consists of.
 
-    >>> matmul = Signature(
-    ...     (Factor("m", 8), Factor("k", 4, Reduce("add")), Factor("n", 2)), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),)
-    ... )
+    >>> factors = Factor("m", 8), Factor("k", 4, Reduce("add")), Factor("n", 2)
+    >>> matmul = Signature(factors, (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),))
     >>> str(matmul)
     'm k, k n -> m n'
     >>> matmul.pairs(0, None), matmul.pairs(0, 1)
@@ -84,7 +83,7 @@ class Signature:
     """One entry per leaf of the result shape."""
 
     def pairs(self, source: int, target: int | None = None, result: int = 0) -> tuple[tuple[int, int], ...]:
-        """Dims of operand `source` and of operand `target` (None: of leaf `result`) that are one and the same factor."""
+        """Dims of operand `source` and of operand `target` (None: of leaf `result`) that are the same factor."""
         other = self.results[result] if target is None else self.operands[target]
         place = {factors[0]: dim for dim, factors in enumerate(other) if len(factors) == 1}
         found = ((dim, place.get(f[0])) for dim, f in enumerate(self.operands[source]) if len(f) == 1)
@@ -143,8 +142,8 @@ class SignatureMaker:
     _factors: list[Factor] = field(default_factory=list[Factor])
 
     def __post_init__(self) -> None:
-        self._operands = [[()] * o.shape.rank for o in self.inst.operands]
-        self._results = [[()] * leaf.rank for leaf in self.inst.shape.leaves]
+        self._operands = [_undeclared(o.shape.rank) for o in self.inst.operands]
+        self._results = [_undeclared(leaf.rank) for leaf in self.inst.shape.leaves]
 
     def factor(
         self,
@@ -153,7 +152,7 @@ class SignatureMaker:
         operands: Iterable[tuple[int, int]] = (),
         results: Iterable[tuple[int, int]] = (),
         *,
-        owes: Debt = Nothing(),  # noqa: B008  (frozen and without fields)
+        owes: Debt = Nothing(),
         spreads: bool = True,
     ) -> None:
         """Enter a factor as the next minor part of the given (operand, dim) and (result leaf, dim) places."""
@@ -171,6 +170,10 @@ class SignatureMaker:
         return Signature(tuple(self._factors), tuple(map(tuple, self._operands)), tuple(map(tuple, self._results)))
 
 
+def _undeclared(rank: int) -> list[tuple[int, ...]]:
+    return [()] * rank
+
+
 def same_dims(
     inst: Instruction, *, whole: Iterable[int] = (), halo: Iterable[int] = (), spreads: bool = True
 ) -> Signature:
@@ -182,6 +185,6 @@ def same_dims(
     results = [i for i, leaf in enumerate(leaves) if leaf.rank == rank]
     for dim in range(rank):
         owes = Whole() if dim in whole else Halo(dim) if dim in halo else Nothing()
-        size = leaves[results[0]].dims[dim]
-        make.factor(f"d{dim}", size, ((i, dim) for i in tensors), ((i, dim) for i in results), owes=owes, spreads=spreads)
+        at, out = [(i, dim) for i in tensors], [(i, dim) for i in results]
+        make.factor(f"d{dim}", leaves[results[0]].dims[dim], at, out, owes=owes, spreads=spreads)
     return make.done()

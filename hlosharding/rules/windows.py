@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, WindowDim
-from hlosharding.rules.signature import Signature, SignatureMaker, Halo, Nothing, same_dims
+from hlosharding.rules.signature import Halo, Nothing, Signature, SignatureMaker, same_dims
 
 
 def reduce_window(inst: Instruction) -> Signature:

@@ -93,8 +93,9 @@ def device_for_tile(sharding: HloSharding, index: Sequence[int]) -> int:
 
 
 def _check_rank(sharding: HloSharding, dims: Sequence[int]) -> None:
-    if len(dims) != sharding.tiled_data_rank:
-        raise ShardingError(f"{sharding} splits {sharding.tiled_data_rank} dims, the shape {list(dims)} has {len(dims)}")
+    rank = sharding.tiled_data_rank
+    if len(dims) != rank:
+        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(dims)} has {len(dims)}")
 
 
 def _refuse_tuple(sharding: HloSharding) -> None:

@@ -21,7 +21,7 @@ class GroupedSharding:
     """A sharding seen from inside one of its device groups."""
 
     groups: TileAssignment
-    """[groups, devices in a group]; groups in row-major order of the group dims, in the order in which those were given."""
+    """[groups, devices in a group]; groups in row-major order of the group dims, in the order of `group_dims`."""
     group_dims: Dims
     """Tile dims that were taken out."""
     group_dim_sizes: Dims

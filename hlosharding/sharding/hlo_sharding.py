@@ -2,9 +2,9 @@
 
 Floor: sharding.  Knows devices and tile counts; nothing of instructions, costs or jax objects.
 
-Values are immutable and interned by spelling (so `is` means "prints the same"); `==` and `hash` go by meaning: list, iota
-and named spellings of one layout are equal, metadata is ignored, the shard group counts.  Anything memoised on a sharding
-must therefore be keyed by `.uid`, not by the value, if the spelling of the answer matters (`memo.memoised` does it).
+Values are immutable and interned by spelling (so `is` means "prints the same"); `==` and `hash` go by meaning: list,
+iota and named spellings of one layout are equal, metadata is ignored, the shard group counts.  Anything memoised on a
+sharding must therefore be keyed by `.uid`, not by the value, if the answer's spelling matters (`memo.memoised` does).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -102,7 +102,7 @@ class HloSharding:
     _meaning: HloSharding | None
     _hash: int | None
     _text: str | None
-    _interned: WeakValueDictionary[tuple[Any, ...], HloSharding] = WeakValueDictionary()
+    _interned: ClassVar[WeakValueDictionary[tuple[Any, ...], HloSharding]] = WeakValueDictionary()
 
     # ---- construction
 
@@ -251,7 +251,7 @@ class HloSharding:
         return bytes(to_proto(self).SerializeToString(deterministic=True))
 
     def with_tiles(self, tiles: TileAssignment, metadata: Iterable[OpMetadata] | None = None) -> HloSharding:
-        """Other tiles under the same subgroup types, in normal form; metadata kept unless given; no shard group, no names."""
+        """Other tiles under the same subgroup types, in normal form; metadata kept unless given; no group, no names."""
         kind, assignment, types = _normal(tiles, self.subgroup_types)
         kept = self.metadata if metadata is None else tuple(metadata)
         return HloSharding._make(kind, assignment, types, metadata=kept)
@@ -336,7 +336,7 @@ class HloSharding:
         return self.kind == "maximal"
 
     def is_tiled(self) -> bool:
-        """None of replicated, maximal, manual, unknown, unreduced; a tuple is tiled when it is none of them as a whole."""
+        """None of replicated, maximal, manual, unknown, unreduced; a tuple when it is none of them as a whole."""
         return self._tiled
 
     def is_tuple(self) -> bool:
@@ -503,7 +503,7 @@ class HloSharding:
         return geometry.device_for_tile(self, index)
 
     def validate(self, shape: Any, num_devices: int | None = None) -> None:
-        """Raise ShardingError unless this sharding can be that of an array of sizes `shape` (a nested tuple of them for tuples).
+        """Raise ShardingError unless this sharding can be that of `shape`: sizes, or a nested tuple of them for tuples.
 
         >>> HloSharding.parse("{devices=[2]<=[2]}").validate((4, 4), 2)
         Traceback (most recent call last):

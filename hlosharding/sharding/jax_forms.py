@@ -120,8 +120,8 @@ def _whole_name(axis: AxisRef, mesh: MeshInfo) -> str:
     if axis.size is None:
         return axis.name
     raise ShardingError(
-        f"only part {axis} of axis {axis.name!r} (size {mesh.size_of(axis.name)}) is used, no PartitionSpec can say that",
-        remedy=f"split the axis in two, the parts' sizes multiplying to {mesh.size_of(axis.name)}",
+        f"only part {axis} of axis {axis.name!r} is used (it has size {mesh.size_of(axis.name)})",
+        remedy="no PartitionSpec can say that: use a mesh with that axis split in two",
     )
 
 

@@ -1,12 +1,13 @@
 """Remember what the algebra answered, on the sharding that was asked about.
 
-Floor: sharding.  A plain `lru_cache` would be wrong: shardings are equal by meaning, yet the answer's spelling follows the
-question's.  So answers lie in the first sharding's own `memo`, keyed by the function, the other shardings' `uid` and the
-remaining arguments; they die with it.  Axis names are put back here, so that no function of the algebra need know of them.
+Floor: sharding.  A plain `lru_cache` would be wrong: shardings are equal by meaning, yet the answer's spelling follows
+the question's.  So answers lie in the first sharding's own `memo`, keyed by the function, the other sharding's `uid`
+and the other arguments; they die with it.  Axis names are put back here: no function of the algebra need know of them.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -16,40 +17,62 @@ from hlosharding.sharding.hlo_sharding import HloSharding
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_MISSING = object()
+
 
 def memoised(function: Callable[P, R]) -> Callable[P, R]:
-    """Memoise a pure function whose arguments hold at least one HloSharding, by spelling; sequences become tuples."""
+    """Memoise a pure function of one or two parameters annotated `HloSharding`, by spelling; sequences may be lists.
+
+    >>> @memoised
+    ... def tiles(sharding: HloSharding, dims: tuple[int, ...]) -> int:
+    ...     print("asked")
+    ...     return sharding.num_tiles
+    >>> tiles(HloSharding.iota_tile((2,)), (0,)), tiles(HloSharding.iota_tile((2,)), [0])
+    asked
+    (2, 2)
+    """
+    signature = inspect.signature(function)
+    kinds = [str(p.annotation).rsplit(".")[-1].rstrip("'>") for p in signature.parameters.values()]
+    first, *others = (i for i, kind in enumerate(kinds) if kind == "HloSharding")
+    look_up = _with_two(function, first, *others) if others else _with_one(function, first)
 
     @wraps(function)
     def remembering(*args: Any, **named: Any) -> Any:
-        owner: HloSharding | None = None
-        key: list[Any] = [function]
-        for arg in args:
-            if type(arg) is HloSharding:
-                if owner is None:
-                    owner = arg
-                else:
-                    key.append(arg.uid)
-            else:
-                key.append(arg)
-        if owner is None:
-            return function(*args, **named)
         if named:
-            key.append(tuple(named.items()))
-        return _look_up(owner, tuple(key), function, args, named)
+            args = signature.bind(*args, **named).args
+        try:
+            return look_up(args)
+        except TypeError:
+            frozen = tuple(tuple(a) if isinstance(a, list | range) else a for a in args)
+            hash(frozen)
+            return look_up(frozen)
 
     return remembering
 
 
-def _look_up(owner: HloSharding, key: tuple[Any, ...], function: Callable[..., Any], args: Any, named: Any) -> Any:
-    try:
-        found = owner.memo.get(key, _MISSING)
-    except TypeError:
-        frozen = tuple(tuple(a) if isinstance(a, list | range) else a for a in args)
-        return memoised(function)(*frozen, **{k: tuple(v) if isinstance(v, list | range) else v for k, v in named.items()})
-    if found is _MISSING:
-        found = owner.memo[key] = _keep_names(function(*args, **named), args)
-    return found
+# The two below run millions of times: no loop over the arguments, no call of a sharding's own hash.
+
+
+def _with_one(function: Callable[..., Any], at: int) -> Callable[[Any], Any]:
+    def look_up(args: Any) -> Any:
+        memo, key = args[at].memo, (function, args[:at], args[at + 1 :])
+        found = memo.get(key, _MISSING)
+        if found is _MISSING:
+            found = memo[key] = _keep_names(function(*args), args)
+        return found
+
+    return look_up
+
+
+def _with_two(function: Callable[..., Any], at: int, other: int) -> Callable[[Any], Any]:
+    def look_up(args: Any) -> Any:
+        memo, key = args[at].memo, (function, args[other].uid, args[:at], args[at + 1 : other], args[other + 1 :])
+        found = memo.get(key, _MISSING)
+        if found is _MISSING:
+            found = memo[key] = _keep_names(function(*args), args)
+        return found
+
+    return look_up
 
 
 def _keep_names(result: Any, args: Any) -> Any:
@@ -57,13 +80,11 @@ def _keep_names(result: Any, args: Any) -> Any:
     if not isinstance(result, HloSharding | tuple) or not result:
         return result
     given = [leaf.named_form for arg in args if type(arg) is HloSharding for leaf in arg.leaves]
-    if not given or any(form is None or form.mesh != given[0].mesh for form in given):
+    first = given[0] if given else None
+    if first is None or any(form is None or form.mesh != first.mesh for form in given):
         return result
-    from hlosharding.sharding.naming import with_mesh
-
     if isinstance(result, tuple):
         return tuple(_keep_names(part, args) for part in result)
-    return result if result.named_form is not None else with_mesh(result, given[0].mesh)
+    from hlosharding.sharding.naming import with_mesh
 
-
-_MISSING = object()
+    return result if result.named_form is not None else with_mesh(result, first.mesh)

@@ -66,21 +66,22 @@ class MeshInfo:
     def index_of(self, name: str) -> int:
         """Position of the axis of that name."""
         if name not in self.names:
-            raise ShardingError(f"the mesh has no axis {name!r}", remedy=f"its axes are {', '.join(map(repr, self.names))}")
+            names = ", ".join(map(repr, self.names))
+            raise ShardingError(f"the mesh has no axis {name!r}", remedy=f"its axes are {names}")
         return self.names.index(name)
 
     @classmethod
     def from_jax(cls, mesh: Any) -> MeshInfo:
         """Names and sizes of a jax Mesh or AbstractMesh (a MeshInfo is returned as it is).
 
-        Device ids are positions in the device assignment, and jax lists a mesh's devices there in mesh order: so they are
-        always 0, 1, 2 ..., whatever ids the devices have.
+        Device ids are positions in the device assignment, and jax lists a mesh's devices there in mesh order: so they
+        are always 0, 1, 2 ..., whatever ids the devices have.
         """
         if isinstance(mesh, MeshInfo):
             return mesh
         names, shape = getattr(mesh, "axis_names", None), getattr(mesh, "shape", None)
         if names is None or shape is None:
-            raise ShardingError(f"{type(mesh).__name__} is no mesh", remedy="pass a jax Mesh, AbstractMesh or a MeshInfo")
+            raise ShardingError(f"{type(mesh).__name__} is no mesh", remedy="pass a jax Mesh or a MeshInfo")
         return cls(tuple(map(str, names)), tuple(shape[name] for name in names))
 
     def __repr__(self) -> str:

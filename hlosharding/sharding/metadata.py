@@ -35,7 +35,7 @@ class OpMetadata:
         return " ".join(words + [f"{name}={getattr(self, name)}" for name in _NUMBERS if getattr(self, name)])
 
     def with_word(self, name: str, value: str | int) -> OpMetadata:
-        """A copy with one field set; raises KeyError for a name that is no field, TypeError for a wrong kind of value."""
+        """A copy with one field set; KeyError: a name that is no field, TypeError: a wrong kind of value."""
         wanted = str if name in _STRINGS else int if name in _NUMBERS else None
         if wanted is None:
             raise KeyError(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from hlosharding.errors import ShardingError
@@ -97,10 +98,31 @@ def named_sharding(form: NamedForm) -> HloSharding:
     """
     if form.whole == "maximal":
         return HloSharding.maximal(form.device or 0).with_named_form(form)
-    if form.whole is not None:
-        return HloSharding._make(form.whole).with_named_form(form)
-    check_axes(form.axes, form.mesh)
-    return _in_device_form(form).with_named_form(form)
+    if form.whole is None:
+        check_axes(form.axes, form.mesh)
+        _check_sorted(form)
+    whole = form.whole or _whole_kind(form)
+    if whole is None:
+        return _in_device_form(form).with_named_form(form)
+    short = form.whole is None and not form.dims
+    return HloSharding._make(whole).with_named_form(NamedForm(form.mesh, whole=whole) if short else form)
+
+
+def _whole_kind(form: NamedForm) -> Literal["manual", "unreduced", "replicated"] | None:
+    """Manual or unreduced over all devices, or nothing named at all."""
+    kinds: tuple[tuple[Literal["manual", "unreduced"], tuple[AxisRef, ...]], ...]
+    kinds = (("manual", form.manual), ("unreduced", form.unreduced))
+    for kind, axes in kinds:
+        if axes and math.prod(axis.ways(form.mesh) for axis in axes) == form.mesh.num_devices:
+            return kind
+    return None if form.axes else "replicated"
+
+
+def _check_sorted(form: NamedForm) -> None:
+    for word, axes in (("replicated", form.replicated), ("unreduced", form.unreduced), ("manual", form.manual)):
+        places = [(form.mesh.index_of(axis.name), axis.pre_size or 1) for axis in axes]
+        if places != sorted(places):
+            raise ShardingError(f"the {word} axes {', '.join(map(str, axes))} are not in mesh order")
 
 
 def check_axes(axes: Sequence[AxisRef], mesh: MeshInfo) -> None:
@@ -115,7 +137,8 @@ def check_axes(axes: Sequence[AxisRef], mesh: MeshInfo) -> None:
             if start < after and before < end:
                 raise ShardingError(f"axis {axis} is used twice")
             if max(start, before) % min(end, after):
-                raise ShardingError(f"sub-axes {axis} and {AxisRef(axis.name, before, after // before)} do not fit together")
+                other = AxisRef(axis.name, before, after // before)
+                raise ShardingError(f"sub-axes {axis} and {other} do not fit together")
         spans[axis.name].append((start, end))
 
 
@@ -133,11 +156,15 @@ def _in_device_form(form: NamedForm) -> HloSharding:
     counts: list[tuple[SubgroupType, int]] = [("manual", take(form.manual)), ("unreduced", take(form.unreduced))]
     rest = [i for i in range(len(pieces)) if i not in order]
     copies = math.prod(pieces[i][2] // pieces[i][1] for i in rest)
-    groups = [(kind, n) for kind, n in (*counts, ("replicated", copies)) if n > 1]
+    counts.append(("replicated", copies))
+    groups: list[tuple[SubgroupType, int]] = [(kind, n) for kind, n in counts if n > 1]
     if math.prod(data) == 1 and len(groups) <= 1:
-        return HloSharding._make(groups[0][0] if groups else "replicated")
+        # XLA has no other name for it: one tile, whatever the mesh.
+        kind: SubgroupType = groups[0][0] if groups else "replicated"
+        return HloSharding._make(kind)
     tiles = form.mesh.assignment.reshape([end // start for _, start, end in pieces]).transpose([*order, *rest])
-    return HloSharding.subgroup(tiles.reshape([*data, *(n for _, n in groups)]), [kind for kind, _ in groups])
+    types: list[SubgroupType] = [kind for kind, _ in groups]
+    return HloSharding.subgroup(tiles.reshape([*data, *(n for _, n in groups)]), types)
 
 
 Piece = tuple[str, int, int]
@@ -156,5 +183,5 @@ def _pieces(form: NamedForm) -> list[Piece]:
     found: list[Piece] = []
     for name in form.mesh.names:
         ends = sorted(cuts[name])
-        found += [(name, a, b) for a, b in zip(ends, ends[1:], strict=False)] or [(name, 1, 1)]
+        found += [(name, a, b) for a, b in pairwise(ends)] or [(name, 1, 1)]
     return found or [("", 1, 1)]

@@ -63,20 +63,9 @@ def read_named(message: Any) -> HloSharding:
         return named_sharding(NamedForm(MeshInfo((), ()), whole="maximal", device=message.mesh.device_ids[0]))
     mesh = _read_mesh(message.mesh)
     dims = tuple(DimAxes(_read_axes(d.axes, mesh), not d.is_closed) for d in message.dim_shardings)
-    groups = [_read_axes(a, mesh) for a in (message.replicated_axes, message.unreduced_axes, message.manual_axes)]
-    return named_sharding(_whole_form(NamedForm(mesh, dims, *groups)))
-
-
-def _whole_form(form: NamedForm) -> NamedForm:
-    """The short form of one without dims whose axes are all replicated, all manual or all unreduced."""
-    everything = tuple(map(AxisRef, form.mesh.names))
-    if form.dims or form.replicated:
-        return form
-    if not form.manual and not form.unreduced:
-        return NamedForm(form.mesh, whole="replicated")
-    if form.manual == everything:
-        return NamedForm(form.mesh, whole="manual")
-    return NamedForm(form.mesh, whole="unreduced") if form.unreduced == everything else form
+    replicated, unreduced = _read_axes(message.replicated_axes, mesh), _read_axes(message.unreduced_axes, mesh)
+    manual = _read_axes(message.manual_axes, mesh)
+    return named_sharding(NamedForm(mesh, dims, replicated, unreduced, manual))
 
 
 def _read_mesh(message: Any) -> MeshInfo:

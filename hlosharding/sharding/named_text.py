@@ -11,7 +11,7 @@ from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, check_axes, named_sharding
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
 
@@ -61,9 +61,8 @@ def _form(scan: Scanner) -> NamedForm:
         scan.fail("a mesh without axes can only be replicated", at=at)
     dims = _dims(scan, mesh)
     groups = _groups(scan, mesh)
-    if not dims and not any(groups.values()):
-        return NamedForm(mesh, whole="replicated")
-    return NamedForm(mesh, dims, **groups)
+    replicated, unreduced, manual = (groups.get(word, ()) for word in _GROUPS)
+    return NamedForm(mesh, dims, replicated, unreduced, manual)
 
 
 def _mesh(scan: Scanner) -> MeshInfo:
@@ -98,6 +97,8 @@ def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
     if not scan.looking_at("["):
         ids = scan.open_integers()
         scan.expect(")", "the devices")
+        if ids == tuple(range(len(ids))):
+            scan.fail("device ids in plain order", at=at, remedy="leave device_ids out")
         return ids
     reshape = scan.integers("[", "]")
     perm = scan.integers("(", ")", "T") if scan.accept("T") else None
@@ -140,8 +141,10 @@ def _axis(scan: Scanner, mesh: MeshInfo, before: list[AxisRef]) -> AxisRef:
         return AxisRef(name)
     (pre_size,) = _one(scan.integers("(", ")", "':'"), scan)
     axis = AxisRef(name, pre_size, scan.integer("a sub-axis size"))
-    if pre_size < 1 or axis.ways(mesh) < 2 or mesh.size_of(name) % axis.span(mesh)[1] or axis.size == mesh.size_of(name):
-        scan.fail(f"sub-axis {axis} does not divide axis {name!r} of size {mesh.size_of(name)}", at=at)
+    try:
+        check_axes((axis,), mesh)
+    except ShardingError as error:
+        scan.fail(error.what, at=at)
     if before and before[-1].name == name and before[-1].span(mesh)[1] == pre_size:
         scan.fail(f"sub-axes {before[-1]} and {axis} are one", at=at, remedy="write them as one sub-axis")
     return axis

@@ -1,6 +1,7 @@
 """Which of two shardings says more, and the one that says both.
 
-Floor: sharding.  Follows XLA's IsShardingMoreSpecific, MergeSharding and IsSubTilingOrEqualSharding, on which propagation rests.
+Floor: sharding.  Follows XLA's IsShardingMoreSpecific, MergeSharding and IsSubTilingOrEqualSharding: propagation rests
+on them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def merge_sharding(old: HloSharding, new: HloSharding, combine: bool) -> tuple[b
 
 @memoised
 def merge_if_compatible(source: HloSharding, target: HloSharding, min_tiles: int | None = None) -> HloSharding | None:
-    """The sharding that splits as both do, or None; it must have at least `min_tiles` tiles (default: more than `target`).
+    """The sharding that splits as both do, or None; with at least `min_tiles` tiles (default: more than `target`).
 
     >>> half = HloSharding.parse("{devices=[2,1,2]<=[4] last_tile_dim_replicate}")
     >>> other = HloSharding.parse("{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}")
@@ -99,21 +100,22 @@ def merge_if_compatible(source: HloSharding, target: HloSharding, min_tiles: int
     kept = _common_subgroups(source, target)
     if kept is None:
         return None
-    data = [max(a, b) for a, b in zip(source.data_dims, target.data_dims, strict=True)]
-    if any(n not in (a, b) or min(a, b) not in (1, n) for n, a, b in zip(data, source.data_dims, target.data_dims, strict=True)):
+    pairs = list(zip(source.data_dims, target.data_dims, strict=True))
+    if any(a != b and min(a, b) != 1 for a, b in pairs):
         return None
-    cells = math.prod(data)
-    held = math.prod(source.subgroup_size(t) for t in kept)
-    devices = source.total_num_tiles
-    if devices % cells or cells < (target.num_tiles + 1 if min_tiles is None else min_tiles) or devices % (cells * held):
+    data = [max(pair) for pair in pairs]
+    cells, held = math.prod(data), math.prod(source.subgroup_size(t) for t in kept)
+    wanted = target.num_tiles + 1 if min_tiles is None else min_tiles
+    if source.total_num_tiles % (cells * held) or cells < wanted:
         return None
-    return _merge(source, target, data, kept, devices // (cells * held))
+    return _merge(source, target, data, kept, source.total_num_tiles // (cells * held))
 
 
 def _common_subgroups(source: HloSharding, target: HloSharding) -> tuple[SubgroupType, ...] | None:
     """Subgroups other than replication, which both must have, and of one size."""
-    kept = tuple(t for t in target.subgroup_types if t != "replicated")
-    if kept != tuple(t for t in source.subgroup_types if t != "replicated"):
+    kept: tuple[SubgroupType, ...] = tuple(t for t in target.subgroup_types if t != "replicated")
+    theirs: tuple[SubgroupType, ...] = tuple(t for t in source.subgroup_types if t != "replicated")
+    if kept != theirs:
         return None
     return kept if all(source.subgroup_size(t) == target.subgroup_size(t) for t in kept) else None
 
@@ -144,7 +146,9 @@ def _merge_by_reshape(
     return found
 
 
-def _refinements(sharding: HloSharding, data: list[int], kept: tuple[SubgroupType, ...], copies: int) -> list[TileAssignment]:
+def _refinements(
+    sharding: HloSharding, data: list[int], kept: tuple[SubgroupType, ...], copies: int
+) -> list[TileAssignment]:
     """Every way to hand the replicated dim's factors to the data dims that `sharding` does not split itself."""
     if sharding.subgroup_size("replicated") in (1, copies):
         return [sharding.tiles]
@@ -220,7 +224,8 @@ def find_common_sharding(shardings: Iterable[HloSharding], default: HloSharding 
 def is_subtiling_or_equal(dims: Sequence[int], fine: HloSharding, coarse: HloSharding) -> bool:
     """Does every device's `fine` tile of an array of sizes `dims` lie within its `coarse` tile (padding aside)?
 
-    >>> is_subtiling_or_equal((8,), HloSharding.iota_tile((4,)), HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"))
+    >>> half = HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}")
+    >>> is_subtiling_or_equal((8,), HloSharding.iota_tile((4,)), half)
     True
     """
     if fine.is_manual() or coarse.is_manual():
@@ -279,9 +284,8 @@ def _lies_within(dims: Sequence[int], fine: HloSharding, coarse: HloSharding) ->
             i * ceil_div(size, ways) for i, size, ways in zip(index[:rank], dims, coarse.data_dims, strict=True)
         )
     for index, device in zip(np.ndindex(*fine.tiles.dims), fine.tiles.flat, strict=True):
-        for at, size, a, b, start in zip(
-            index[:rank], dims, fine.data_dims, coarse.data_dims, starts.get(device, (0,) * rank), strict=True
-        ):
+        start_of = starts.get(device, (0,) * rank)
+        for at, size, a, b, start in zip(index[:rank], dims, fine.data_dims, coarse.data_dims, start_of, strict=True):
             begin, end = at * ceil_div(size, a), (at + 1) * ceil_div(size, a)
             # As XLA: a last tile that reaches beyond the dim cannot lie outside of the coarse one.
             if begin < start or (start + ceil_div(size, b) < end <= size):

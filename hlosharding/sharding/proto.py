@@ -20,7 +20,10 @@ _TYPES: dict[Kind, int] = {
 }  # fmt: skip
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _TYPES.items()}
 _SUBGROUPS: dict[int, SubgroupType] = {0: "replicated", 4: "manual", 6: "unreduced"}
-_READ_FIELDS = ("op_type", "op_name", "source_file", "source_line", "stack_frame_id")
+_READ_FIELDS = (
+    "op_type", "op_name", "source_file", "source_line", "source_end_line", "source_column", "source_end_column",
+    "stack_frame_id",
+)  # fmt: skip
 
 
 def to_proto(sharding: HloSharding) -> Any:
@@ -52,7 +55,8 @@ def to_proto(sharding: HloSharding) -> Any:
 
 def _fill_tiles(result: Any, sharding: HloSharding) -> None:
     tiles = sharding.tiles
-    result.tile_assignment_dimensions.extend(tiles.dims)
+    if sharding.kind != "maximal":
+        result.tile_assignment_dimensions.extend(tiles.dims)
     if tiles.iota is not None:
         result.iota_reshape_dims.extend(tiles.iota.reshape_dims)
         result.iota_transpose_perm.extend(tiles.iota.transpose_perm)
@@ -81,7 +85,8 @@ def metadata_from_proto(message: Any) -> OpMetadata:
     for name in _READ_FIELDS:
         rest.ClearField(name)
     return OpMetadata(
-        **{name: getattr(message, name) for name in _READ_FIELDS}, rest=bytes(rest.SerializeToString(deterministic=True))
+        **{name: getattr(message, name) for name in _READ_FIELDS},
+        rest=bytes(rest.SerializeToString(deterministic=True)),
     )
 
 

@@ -1,6 +1,6 @@
 """Tiles through a reshape: which target dims can take over the source dims' tiles.
 
-Floor: sharding.  Follows XLA's ReshapeSharding (strict) and PropagateShardingThroughReshape (whatever part can be carried).
+Floor: sharding.  Follows XLA's ReshapeSharding (strict) and PropagateShardingThroughReshape (what can be carried).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from hlosharding.sharding.transforms import has_no_tiles, replicate_on_dims
 
 
 @memoised
-def reshape_sharding(source_dims: Sequence[int], target_dims: Sequence[int], sharding: HloSharding) -> HloSharding | None:
+def reshape_sharding(
+    source_dims: Sequence[int], target_dims: Sequence[int], sharding: HloSharding
+) -> HloSharding | None:
     """The sharding of the reshaped array that moves no element (some tiles may turn into copies), or None.
 
     >>> str(reshape_sharding((8, 4), (2, 4, 4), HloSharding.iota_tile((4, 1))))
@@ -142,7 +144,9 @@ class _Walk:
 
 
 @memoised
-def propagate_through_reshape(source_dims: Sequence[int], target_dims: Sequence[int], sharding: HloSharding) -> HloSharding:
+def propagate_through_reshape(
+    source_dims: Sequence[int], target_dims: Sequence[int], sharding: HloSharding
+) -> HloSharding:
     """As much of the tiling as the reshaped array can keep; replicated if nothing.
 
     >>> str(propagate_through_reshape((6, 4), (4, 6), HloSharding.iota_tile((6, 1))))

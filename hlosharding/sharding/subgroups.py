@@ -1,7 +1,7 @@
 """Normal form of tiled leaves whose last tile dims are replicated, manual or unreduced.
 
-Floor: sharding.  Tile assignments in, (kind, tile assignment, subgroup types) out; follows XLA's HloSharding::PartialTile
-and ::Subgroup, whose choices between iota and explicit spelling show when a sharding is printed.
+Floor: sharding.  Tile assignments in, (kind, tile assignment, subgroup types) out; follows XLA's PartialTile and
+Subgroup, whose choices between iota and explicit spelling show when a sharding is printed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _sort_last(perm: list[int], count: int) -> list[int]:
 
 
 def subgroup(tiles: TileAssignment, types: Sequence[SubgroupType]) -> Leaf:
-    """Normal form of an assignment whose last `len(types)` dims are subgroups: no dim of size 1, one dim a type, sorted."""
+    """Normal form of an assignment whose last `len(types)` dims are subgroups: none of size 1, one a type, sorted."""
     if not types:
         return "tiled", tiles, ()
     rank = len(tiles.dims) - len(types)
@@ -83,8 +83,10 @@ def subgroup(tiles: TileAssignment, types: Sequence[SubgroupType]) -> Leaf:
         raise ShardingError(f"{len(types)} subgroup types for {len(tiles.dims)} tile dims")
     if len(set(types)) == 1 and math.prod(tiles.dims[:rank]) == 1:
         return types[0], None, ()
-    groups = {t: [rank + i for i, u in enumerate(types) if u == t and tiles.dims[rank + i] > 1] for t in SUBGROUP_TYPES}
-    kept = tuple(t for t in SUBGROUP_TYPES if groups[t])
+    groups: dict[SubgroupType, list[int]] = {
+        t: [rank + i for i, u in enumerate(types) if u == t and tiles.dims[rank + i] > 1] for t in SUBGROUP_TYPES
+    }
+    kept: tuple[SubgroupType, ...] = tuple(t for t in SUBGROUP_TYPES if groups[t])
     untouched = len(kept) == 1 and len(types) == 1
     return _finish(tiles if untouched else _merge_groups(tiles, rank, groups), tuple(types) if untouched else kept)
 

@@ -1,6 +1,7 @@
 """Shardings from text: XLA's three forms, and everything around them checked.
 
-Floor: sharding.  Stricter than XLA's own parser, which pads short device lists, cuts long ones and ends the process on others.
+Floor: sharding.  Stricter than XLA's own parser, which pads short device lists, cuts long ones and ends the process on
+others.
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
     if min(reshape) < 1:
         scan.fail(f"iota dims must be at least 1, got {list(reshape)}", at=start)
     if math.prod(reshape) != math.prod(dims):
-        scan.fail(f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {math.prod(reshape)} devices", at=start)
+        scan.fail(
+            f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {math.prod(reshape)} devices", at=start
+        )
     if math.prod(dims) == 1:
         scan.fail("a tiling over one device", at=start, remedy="write {maximal device=0} or {replicated}")
     return TileAssignment.from_iota(dims, reshape, perm)

@@ -2,8 +2,9 @@
 
 Floor: sharding.  Numbers only; knows no kinds of sharding, no shapes, no axis names.
 
-Two spellings: *iota* (an iota of `reshape_dims`, transposed by `transpose_perm`, reshaped to `dims`) and *explicit* (every
-device listed).  Values are interned by spelling; `==` and `hash` go by meaning, so the two spellings of one array are equal.
+Two spellings: *iota* (an iota of `reshape_dims`, transposed by `transpose_perm`, reshaped to `dims`) and *explicit*
+(every device listed).  Values are interned by spelling; `==` and `hash` go by meaning: both spellings of one array are
+equal.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import count
-from typing import NamedTuple, NoReturn
+from typing import ClassVar, NamedTuple, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,7 +25,7 @@ _uids = count()
 
 
 class IotaTile(NamedTuple):
-    """The iota spelling: `arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(dims)`, in canonical form."""
+    """`arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(dims)`, in canonical form."""
 
     dims: Dims
     reshape_dims: Dims
@@ -54,7 +55,7 @@ class TileAssignment:
     _array: npt.NDArray[np.int64] | None
     _meaning: TileAssignment | None
     _hash: int | None
-    _interned: WeakValueDictionary[tuple[Dims, ...], TileAssignment] = WeakValueDictionary()
+    _interned: ClassVar[WeakValueDictionary[tuple[Dims, ...], TileAssignment]] = WeakValueDictionary()
 
     @classmethod
     def from_iota(

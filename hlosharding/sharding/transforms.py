@@ -1,7 +1,7 @@
 """Move tiles between dims: transpose, reverse, drop, insert, split, merge, replicate, project.
 
-Floor: sharding.  Pure functions of interned values, memoised; named after XLA's hlo_sharding_util and spelled as its results
-are (an iota stays an iota where XLA keeps it).
+Floor: sharding.  Pure functions of interned values, memoised; they are named after XLA's hlo_sharding_util, and their
+results are spelled as its are (an iota stays an iota where XLA keeps it).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def transpose_sharding(sharding: HloSharding, perm: Sequence[int]) -> HloShardin
     if len(perm) != len(tiles.dims) or sorted(perm[rank:]) != list(range(rank, len(tiles.dims))):
         raise ShardingError(f"{tuple(perm)} does not permute the dims of {sharding}")
     moved = tiles.transpose(perm)
-    types = tuple(sharding.subgroup_types[p - rank] for p in perm[rank:])
+    types: tuple[SubgroupType, ...] = tuple(sharding.subgroup_types[p - rank] for p in perm[rank:])
     if types == sharding.subgroup_types:
         return sharding.with_tiles(moved)
     return HloSharding.subgroup(moved, types, sharding.metadata)
@@ -247,9 +247,7 @@ def replicate_all_data_dims(sharding: HloSharding, rank: int = -1) -> HloShardin
 
 
 @memoised
-def along_dims(
-    sharding: HloSharding, source_dims: Sequence[int], target_dims: Sequence[int], rank: int
-) -> HloSharding:
+def along_dims(sharding: HloSharding, source_dims: Sequence[int], target_dims: Sequence[int], rank: int) -> HloSharding:
     """The tiling of source_dims[i] at target_dims[i] of a result of `rank` dims, all else replicated.
 
     XLA: PropagateShardingAlongDimsAndReplicateOthers.

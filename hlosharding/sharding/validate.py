@@ -40,7 +40,7 @@ def _leaf_shapes(shape: Any) -> list[Sequence[int] | None] | None:
     """Sizes of each leaf of a tuple's shape; None if `shape` is no tuple's."""
     if hasattr(shape, "is_tuple"):
         return [_sizes(leaf) for leaf in shape.leaves] if shape.is_tuple else None
-    if shape is None or all(isinstance(part, int) for part in shape) and len(shape):
+    if shape is None or (len(shape) and all(isinstance(part, int) for part in shape)):
         return None
     if not len(shape):
         # () is a scalar; an empty tuple's shape is [] to tell them apart.
@@ -71,8 +71,9 @@ def _validate_leaf(sharding: HloSharding, sizes: Sequence[int] | None, num_devic
         raise ShardingError(f"{sharding} uses device {largest}, there are {num_devices}")
     if sharding.kind == "maximal":
         return
-    if len(sizes) != sharding.tiled_data_rank:
-        raise ShardingError(f"{sharding} splits {sharding.tiled_data_rank} dims, the shape {list(sizes)} has {len(sizes)}")
+    rank = sharding.tiled_data_rank
+    if len(sizes) != rank:
+        raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(sizes)} has {len(sizes)}")
     if num_devices is not None and tiles.num_elements != num_devices:
         raise ShardingError(f"{sharding} uses {tiles.num_elements} devices, there are {num_devices}")
     if tiles.num_elements == 1:

@@ -15,6 +15,7 @@ def collective(axes: str) -> Any:
         kind="all-reduce",
         axes=axes,
         groups=((0, 1), (2, 3)),
+        pairs=None,
         shape="f32[4,8]",
         bytes_per_device=100.0,
         executions=2,

@@ -8,8 +8,7 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.errors import HloShardingError
-from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape
+from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
 from hlosharding.rules import Dims, Factor, Signature, local_attributes
 from hlosharding.xla_bridge import run_proto
 
@@ -44,37 +43,14 @@ def piece_module(inst: Instruction, operands: Sequence[tuple[int, ...]], results
     called = [copy_computation(c, build) for c in inst.called]
     main = build.computation("main")
     parameters = [
-        main.parameter(n, o.shape.with_dims(dims)) for n, (o, dims) in enumerate(zip(inst.operands, operands, strict=True))
+        main.parameter(n, o.shape.with_dims(dims))
+        for n, (o, dims) in enumerate(zip(inst.operands, operands, strict=True))
     ]
     leaves = [s.with_dims(dims) for s, dims in zip(inst.shape.leaves, results, strict=True)]
     shape = Shape.tuple(tuple(leaves)) if inst.shape.is_tuple else leaves[0]
     attributes = local_attributes(inst, list(operands), results[0])
-    root = _add(main, inst, shape, parameters, called, attributes)
-    return build.finish(main) if main.root(root) else build.module
-
-
-def _add(
-    main: ComputationBuilder,
-    inst: Instruction,
-    shape: Shape,
-    parameters: list[Instruction],
-    called: list[Computation],
-    attributes: dict[str, object],
-) -> Instruction:
-    root = main.add(inst.opcode, shape, parameters, like=inst, called=called, **attributes)
-    proto = root.proto
-    if proto.operand_shapes_with_layout:
-        # Custom calls repeat their operands' shapes; only the layout in them is the op's own.
-        for given, parameter in zip(proto.operand_shapes_with_layout, parameters, strict=True):
-            given.dimensions[:] = parameter.shape.dims
-        for out, dims in zip(proto.shape.tuple_shapes, shape.leaves, strict=True):
-            out.layout.minor_to_major[:] = _like_first(out, proto.operand_shapes_with_layout[0], len(dims.dims))
-    return root
-
-
-def _like_first(out: object, first: object, rank: int) -> list[int]:
-    order = list(first.layout.minor_to_major)  # type: ignore[attr-defined]
-    return order if len(order) == rank else list(reversed(range(rank)))
+    main.root(main.add(inst.opcode, shape, parameters, like=inst, called=called, **attributes))
+    return build.finish(main)
 
 
 def cut(array: np.ndarray, dims: Dims, sizes: Sequence[int], factor: int, piece: int, ways: int) -> np.ndarray:
@@ -132,7 +108,7 @@ def identity(kind: str, dtype: np.dtype) -> object:
             return -np.inf if low else np.inf
         return np.iinfo(dtype).min if low else np.iinfo(dtype).max
     if kind == "and":
-        return True if dtype == bool else ~dtype.type(0)
+        return True if dtype.kind == "b" else ~dtype.type(0)
     return {"add": 0, "multiply": 1, "or": 0, "xor": 0}[kind]
 
 
@@ -166,7 +142,7 @@ def _equal(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(np.allclose(x, y, rtol=0, atol=1e-5 * max(scale, 1e-30), equal_nan=True))
 
 
-def candidate_splits(inst: Instruction, signature: Signature) -> Iterator[tuple[Dims, Dims]]:
+def candidate_splits(inst: Instruction, signature: Signature) -> Iterator[tuple[tuple[Dims, ...], tuple[Dims, ...]]]:
     """Joint splits that the signature does not declare as paid with nothing or a reduction.
 
     One dim of equal size in some of the tensors (an operand at least, or a result), over dims that are undeclared or
@@ -188,7 +164,7 @@ def _settled(factors: tuple[int, ...], signature: Signature) -> bool:
 
 
 def _choices(open_dims: list[list[int]], shapes: list[Shape], operands: int) -> Iterator[list[int | None]]:
-    """Per tensor a dim or None: all tensors of one kind (operands, results) that can are split alike, or single ones."""
+    """Per tensor a dim or None: all tensors of one kind (operands, results) split alike, or single ones."""
     from itertools import product
 
     options: list[list[int | None]] = [[None, *dims] for dims in open_dims]

@@ -48,8 +48,8 @@ class Grid:
         return math.prod(self.ways[a] for a in axes)
 
     def repeated(self, dims: tuple[Axes, ...]) -> Axes:
-        """Axes in no dim, and neither of addends nor of manual groups."""
-        used = {a for axes in dims for a in axes} | set(self.addends) | set(self.worlds)
+        """Axes in no dim, and not of manual groups."""
+        used = {a for axes in dims for a in axes} | set(self.worlds)
         return tuple(a for a in range(len(self.ways)) if a not in used)
 
     def position(self, axes: Axes) -> npt.NDArray[np.int64]:
@@ -83,7 +83,7 @@ def common_grid(source: HloSharding, target: HloSharding, rank: int, num_devices
     if found is None:
         # Copies have no order of their own; in normal form they are sorted by device, which may hide the grid.
         found = _factor(_sorted_by(ours, theirs), theirs)
-    return _merged(found) if found is not None else None
+    return _as_grid(found) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +185,7 @@ def _assign(order: Axes, ways: Dims, layout: _Roles) -> dict[int | str, Axes]:
     return out
 
 
-def _merged(found: _Factored) -> Grid | None:
+def _as_grid(found: _Factored) -> Grid | None:
     source, target = found.source, found.target
     rank = found.rank
     worlds = set(source.get(WORLD, ()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver, best_operand
 from hlosharding.propagation.op import Edge, Links, Op, partitioned
+from hlosharding.propagation.policy import BROADCAST_FORWARD_LEVEL
 from hlosharding.sharding import HloSharding, TileAssignment, propagate_through_reshape, reverse_sharding
 from hlosharding.sharding import replicate_on_dims
 
@@ -34,6 +35,8 @@ def _transpose(op: Op, receiver: Receiver, operands: Shardings, level: int) -> N
 @FORWARD.register("broadcast")
 def _broadcast(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     source = operands[0]
+    if level < BROADCAST_FORWARD_LEVEL:
+        return
     if source is not None and source.is_spatially_partitioned() and not source.is_replicated():
         receiver.improve(op.pass_to_result(source, _links(op)), 0, aggressive=op.aggressive)
 

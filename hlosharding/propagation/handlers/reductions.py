@@ -69,8 +69,8 @@ def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     if speaker is None or source is None or not source.is_spatially_partitioned():
         return
     dim = op.instruction.dimensions[0]
-    if source.is_tiled() and source.num_tiles_along(dim) != 1:
-        # Worth passing on only if the partitioner can move the split to another dim.
+    if not source.is_tile_maximal() and not (source.is_tiled() and source.num_tiles_along(dim) == 1):
+        # Worth passing on only if the partitioner can move the split to another dim; manual never is.
         if first_target_dim(op.operand_shapes[speaker].dims, source, dim) is None:
             return
     receiver.improve(op.whole(source), speaker, aggressive=op.aggressive)

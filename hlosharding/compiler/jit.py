@@ -1,0 +1,161 @@
+"""`hs.jit`: a drop-in for `jax.jit` that runs our own propagation and partitioning.
+
+Floor: compiler.  Inside another JAX transformation (`jit`, `grad`, `vmap`, `scan`) the call is handed to `jax.jit` of the
+original function, so that results are those of JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from hlosharding.compiler.stages import Compiled, Traced
+from hlosharding.errors import TraceError
+from hlosharding.frontends import trace
+
+
+class Jitted:
+    """What `hs.jit` returns: call it, or walk its stages with `trace(...)`."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        mesh: Any,
+        in_shardings: Any,
+        out_shardings: Any,
+        static_argnums: tuple[int, ...],
+        donate_argnums: tuple[int, ...],
+    ) -> None:
+        update_wrapper(self, fn)
+        self._fn, self._mesh = fn, mesh
+        self._in_shardings, self._out_shardings = in_shardings, out_shardings
+        self._static, self._donated = static_argnums, donate_argnums
+        self._compiled: dict[Any, Compiled] = {}
+        self._fallback: Callable[..., Any] | None = None
+
+    def trace(self, *arguments: Any, **keywords: Any) -> Traced:
+        """The first stage; arguments may be `jax.ShapeDtypeStruct`."""
+        module = trace(
+            self._fn,
+            mesh=self._mesh,
+            in_shardings=self._in_shardings,
+            out_shardings=self._out_shardings,
+            static_argnums=self._static,
+            platform=self._platform(),
+        )(*arguments, **keywords)
+        return Traced(module, self._donated_parameters(arguments))
+
+    def lower(self, *arguments: Any, **keywords: Any) -> Traced:
+        """As `trace`, under the name jax.jit gives the stage before compiling."""
+        return self.trace(*arguments, **keywords)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self._is_traced(arguments, keywords):
+            return self._as_jax()(*arguments, **keywords)
+        key = self._key(arguments, keywords)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self.trace(*arguments, **keywords).propagate().partition().compile(self._devices())
+            self._compiled[key] = compiled
+        return compiled(*arguments, **keywords)
+
+    def clear_cache(self) -> None:
+        """Forget compiled programs."""
+        self._compiled.clear()
+
+    def _devices(self) -> Sequence[Any] | None:
+        devices = getattr(self._mesh, "devices", None)
+        return None if devices is None else list(devices.flat)
+
+    def _platform(self) -> str | None:
+        devices = self._devices()
+        return devices[0].platform if devices else None
+
+    def _is_traced(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        import jax
+
+        return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
+
+    def _as_jax(self) -> Callable[..., Any]:
+        """`jax.jit` of the original function.  Shardings only move data, so the result is the same without them."""
+        if self._fallback is None:
+            import jax
+
+            self._fallback = jax.jit(self._fn, static_argnums=self._static)
+        return self._fallback
+
+    def _key(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        import jax
+
+        static = tuple(arguments[n] for n in self._static if n < len(arguments))
+        dynamic = tuple(a for n, a in enumerate(arguments) if n not in self._static)
+        leaves, tree = jax.tree.flatten((dynamic, keywords))
+        try:
+            return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), jax.config.jax_enable_x64
+        except TypeError as error:
+            raise TraceError(f"a static argument cannot be hashed: {error}", remedy="pass hashable values") from error
+
+    def _donated_parameters(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+        import jax
+
+        numbers: list[int] = []
+        start = 0
+        for position, argument in enumerate(arguments):
+            if position in self._static:
+                continue
+            count = len(jax.tree.leaves(argument))
+            if position in self._donated:
+                numbers += range(start, start + count)
+            start += count
+        return tuple(numbers)
+
+
+def _leaf_key(leaf: Any) -> Any:
+    """What a compiled program depends on: shape, dtype, weak type, and a NamedSharding the array brings."""
+    import jax
+    from jax.sharding import NamedSharding
+
+    if isinstance(leaf, (bool, int, float, complex)):
+        return type(leaf)
+    sharding = getattr(leaf, "sharding", None)
+    aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+    return aval.shape, aval.dtype, getattr(aval, "weak_type", False), sharding if isinstance(sharding, NamedSharding) else None
+
+
+def jit(
+    fn: Callable[..., Any],
+    *,
+    mesh: Any,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    donate_argnums: int | Sequence[int] = (),
+) -> Jitted:
+    """`jax.jit` with our propagation and partitioning: the same call, the same results, fewer bytes.
+
+    `in_shardings` and `out_shardings` are prefix trees of PartitionSpec, NamedSharding, HloSharding, HLO text or None
+    (open: chosen to suit the program).  Called inside `jax.jit`, `grad` or `vmap` it behaves as `jax.jit(fn)`.
+
+    >>> import jax, numpy as np
+    >>> from jax.sharding import Mesh, PartitionSpec as P
+    >>> mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
+    >>> step = jit(lambda x: 2 * x, mesh=mesh, in_shardings=P("x"))
+    >>> step(np.arange(3.0))
+    Array([0., 2., 4.], dtype=float32)
+    """
+    if mesh is None:
+        raise TraceError("hs.jit needs a mesh", remedy="pass mesh=jax.sharding.Mesh(devices, axis_names)")
+    return Jitted(
+        fn,
+        mesh=mesh,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=_numbers(static_argnums),
+        donate_argnums=_numbers(donate_argnums),
+    )
+
+
+def _numbers(numbers: int | Sequence[int]) -> tuple[int, ...]:
+    return (numbers,) if isinstance(numbers, int) else tuple(numbers)

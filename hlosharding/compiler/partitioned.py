@@ -1,0 +1,211 @@
+"""`hs.partition`: a per-device program in hand, with everything a user asks of it.
+
+Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the executor runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
+from hlosharding.errors import ExecutionError, PartitionError
+from hlosharding.executor import Program, as_python, run_reference
+from hlosharding.ir import Module
+from hlosharding.partitioner import LocalProgram, PartitionOptions, partition_module
+from hlosharding.propagation import Propagation, propagate
+
+
+class Partitioned:
+    """A partitioned module: local shapes, explicit collectives.
+
+    Inputs and outputs of `run`, `compile` and `run_reference` are *global* arrays: for a traced function in the
+    function's own pytrees, else flat, by parameter number.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> module = hs.trace(lambda x: x.sum(), in_shardings="{devices=[2]<=[2]}")(jnp.ones(8))
+    >>> local = hs.partition(module)
+    >>> [c.kind for c in local.collectives], float(local.run_reference(jnp.ones(8)))
+    (['all-reduce'], 8.0)
+    """
+
+    def __init__(self, local: LocalProgram, source: Module, machine: Machine, propagation: Propagation | None) -> None:
+        self._local = local
+        self._source = source
+        self.machine = machine
+        """The machine whose prices decided."""
+        self.propagation = propagation
+        """Why the shardings are what they are; None if the module was given with its shardings."""
+
+    @property
+    def module(self) -> Module:
+        """The local module; entry parameters and root carry the shardings of their tiles."""
+        return self._local.module
+
+    @property
+    def num_partitions(self) -> int:
+        """Devices the program is for."""
+        return self.module.num_partitions
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Ops that were not partitioned, each with its place and what that costs."""
+        return tuple(self._local.warnings)
+
+    def to_hlo_text(self, *, metadata: bool = False) -> str:
+        """The local module as HLO text."""
+        return self.module.to_hlo_text(metadata=metadata)
+
+    def as_python(self) -> str:
+        """Source of the `jax.shard_map` program; what is shown is what runs."""
+        return as_python(self.module)
+
+    @cached_property
+    def collectives(self) -> list[Collective]:
+        """All collectives, in program order, with bytes, cause and source line."""
+        return collectives(self.module)
+
+    @cached_property
+    def cost(self) -> CostReport:
+        """FLOPs, bytes, peak memory and time per device on `machine`."""
+        return cost(self.module, machine=self.machine)
+
+    @property
+    def comm_bytes_per_device(self) -> float:
+        """Bytes received in a run, mean over devices."""
+        return sum(c.bytes_per_device for c in self.collectives)
+
+    @property
+    def flops_per_device(self) -> float:
+        """Floating-point operations of one device in a run."""
+        return self.cost.flops
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most bytes alive at once on one device, by liveness."""
+        return int(self.cost.peak_memory_bytes)
+
+    def run(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run on JAX's devices; numpy results.  Raises ExecutionError where there are too few devices."""
+        flat = self._flatten(arguments, keywords)
+        return self._unflatten(self._program.run(*flat))
+
+    def run_reference(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run device by device without a mesh: the meaning of the program, for any number of devices."""
+        flat = self._flatten(arguments, keywords)
+        return self._unflatten(run_reference(self.module, flat, self.num_partitions))
+
+    def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """A callable on jax Arrays (pytrees as the traced function had them).  `donate`: numbers of flat parameters."""
+        compiled = Program(self.module, devices=devices, donate=tuple(donate)).compile()
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            return self._unflatten(compiled(*self._flatten(arguments, keywords)))
+
+        return call
+
+    @cached_property
+    def _program(self) -> Program:
+        return Program(self.module)
+
+    def _flatten(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        signature = self._source.signature
+        flat = self._bind(signature, arguments, keywords)
+        parameters = self._source.entry.parameters
+        weights = [self._source.weights[p.name] for p in parameters[len(flat) :] if p.name in self._source.weights]
+        flat = [*flat, *weights]
+        if len(flat) != len(parameters):
+            raise ExecutionError(
+                f"the program takes {len(parameters)} arrays, {len(flat)} were given",
+                remedy="pass one global array per parameter, in order",
+            )
+        return flat
+
+    @staticmethod
+    def _bind(signature: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        if signature is not None:
+            try:
+                return list(signature.flatten(arguments, keywords))
+            except ValueError:
+                if len(arguments) != len(signature.in_avals):
+                    raise
+        if keywords:
+            raise ExecutionError("keyword arguments need a traced function", remedy="pass arrays by position")
+        return list(arguments)
+
+    def _unflatten(self, outputs: Sequence[Any]) -> Any:
+        if self._source.signature is not None:
+            return self._source.signature.unflatten(outputs)
+        return tuple(outputs) if self._source.entry.root.shape.is_tuple else outputs[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
+            f"{self.comm_bytes_per_device:,.0f} bytes per device)"
+        )
+
+
+def partition(
+    module: Module | Propagation,
+    *,
+    num_partitions: int | None = None,
+    machine: Machine | None = None,
+    options: PartitionOptions | None = None,
+) -> Partitioned:
+    """Rewrite a program to per-device shapes with explicit collectives.
+
+    A Module is propagated first (open inputs and outputs of a traced function take what suits the program).
+    `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
+    default the preset that fits JAX's devices.  Raises PartitionError.
+    """
+    propagation = module if isinstance(module, Propagation) else _propagated(module)
+    source = propagation.module
+    count = num_partitions if num_partitions is not None else _device_count(source)
+    machine = machine if machine is not None else default_machine(count)
+    local = partition_module(source, num_partitions=count, machine=machine, options=options)
+    return Partitioned(local, source, machine, propagation)
+
+
+def _propagated(module: Module) -> Propagation:
+    signature = module.signature
+    if signature is None:
+        return propagate(module)
+    return propagate(module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
+
+
+def _device_count(module: Module) -> int:
+    named = {leaf.num_devices for s in module.shardings.values() for leaf in s.leaves} - {None}
+    if len(named) > 1:
+        raise PartitionError(f"the shardings name {sorted(map(str, named))} devices", remedy="pass num_partitions")
+    if module.num_partitions > 1:
+        return module.num_partitions
+    return next(iter(named), None) or 1
+
+
+def default_machine(num_devices: int) -> Machine:
+    """The preset that fits JAX's devices; H100s where JAX has only CPU devices standing in for a cluster.
+
+    >>> default_machine(8).num_devices
+    8
+    """
+    import jax
+
+    kind = jax.devices()[0].device_kind.lower()
+    for word, preset in _PRESETS:
+        if word in kind:
+            return preset(num_devices)
+    return machines.h100(num_devices)
+
+
+_PRESETS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
+    ("h100", machines.h100),
+    ("h200", machines.h200),
+    ("a100", machines.a100),
+    ("v100", machines.v100),
+    ("b200", machines.b200),
+    ("v5e", machines.tpu_v5e),
+    ("v5p", machines.tpu_v5p),
+    ("v4", machines.tpu_v4p),
+    ("v6e", machines.tpu_v6e),
+)

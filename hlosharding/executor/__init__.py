@@ -1,0 +1,20 @@
+"""Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
+
+from hlosharding.executor.layout import Layout, assemble, split
+from hlosharding.executor.program import Executable, Program, find_devices
+from hlosharding.executor.raw import raw
+from hlosharding.executor.sharded_array import ShardedArray, sharded_array
+from hlosharding.executor.source import as_python
+
+__all__ = [
+    "Executable",
+    "Layout",
+    "Program",
+    "ShardedArray",
+    "as_python",
+    "assemble",
+    "find_devices",
+    "raw",
+    "sharded_array",
+    "split",
+]

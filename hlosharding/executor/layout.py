@@ -1,0 +1,176 @@
+"""How a global array lies on the devices at the program's boundary: by axis names, or as stacked tiles.
+
+Floor: executor.  Names where they can say the sharding evenly, else the local tiles `[t0, t1, ...]` of all devices
+stacked on dim 0 as `[n * t0, t1, ...]` in mesh order; tiles of uneven dims are padded at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.axes import Axes, Parts
+from hlosharding.ir import Instruction, Module, Shape
+from hlosharding.sharding import HloSharding
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The global shape and the sharding of one array that enters or leaves a program."""
+
+    shape: Shape
+    """Global."""
+    sharding: HloSharding
+    spec: tuple[Parts, ...] | None = None
+    """Per dim the mesh axes that split it; None: stacked tiles."""
+
+    @property
+    def is_even(self) -> bool:
+        """All tiles have the same size, so that the array is exactly its tiles."""
+        ways = self.sharding.data_dims or (1,) * self.shape.rank
+        return all(size % parts == 0 for size, parts in zip(self.shape.dims, ways, strict=True))
+
+    @property
+    def is_stacked(self) -> bool:
+        """It enters and leaves as stacked tiles."""
+        return self.spec is None
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The local shape, padding included."""
+        return tuple(self.sharding.tile_shape(self.shape.dims))
+
+    def over(self, axes: Axes) -> Layout:
+        """The same, said with axis names where that is possible."""
+        return replace(self, spec=axes.spec_of(self.sharding, self.shape.rank) if self.is_even else None)
+
+    def spec_text(self, axes: Axes) -> str:
+        """The PartitionSpec as text."""
+        if self.spec is None:
+            return "P(AXES)"
+        dims = [f"{axes.text(p)}" if p else "None" for p in self.spec]
+        while dims and dims[-1] == "None":
+            dims.pop()
+        return f"P({', '.join(dims)})"
+
+    def boundary_shape(self, num_devices: int) -> tuple[int, ...]:
+        """The shape of the jax array at the boundary."""
+        if self.spec is not None:
+            return self.shape.dims
+        tile = self.tile or (1,)
+        return (num_devices * tile[0], *tile[1:])
+
+
+def _leaf_shardings(module: Module, inst: Instruction) -> tuple[HloSharding, ...]:
+    sharding = module.sharding(inst)
+    if sharding is None:
+        sharding = HloSharding.replicate()
+    leaves = sharding.leaves if sharding.is_tuple() else (sharding,) * len(inst.shape.leaves)
+    if len(leaves) != len(inst.shape.leaves):
+        raise ExecutionError(f"{len(leaves)} shardings for {len(inst.shape.leaves)} arrays", where=f"%{inst.name}")
+    return leaves
+
+
+def _global_shape(local: Shape, sharding: HloSharding) -> Shape:
+    ways = sharding.data_dims or (1,) * local.rank
+    return local.with_dims(tuple(size * parts for size, parts in zip(local.dims, ways, strict=True)))
+
+
+def _derived(module: Module, instructions: Sequence[Instruction]) -> list[Layout]:
+    found = []
+    for inst in instructions:
+        for local, sharding in zip(inst.shape.leaves, _leaf_shardings(module, inst), strict=True):
+            found.append(Layout(_global_shape(local, sharding), sharding))
+    return found
+
+
+def entry_layouts(
+    module: Module, inputs: Sequence[Layout] | None, outputs: Sequence[Layout] | None
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """Layouts of all leaves of the parameters and of the root, checked against the local shapes."""
+    entry = module.entry
+    sides = []
+    for given, instructions in ((inputs, entry.parameters), (outputs, (entry.root,))):
+        found = _derived(module, instructions) if given is None else list(given)
+        local = [leaf for inst in instructions for leaf in inst.shape.leaves]
+        if len(found) != len(local):
+            raise ExecutionError(f"{len(found)} layouts for {len(local)} arrays at the boundary of {module.name}")
+        for layout, shape in zip(found, local, strict=True):
+            if layout.tile != shape.dims:
+                raise ExecutionError(
+                    f"{layout.shape} as {layout.sharding} has tiles {list(layout.tile)}, the program holds {shape}",
+                    remedy="pass the global shapes: a local shape alone does not say how much of it is padding",
+                )
+        sides.append(tuple(found))
+    return sides[0], sides[1]
+
+
+# ---- tiles of host arrays
+
+
+def split(array: Any, sharding: HloSharding, num_devices: int) -> list[np.ndarray]:
+    """The tile of each device, by device id: padded with zeros to the common tile shape.
+
+    >>> split(np.arange(3), HloSharding.parse("{devices=[2]<=[2]}"), 2)
+    [array([0, 1]), array([2, 0])]
+    """
+    whole = np.asarray(array)
+    if sharding.is_unreduced():
+        return [whole if d == 0 else np.zeros_like(whole) for d in range(num_devices)]
+    if sharding.kind != "tiled":
+        return [whole] * num_devices
+    tile = sharding.tile_shape(whole.shape)
+    holders = set(sharding.tiles.flat)
+    first = _first_addends(sharding)
+    tiles = []
+    for device in range(num_devices):
+        piece = np.zeros(tile, whole.dtype)
+        if device in holders and (first is None or device in first):
+            start, limit = sharding.tile_offset(whole.shape, device), sharding.tile_limit(whole.shape, device)
+            part = whole[tuple(slice(a, b) for a, b in zip(start, limit, strict=True))]
+            piece[tuple(slice(0, n) for n in part.shape)] = part
+        tiles.append(piece)
+    return tiles
+
+
+def _first_addends(sharding: HloSharding) -> set[int] | None:
+    """Of a sharding with an unreduced subgroup the devices that get the value; the others get zeros."""
+    dim = sharding.subgroup_dim("unreduced")
+    if dim is None:
+        return None
+    return {int(d) for d in np.take(sharding.tiles.array, 0, axis=dim).reshape(-1)}
+
+
+def assemble(tiles: Sequence[Any], sharding: HloSharding, shape: Sequence[int]) -> np.ndarray:
+    """The global array of `shape` from the tiles of all devices, by device id; padding is cut off.
+
+    >>> assemble([np.array([0, 1]), np.array([2, 9])], HloSharding.parse("{devices=[2]<=[2]}"), (3,))
+    array([0, 1, 2])
+    """
+    if sharding.is_unreduced():
+        return np.sum([np.asarray(t) for t in tiles], axis=0).astype(np.asarray(tiles[0]).dtype)
+    if sharding.kind == "maximal":
+        return np.asarray(tiles[sharding.tiles.first])
+    if sharding.kind != "tiled":
+        return np.asarray(tiles[0])
+    whole = np.zeros(tuple(shape), np.asarray(tiles[0]).dtype)
+    dim = sharding.subgroup_dim("unreduced")
+    for device in sharding.tiles.flat:
+        start, limit = sharding.tile_offset(shape, device), sharding.tile_limit(shape, device)
+        where = tuple(slice(a, b) for a, b in zip(start, limit, strict=True))
+        part = np.asarray(tiles[device])[tuple(slice(0, b - a) for a, b in zip(start, limit, strict=True))]
+        whole[where] = part if dim is None else _sum_of_addends(sharding, dim, tiles, device, part.shape)
+    return whole
+
+
+def _sum_of_addends(
+    sharding: HloSharding, dim: int, tiles: Sequence[Any], device: int, shape: tuple[int, ...]
+) -> np.ndarray:
+    lines = np.moveaxis(sharding.tiles.array, dim, -1).reshape(-1, sharding.tiles.dims[dim])
+    members = next(line for line in lines if device in line)
+    parts = [np.asarray(tiles[int(m)])[tuple(slice(0, n) for n in shape)] for m in members]
+    return np.sum(parts, axis=0).astype(parts[0].dtype)

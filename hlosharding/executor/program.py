@@ -1,0 +1,243 @@
+"""A partitioned module, compiled and run: the very text that `as_python` shows, on the devices that JAX has.
+
+Floor: executor.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.layout import Layout, assemble
+from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, stacked
+from hlosharding.executor.source import Source, write_source
+from hlosharding.ir import Module
+
+_numbers = count()
+
+
+def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]:
+    """`devices`, or the first `number` that JAX has; ExecutionError with the remedy where there are fewer."""
+    import jax
+
+    found = list(jax.devices() if devices is None else devices)
+    if len(found) < number:
+        raise ExecutionError(
+            f"the program is for {number} devices and there are {len(found)}",
+            remedy=f"set XLA_FLAGS=--xla_force_host_platform_device_count={number} before JAX starts,"
+            " or use the reference executor, which needs no devices",
+        )
+    return found[:number]
+
+
+class Program:
+    """One partitioned module with its generated source.
+
+    `module` has local shapes and explicit collectives; `inputs` and `outputs` give global shape and sharding of each
+    array at the boundary (default: from the module's sharding table, all tiles even).
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        *,
+        inputs: Sequence[Layout] | None = None,
+        outputs: Sequence[Layout] | None = None,
+        causes: Mapping[int, str] | None = None,
+    ) -> None:
+        self.module = module
+        self.num_devices = max(1, module.num_partitions)
+        self._arguments = (inputs, outputs, causes)
+        self._compiled: dict[Any, Executable] = {}
+
+    @cached_property
+    def written(self) -> Source:
+        """The generated source with what belongs to it."""
+        inputs, outputs, causes = self._arguments
+        return write_source(self.module, inputs=inputs, outputs=outputs, causes=causes)
+
+    @property
+    def source(self) -> str:
+        """The text that runs."""
+        return self.written.text
+
+    @cached_property
+    def build(self) -> Callable[[Any], Any]:
+        """`program` of the executed source: mesh -> function on global (or stacked) arrays."""
+        name = f"<hlosharding {self.module.name} {next(_numbers)}>"
+        # Tracebacks and debuggers find the text here.
+        linecache.cache[name] = (len(self.source), None, self.source.splitlines(keepends=True), name)
+        namespace: dict[str, Any] = {"CONSTANTS": self.written.constants, "__name__": "hlosharding_program"}
+        exec(compile(self.source, name, "exec"), namespace)
+        return namespace["program"]
+
+    def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Executable:
+        """Ready to be called on jax arrays; compiled for given devices once.
+
+        `donate`: numbers of the flat inputs whose buffers may be reused; their arrays are gone after a call.
+        """
+        found = find_devices(self.num_devices, devices)
+        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)))
+        if key not in self._compiled:
+            self._compiled[key] = Executable(self, tuple(found), tuple(sorted(donate)))
+        return self._compiled[key]
+
+    def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:
+        """Global arrays in (one per leaf of the entry parameters), global numpy arrays out."""
+        return self.compile(devices).run(*arrays)
+
+
+@dataclass(eq=False)
+class Executable:
+    """A program on given devices; partition i runs on `devices[i]`."""
+
+    program: Program
+    devices: tuple[Any, ...]
+    donate: tuple[int, ...] = ()
+
+    @cached_property
+    def mesh(self) -> Any:
+        """The jax mesh of the generated program."""
+        import jax
+
+        axes = self.program.written.axes
+        order = [self.devices[d] for d in axes.device_ids]
+        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(axes.sizes), axes.names)
+
+    @cached_property
+    def input_shardings(self) -> tuple[Any, ...]:
+        """The jax sharding each boundary array must have."""
+        return tuple(self._jax_sharding(layout) for layout in self.program.written.inputs)
+
+    @cached_property
+    def output_shardings(self) -> tuple[Any, ...]:
+        """The jax sharding each boundary array comes out with."""
+        return tuple(self._jax_sharding(layout) for layout in self.program.written.outputs)
+
+    def _jax_sharding(self, layout: Layout) -> Any:
+        import jax
+
+        axes = self.program.written.axes
+        if layout.spec is None:
+            spec = jax.sharding.PartitionSpec(axes.names)
+        else:
+            parts = [tuple(axes.names[p] for p in dim) for dim in layout.spec]
+            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in (q or (None,) for q in parts)])
+        return jax.sharding.NamedSharding(self.mesh, spec)
+
+    def _width(self) -> AbstractContextManager[Any]:
+        import jax
+
+        return jax.enable_x64(True) if self.program.written.is_wide else nullcontext()
+
+    @cached_property
+    def jitted(self) -> Any:
+        """`jax.jit` of the generated program over boundary arrays."""
+        import jax
+
+        function = self.program.build(self.mesh)
+        return jax.jit(
+            function,
+            in_shardings=self.input_shardings,
+            out_shardings=self.output_shardings,
+            donate_argnums=self.donate,
+        )
+
+    @cached_property
+    def compiled(self) -> Any:
+        """The program traced, lowered and compiled."""
+        with self._width():
+            return self.jitted.lower(*self.abstract_inputs).compile()
+
+    @property
+    def abstract_inputs(self) -> list[Any]:
+        """Shapes, types and shardings of the boundary arrays."""
+        import jax
+
+        return [
+            jax.ShapeDtypeStruct(layout.boundary_shape(len(self.devices)), layout.shape.dtype, sharding=sharding)
+            for layout, sharding in zip(self.program.written.inputs, self.input_shardings, strict=True)
+        ]
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Boundary in, boundary out: global jax arrays, numpy arrays or ShardedArrays in; jax arrays out, or
+        ShardedArrays where the sharding has no NamedSharding."""
+        inputs = self.program.written.inputs
+        if len(arrays) != len(inputs):
+            raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.program.module.name}")
+        with self._width():
+            placed = [self.place(array, number) for number, array in enumerate(arrays)]
+            results = self.compiled(*placed)
+        return [self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)]
+
+    def place(self, array: Any, number: int) -> Any:
+        """Input `number` as the boundary array that the program takes; what already lies right is not copied."""
+        import jax
+
+        layout, sharding = self.program.written.inputs[number], self.input_shardings[number]
+        if tuple(np.shape(array)) != layout.shape.dims:
+            raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
+        if layout.spec is not None:
+            if isinstance(array, ShardedArray):
+                array = np.asarray(array)
+            return self._typed(array, layout, lambda a: jax.device_put(a, sharding))
+        if isinstance(array, ShardedArray) and array.sharding == layout.sharding:
+            return self._relabelled(array.tiles, sharding, layout)
+        order = [self.devices[d] for d in self.program.written.axes.device_ids]
+        tiles = self._typed(array, layout, lambda a: stacked(np.asarray(a), layout.sharding, self.devices))
+        return self._relabelled(tiles, sharding, layout) if order != list(self.devices) else self._relabel(tiles, sharding)
+
+    def _typed(self, array: Any, layout: Layout, put: Callable[[Any], Any]) -> Any:
+        if not hasattr(array, "dtype"):
+            array = np.asarray(array, layout.shape.dtype)
+        if array.dtype != layout.shape.dtype:
+            raise ExecutionError(f"an input of type {array.dtype}, the program takes {layout.shape}")
+        return put(array)
+
+    def _relabelled(self, tiles: Any, sharding: Any, layout: Layout) -> Any:
+        """Stacked tiles in device order, as the program's stacked array in mesh order: the same buffers."""
+        by_device = {shard.device: shard.data for shard in tiles.addressable_shards}
+        order = list(self.mesh.devices.flat)
+        if set(by_device) != set(order):
+            tiles = [shard.data for shard in sorted(tiles.addressable_shards, key=lambda s: s.index[0].start or 0)]
+            return self._relabel(join_tiles(tiles, self.devices), sharding)
+        return self._relabel_tiles([by_device[d] for d in order], sharding)
+
+    def _relabel(self, tiles: Any, sharding: Any) -> Any:
+        by_device = {shard.device: shard.data for shard in tiles.addressable_shards}
+        return self._relabel_tiles([by_device[d] for d in self.mesh.devices.flat], sharding)
+
+    def _relabel_tiles(self, local: list[Any], sharding: Any) -> Any:
+        import jax
+
+        shape = (len(local) * local[0].shape[0], *local[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, local)
+
+    def _wrap(self, result: Any, layout: Layout) -> Any:
+        if layout.spec is not None:
+            return result
+        register()
+        by_device = {shard.device: shard.data for shard in result.addressable_shards}
+        tiles = join_tiles([by_device[d] for d in self.devices], self.devices)
+        return ShardedArray(tiles, layout.sharding, layout.shape.dims)
+
+    def run(self, *arrays: Any) -> list[np.ndarray]:
+        """As a call, with numpy arrays out."""
+        return [np.asarray(result) for result in self(*arrays)]
+
+
+def tiles_of(array: Any, layout: Layout, devices: Sequence[Any]) -> list[np.ndarray]:
+    """The local tiles of a boundary array, by partition id, as numpy."""
+    by_device = {shard.device: np.asarray(shard.data) for shard in array.addressable_shards}
+    return [by_device[d].reshape(layout.tile) for d in devices]
+
+
+__all__ = ["Executable", "Program", "assemble", "find_devices", "tiles_of"]

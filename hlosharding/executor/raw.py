@@ -1,0 +1,77 @@
+"""Ops that `jax.lax` cannot say, run from their own StableHLO: `raw(text, *operands)` inside any JAX program.
+
+Floor: executor.  The text is a StableHLO module whose `main` takes the operands and returns the op's results; lowering
+merges it into the program that calls it, so collectives in it mean the devices of that program.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError, LoadError
+from hlosharding.executor.extract import op_module
+from hlosharding.ir import Instruction, Module
+
+
+def stablehlo_of(inst: Instruction) -> str:
+    """The StableHLO module of one op; ExecutionError for the few HLO ops that have no such form."""
+    try:
+        return xla_bridge.hlo_proto_to_stablehlo(op_module(inst).to_hlo_proto())
+    except LoadError as error:
+        where = f"%{inst.name} {inst.location}".strip()
+        raise ExecutionError(f"{inst.opcode} has no StableHLO form: {error.what}", where=where) from error
+
+
+def raw(text: str, *operands: Any) -> Any:
+    """Run a StableHLO module on `operands`: one array, or a tuple of arrays where `main` returns several."""
+    import jax
+
+    flat = jax.tree.leaves(operands)
+    results = _primitive().bind(*flat, text=text)
+    return results[0] if _signature(text)[1] else tuple(results)
+
+
+@lru_cache(maxsize=1024)
+def _signature(text: str) -> tuple[tuple[Any, ...], bool]:
+    """Result shapes of `main`, and whether it returns one bare array."""
+    entry = Module.from_proto(xla_bridge.stablehlo_to_hlo_proto(text)).entry
+    shape = entry.root.shape
+    return tuple(shape.leaves), not shape.is_tuple
+
+
+@lru_cache(maxsize=1)
+def _primitive() -> Any:
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+
+    primitive = Primitive("raw_stablehlo")
+    primitive.multiple_results = True
+
+    @primitive.def_abstract_eval
+    def abstract(*_operands: Any, text: str) -> list[Any]:
+        return [ShapedArray(leaf.dims, leaf.dtype) for leaf in _signature(text)[0]]
+
+    mlir.register_lowering(primitive, _lower)
+    return primitive
+
+
+def _lower(context: Any, *operands: Any, text: str) -> Any:
+    """A call of the text's `main`, merged once per module and text."""
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import func
+    from jax.interpreters import mlir
+
+    module_context = context.module_context
+    cache = module_context.cached_primitive_lowerings
+    key = ("hlosharding.raw", text)
+    with module_context.module.context:
+        if key not in cache:
+            name = mlir.merge_mlir_modules(
+                module_context.module, "raw_op", ir.Module.parse(text), dst_symtab=module_context.symbol_table
+            )
+            cache[key] = name
+        types = [mlir.aval_to_ir_type(aval) for aval in context.avals_out]
+        return func.CallOp(types, ir.FlatSymbolRefAttr.get(cache[key]), list(operands)).results

@@ -1,0 +1,113 @@
+"""`ShardedArray`: a global array that lives as local tiles, for shardings that no NamedSharding can say.
+
+Floor: executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.layout import assemble, split
+from hlosharding.sharding import HloSharding
+
+
+class ShardedArray:
+    """Tiles of all devices stacked on dim 0 of one jax array, with the sharding that says what they are.
+
+    A pytree of one leaf (the tiles).  `np.asarray(x)` assembles the global value; tiles of uneven dims stay padded.
+    `devices[i]` holds the tile of partition i.
+    """
+
+    __slots__ = ("shape", "sharding", "tiles")
+
+    def __init__(self, tiles: Any, sharding: HloSharding, shape: Sequence[int]) -> None:
+        self.tiles = tiles
+        """A jax array `[n * t0, t1, ...]` (of a scalar: `[n]`), in device order."""
+        self.sharding = sharding
+        self.shape = tuple(shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the elements."""
+        return self.tiles.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims of the global array."""
+        return len(self.shape)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """The local shape on every device, padding included."""
+        return tuple(self.sharding.tile_shape(self.shape))
+
+    @property
+    def local_arrays(self) -> list[Any]:
+        """The tile of each device, in device order, where it lies."""
+        by_start = {(s.index[0].start or 0) if s.index else 0: s.data for s in self.tiles.addressable_shards}
+        return [data.reshape(self.tile_shape) for _, data in sorted(by_start.items(), key=lambda p: p[0])]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        tiles = np.asarray(self.tiles)
+        count = self.num_devices
+        whole = assemble(list(tiles.reshape(count, *self.tile_shape)), self.sharding, self.shape)
+        return whole if dtype is None else whole.astype(dtype)
+
+    @property
+    def num_devices(self) -> int:
+        """How many tiles there are."""
+        return len(self.tiles.sharding.device_set)
+
+    def block_until_ready(self) -> ShardedArray:
+        """Wait until the tiles are computed."""
+        self.tiles.block_until_ready()
+        return self
+
+    def __repr__(self) -> str:
+        return f"ShardedArray(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding})"
+
+
+def stacked(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
+    """A jax array of the stacked tiles of a global array, tile i on `devices[i]`."""
+    tiles = split(array, sharding, len(devices))
+    return join_tiles([tile.reshape(tile.shape or (1,)) for tile in tiles], devices)
+
+
+def join_tiles(tiles: Sequence[Any], devices: Sequence[Any]) -> Any:
+    """Local arrays as one jax array stacked on dim 0; arrays already on their device are not copied."""
+    import jax
+
+    mesh = jax.sharding.Mesh(np.array(devices), ("tile",))
+    layout = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
+    local = [jax.device_put(tile, device) for tile, device in zip(tiles, devices, strict=True)]
+    shape = (len(devices) * local[0].shape[0], *local[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, layout, local)
+
+
+def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:
+    """Lay a global array out as `sharding` says, tile of partition i on `devices[i]`."""
+    register()
+    if sharding.is_tuple():
+        raise ExecutionError(f"{sharding} is of a tuple", remedy="lay out its arrays one by one")
+    return ShardedArray(stacked(array, sharding, devices), sharding, np.shape(array))
+
+
+_registered: list[bool] = []
+
+
+def register() -> None:
+    """Tell JAX that a ShardedArray is a pytree; once, when one is first made."""
+    if _registered:
+        return
+    import jax
+
+    jax.tree_util.register_pytree_node(
+        ShardedArray,
+        lambda a: ((a.tiles,), (a.sharding, a.shape)),
+        lambda aux, children: ShardedArray(children[0], *aux),
+    )
+    _registered.append(True)

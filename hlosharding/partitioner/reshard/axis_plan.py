@@ -1,0 +1,183 @@
+"""From moves on a grid of axes to steps, and what moves cost.
+
+Floor: partitioner/reshard.  The bridge between `search`, which knows axes, and `steps`, which know devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hlosharding.cost import Machine, collective_time, op_time
+from hlosharding.ir import Shape
+from hlosharding.partitioner.reshard.axes import Axes, Grid
+from hlosharding.partitioner.reshard.search import Move, Prices, Problem, State
+from hlosharding.partitioner.reshard.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Dims,
+    DynamicSlice,
+    Groups,
+    Pad,
+    Pairs,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+)
+
+# Ties between plans of equal bytes go to the faster one, and the reverse; a second counts less than one byte.
+_SECOND_IN_BYTES = 1e-3
+_BYTE_IN_SECONDS = 1e-18
+
+
+def combined(objective: str, nbytes: float, seconds: float) -> float:
+    """The one figure to minimise."""
+    return nbytes + seconds * _SECOND_IN_BYTES if objective == "bytes" else seconds + nbytes * _BYTE_IN_SECONDS
+
+
+class MovePrices(Prices):
+    """Mean bytes received, or seconds, of moves of one array on one machine; remembered."""
+
+    def __init__(self, problem: Problem, shape: Shape, machine: Machine, objective: str) -> None:
+        self.problem, self.shape, self.machine, self.objective = problem, shape, machine, objective
+        self._groups: dict[Axes, Groups] = {}
+        self._known: dict[tuple[str, int, Axes], float] = {}
+
+    def groups(self, axes: Axes) -> Groups:
+        """Device groups along axes."""
+        if axes not in self._groups:
+            self._groups[axes] = self.problem.grid.groups(axes)
+        return self._groups[axes]
+
+    def move(self, move: Move) -> float:
+        if move.kind == "slice":
+            return 0.0
+        nbytes = self.shape.with_dims(working_tile(self.problem, move)).byte_size
+        if move.kind == "permute":
+            return self._permute(move, nbytes)
+        key = (move.kind, nbytes, move.axes)
+        if key not in self._known:
+            self._known[key] = self._collective(move, nbytes)
+        return self._known[key]
+
+    def _collective(self, move: Move, nbytes: int) -> float:
+        size = self.problem.grid.product(move.axes)
+        groups = self.groups(move.axes)
+        if move.kind == "all-gather":
+            return combined(self.objective, (size - 1) * nbytes, self._seconds(move.kind, size * nbytes, size, groups))
+        times = 2 if move.kind == "all-reduce" else 1
+        seconds = self._seconds(move.kind, nbytes, size, groups)
+        if move.kind == "all-to-all":
+            seconds += 2 * op_time(0, 2 * nbytes, "f32", self.machine, matrix=False) - 2 * self.machine.launch
+        return combined(self.objective, times * (size - 1) / size * nbytes, seconds)
+
+    def _permute(self, move: Move, nbytes: int) -> float:
+        pairs = permute_pairs(self.problem.grid, move.before, move.after)
+        moved = sum(s != t for s, t in pairs)
+        seconds = self._seconds("collective-permute", nbytes, 2, pairs) if moved else 0.0
+        return combined(self.objective, nbytes * moved / len(pairs), seconds)
+
+    def _seconds(self, kind: str, nbytes: float, size: int, groups: Sequence[Sequence[int]]) -> float:
+        return collective_time(kind, nbytes, size, groups, self.machine)
+
+
+def working_tile(problem: Problem, move: Move) -> Dims:
+    """Local sizes that the collective of a move sees, padding included."""
+    ways = [problem.grid.product(axes) for axes in move.before.dims]
+    padded = map(max, move.before.padded, move.after.padded)
+    return tuple(size // w for size, w in zip(padded, ways, strict=True))
+
+
+def permute_pairs(grid: Grid, before: State, after: State) -> Pairs:
+    """Who sends its tile to whom: devices that hold what they want keep it, the rest pair up within each tile."""
+    have = grid.position(tuple(a for axes in (grid.worlds, *before.dims) for a in axes))
+    want = grid.position(tuple(a for axes in (grid.worlds, *after.dims) for a in axes))
+    devices = np.arange(grid.num_devices)
+    moving = devices[have != want]
+    staying = devices[have == want]
+    sources = moving[np.argsort(have[moving], kind="stable")]
+    targets = moving[np.argsort(want[moving], kind="stable")]
+    pairs = [*zip(staying.tolist(), staying.tolist(), strict=True), *zip(sources.tolist(), targets.tolist(), strict=True)]
+    return tuple(sorted(pairs))
+
+
+def steps_of(problem: Problem, moves: Sequence[Move], prices: MovePrices, reduce_kind: str) -> tuple[Step, ...]:
+    """The steps of a path."""
+    return tuple(step for move in _fused(moves) for step in _steps(problem, move, prices, reduce_kind))
+
+
+def _fused(moves: Sequence[Move]) -> list[Move]:
+    """Gathers of one dim that follow each other become one over the product group."""
+    out: list[Move] = []
+    for move in moves:
+        last = out[-1] if out else None
+        if last is not None and move.kind == last.kind == "all-gather" and move.dim == last.dim:
+            out[-1] = replace(last, after=move.after, axes=(*move.axes, *last.axes))
+        elif last is not None and move.kind == last.kind == "slice":
+            out[-1] = replace(last, after=move.after, axes=())
+        else:
+            out.append(move)
+    return out
+
+
+def _steps(problem: Problem, move: Move, prices: MovePrices, reduce_kind: str) -> Iterator[Step]:
+    tile = working_tile(problem, move)
+    if tile != problem.tile(move.before):
+        yield Pad(tile)
+    step = _collective_step(problem, move, prices, reduce_kind)
+    yield step
+    end = problem.tile(move.after)
+    if step.result(Shape.array("u8", tile)).dims != end:
+        yield Slice(end)
+
+
+def _collective_step(problem: Problem, move: Move, prices: MovePrices, reduce_kind: str) -> Step:
+    if move.kind == "slice":
+        return _slice(problem, move)
+    if move.kind == "permute":
+        return Permute(permute_pairs(problem.grid, move.before, move.after))
+    if move.kind == "all-to-all":
+        return _exchange(problem, move, prices)
+    groups = prices.groups(move.axes)
+    if move.kind == "all-gather":
+        return AllGather(move.dim, groups)
+    if move.kind == "all-reduce":
+        return AllReduce(groups, reduce_kind)
+    return ReduceScatter(move.dim, groups, reduce_kind)
+
+
+def _slice(problem: Problem, move: Move) -> Step:
+    sizes = problem.tile(move.after)
+    starts: list[Dims] = []
+    for before, after, size in zip(move.before.dims, move.after.dims, sizes, strict=True):
+        position = problem.grid.position(after[len(before) :])
+        starts.append(tuple((position * size).tolist()))
+    return DynamicSlice(tuple(starts), sizes)
+
+
+def _exchange(problem: Problem, move: Move, prices: MovePrices) -> Step:
+    number = {axis: i for i, axis in enumerate(move.axes)}
+    split: list[Dims] = []
+    join: list[Dims] = []
+    for before, after in zip(move.before.dims, move.after.dims, strict=True):
+        leaving = tuple(number[a] for a in before if a in number)
+        split.append(() if leaving else tuple(number[a] for a in after if a in number))
+        join.append(leaving)
+    ways = tuple(problem.grid.ways[a] for a in move.axes)
+    return AllToAll(ways, tuple(split), tuple(join), prices.groups(move.axes))
+
+
+def cost_of(steps: Sequence[Step], local: Shape, num_devices: int, machine: Machine) -> tuple[float, float, int]:
+    """(mean bytes received, seconds, most bytes alive) of steps that start from local arrays `local`."""
+    mean, seconds, peak = 0.0, 0.0, local.byte_size
+    for step in steps:
+        mean += float(step.received_bytes(local, num_devices).mean())
+        seconds += step.seconds(local, machine)
+        peak = max(peak, step.buffer_bytes(local))
+        local = step.result(local)
+    return mean, seconds, math.ceil(peak)

@@ -1,0 +1,313 @@
+"""The planner's door: the cheapest steps from one sharding to another, and what they cost.
+
+Floor: partitioner/reshard.  Puts together the axis plan and the direct plan, and chooses by bytes or by time.
+
+Nothing is ever gathered that the target does not hold: no plan has a tile larger than source and target need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from hlosharding.cost import Machine, machines
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Shape
+from hlosharding.partitioner.reshard.axes import common_grid
+from hlosharding.partitioner.reshard.axis_plan import MovePrices, combined, cost_of, steps_of
+from hlosharding.partitioner.reshard.direct import direct_plan
+from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
+from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllReduce, Keep, Pad, ReduceScatter, Slice, Step
+from hlosharding.sharding import HloSharding
+
+Objective = Literal["bytes", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Steps with their price."""
+
+    steps: tuple[Step, ...]
+    mean_bytes: float
+    seconds: float
+    peak_bytes: int
+
+    def cost(self, objective: str) -> float:
+        """What the objective minimises."""
+        return combined(objective, self.mean_bytes, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to the planner."""
+
+    shape: Shape
+    source: HloSharding
+    target: HloSharding
+    reduce_kind: str | None
+    objective: str
+    machine: Machine
+    memory_limit: int | None
+    num_devices: int
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Where source and target tiles lie."""
+        dims, n = self.shape.dims, self.num_devices
+        return layout_of(self.source, dims, n), layout_of(self.target, dims, n)
+
+    def planned(self, steps: tuple[Step, ...]) -> Planned:
+        """Price steps."""
+        local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
+        return Planned(steps, *cost_of(steps, local, self.num_devices, self.machine))
+
+    def between(self, source: HloSharding, target: HloSharding, reduce_kind: str | None = None) -> Planned:
+        """The plan of a part of the way."""
+        return _planned(
+            Request(
+                self.shape, source, target, reduce_kind, self.objective, self.machine, self.memory_limit, self.num_devices
+            )
+        )
+
+
+def plan_steps(
+    shape: Shape,
+    source: HloSharding,
+    target: HloSharding,
+    *,
+    reduce_kind: str | None = None,
+    objective: str = "time",
+    machine: Machine | None = None,
+    memory_limit: int | None = None,
+    num_devices: int | None = None,
+) -> tuple[Step, ...]:
+    """Steps that turn local tiles of `source` into those of `target`; `shape` is global.  Remembered.
+
+    A source with an unreduced subgroup is partial, its addends to be combined by `reduce_kind`.  `memory_limit` is in
+    bytes per device.  Raises PartitionError where a sharding says nothing about single devices, manual groups differ, or
+    no plan fits the memory.
+
+    >>> rows, columns = HloSharding.parse("{devices=[4,1]<=[4]}"), HloSharding.parse("{devices=[1,4]<=[4]}")
+    >>> [str(step) for step in plan_steps(Shape.parse("f32[8,8]"), rows, columns)]
+    ['all-to-all, split dim 1, join dim 0, over {0, 1, 2, 3}']
+    >>> plan_steps(Shape.parse("f32[8,8]"), rows, rows)
+    ()
+    """
+    if source is target or not shape.is_array:
+        return ()
+    return plan(shape, source, target, reduce_kind, machine, objective, memory_limit, num_devices).steps
+
+
+def plan_time(
+    shape: Shape,
+    source: HloSharding,
+    target: HloSharding,
+    reduce_kind: str | None = None,
+    machine: Machine | None = None,
+    *,
+    objective: str = "time",
+) -> float:
+    """Predicted seconds of `plan_steps`; 0 for slices.
+
+    >>> plan_time(Shape.parse("f32[8,8]"), HloSharding.replicate(), HloSharding.parse("{devices=[1,4]<=[4]}"))
+    0.0
+    """
+    if source is target or not shape.is_array:
+        return 0.0
+    return plan(shape, source, target, reduce_kind, machine, objective, None, None).seconds
+
+
+@lru_cache(maxsize=65536)
+def plan(
+    shape: Shape,
+    source: HloSharding,
+    target: HloSharding,
+    reduce_kind: str | None,
+    machine: Machine | None,
+    objective: str,
+    memory_limit: int | None,
+    num_devices: int | None,
+) -> Planned:
+    """`plan_steps` with its price."""
+    if objective not in ("bytes", "time"):
+        raise PartitionError(f"no objective {objective!r}", remedy="use 'bytes' or 'time'")
+    n, used = resolved(source, target, machine, num_devices)
+    return _planned(Request(shape, source, target, reduce_kind, objective, used, memory_limit, n))
+
+
+def resolved(
+    source: HloSharding, target: HloSharding, machine: Machine | None, num_devices: int | None
+) -> tuple[int, Machine]:
+    """The number of devices (as given, as a sharding lists them, as the machine has) and the machine with that many."""
+    known = num_devices or source.num_devices or target.num_devices or (machine and machine.num_devices)
+    n = known or 1 + max((s.device or 0) for s in (source, target))
+    return n, (machine or machines.h100(n)).with_devices(n)
+
+
+@lru_cache(maxsize=65536)
+def _planned(request: Request) -> Planned:
+    if request.source == request.target:
+        return request.planned(())
+    _check(request)
+    if request.shape.size == 0:
+        return request.planned(tuple(_resized(request)))
+    found = [request.planned(steps) for steps in _candidates(request)]
+    fitting = [p for p in found if request.memory_limit is None or p.peak_bytes <= request.memory_limit]
+    if not fitting:
+        raise _no_plan(request, found)
+    return min(fitting, key=lambda p: (p.cost(request.objective), len(p.steps)))
+
+
+def _check(request: Request) -> None:
+    if request.source.is_manual() or request.target.is_manual():
+        raise PartitionError(
+            f"{request.shape} cannot go from {request.source} to {request.target}",
+            remedy="enter and leave manual regions through the SPMDFullToShardShape and SPMDShardToFullShape calls",
+        )
+    partial = [s for s in (request.source, request.target) if s.is_unreduced() or s.is_unreduced_subgroup()]
+    if partial and request.reduce_kind not in REDUCE_KINDS:
+        raise PartitionError(
+            f"{partial[0]} is partial, and its reduction {request.reduce_kind!r} is none of {', '.join(REDUCE_KINDS)}",
+            remedy="say how its addends combine (reduce_kind)",
+        )
+
+
+def _no_plan(request: Request, found: list[Planned]) -> PartitionError:
+    what = f"{request.shape} from {request.source} to {request.target}"
+    if not found:
+        return PartitionError(f"no plan for {what}: manual groups differ", remedy="leave the manual region first")
+    least = min(p.peak_bytes for p in found)
+    return PartitionError(
+        f"no plan for {what} fits in {request.memory_limit} bytes per device", remedy=f"the leanest needs {least}"
+    )
+
+
+def _resized(request: Request) -> Iterator[Step]:
+    """Without elements only the sizes of the empty tiles change."""
+    source, target = request.layouts()
+    if source.tile != target.tile:
+        yield Slice(tuple(map(min, source.tile, target.tile)))
+        yield Pad(target.tile)
+
+
+def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
+    if _is_partial(request.target) and not _is_partial(request.source):
+        yield from _to_partial(request)
+        return
+    source, target = request.layouts()
+    bound = least_mean_elements(source, target) * _element_bytes(request.shape)
+    best = _axis_plan(request, bound)
+    if best is not None:
+        yield best.steps
+        if _is_hard_to_beat(best, bound):
+            return
+    if source.addends > 1:
+        if best is None:
+            yield from _reduce_first(request)
+        return
+    for whole_tiles in (False, True) if request.objective == "time" and _is_uneven(request) else (False,):
+        direct = direct_plan(source, target, request.machine, whole_tiles=whole_tiles)
+        if direct is not None:
+            yield (direct,)
+    yield from _gather_last(request)
+
+
+def _is_hard_to_beat(best: Planned, bound: float) -> bool:
+    return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= 2
+
+
+def _axis_plan(request: Request, bound: float) -> Planned | None:
+    grid = common_grid(request.source, request.target, request.shape.rank, request.num_devices)
+    if grid is None:
+        return None
+    problem = problem_of(grid, request.shape.dims)
+    prices = MovePrices(problem, request.shape, request.machine, request.objective)
+    found: list[Planned] = []
+    for wide in (False, True):
+        path = cheapest_path(problem, prices, wide=wide)
+        if path is not None:
+            found.append(request.planned(steps_of(problem, path[1], prices, request.reduce_kind or "add")))
+            if _is_hard_to_beat(found[-1], bound):
+                break
+    return min(found, key=lambda p: p.cost(request.objective), default=None)
+
+
+def _is_partial(sharding: HloSharding) -> bool:
+    return sharding.is_unreduced() or sharding.is_unreduced_subgroup()
+
+
+def _is_uneven(request: Request) -> bool:
+    return any(
+        size % s.num_tiles_along(d) for s in (request.source, request.target) for d, size in enumerate(request.shape.dims)
+    )
+
+
+def _element_bytes(shape: Shape) -> float:
+    return shape.byte_size / shape.size
+
+
+def _gather_last(request: Request) -> Iterator[tuple[Step, ...]]:
+    """By way of a finer target: where copies grow, each member of a copy group fetches a part, then they gather."""
+    if request.target.is_maximal() or common_grid(
+        request.source, request.target, request.shape.rank, request.num_devices
+    ):
+        return
+    for way in _finer(request.target, request.shape, request.num_devices, "replicated"):
+        yield (*request.between(request.source, way).steps, *request.between(way, request.target).steps)
+
+
+def _finer(sharding: HloSharding, shape: Shape, num_devices: int, kind: str) -> Iterator[HloSharding]:
+    """`sharding` with its subgroup `kind` used to split one dim further, for each dim that divides."""
+    tiled = _as_tiled(sharding, shape.rank, num_devices, kind)
+    if tiled is None:
+        return
+    devices, types = tiled
+    at = shape.rank + types.index(kind)
+    parts = devices.shape[at]
+    for dim, size in enumerate(shape.dims):
+        ways = devices.shape[dim]
+        if parts > 1 and size % (ways * parts) == 0:
+            moved = np.moveaxis(devices, at, dim + 1)
+            new = moved.reshape(*devices.shape[:dim], ways * parts, *moved.shape[dim + 2 :])
+            yield HloSharding.subgroup(new, [t for t in types if t != kind])
+
+
+def _as_tiled(sharding: HloSharding, rank: int, num_devices: int, kind: str) -> tuple[Any, list[Any]] | None:
+    """(device array, subgroup types) of a sharding with a subgroup `kind`."""
+    if sharding.kind == kind:
+        return np.arange(num_devices).reshape(*(1,) * rank, -1), [kind]
+    if sharding.kind == "tiled" and kind in sharding.subgroup_types:
+        return sharding.tiles.array, list(sharding.subgroup_types)
+    return None
+
+
+def _reduce_first(request: Request) -> Iterator[tuple[Step, ...]]:
+    """No common grid: the addends meet where they are, scattered or for all, and the sum moves on."""
+    tiled = _as_tiled(request.source, request.shape.rank, request.num_devices, "unreduced")
+    kind = request.reduce_kind
+    if tiled is None or kind is None:
+        return
+    devices, types = tiled
+    at = request.shape.rank + types.index("unreduced")
+    groups = tuple(map(tuple, np.moveaxis(devices, at, -1).reshape(-1, devices.shape[at]).tolist()))
+    whole = HloSharding.subgroup(devices, ["replicated" if t == "unreduced" else t for t in types])
+    yield (AllReduce(groups, kind), *request.between(whole, request.target).steps)
+    for way in _finer(request.source, request.shape, request.num_devices, "unreduced"):
+        dim = next(d for d in range(request.shape.rank) if way.num_tiles_along(d) != request.source.num_tiles_along(d))
+        yield (ReduceScatter(dim, groups, kind), *request.between(way, request.target).steps)
+
+
+def _to_partial(request: Request) -> Iterator[tuple[Step, ...]]:
+    """Whole to partial: one member of each group keeps the value, the others hold the neutral element."""
+    tiled = _as_tiled(request.target, request.shape.rank, request.num_devices, "unreduced")
+    kind = request.reduce_kind
+    if tiled is None or kind is None:
+        return
+    devices, types = tiled
+    way = HloSharding.subgroup(devices, ["replicated" if t == "unreduced" else t for t in types])
+    addend = layout_of(request.target, request.shape.dims, request.num_devices).addend
+    yield (*request.between(request.source, way).steps, Keep(tuple((addend == 0).tolist()), kind))
