@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAYER = re.compile(r"\[\d+\]")
 ROOT = re.compile(r"^[\w.]+(\[\d+\])*")
+INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 Row = tuple[str, str, str]
 
 
@@ -71,7 +72,8 @@ def collectives(partitioned: hs.Partitioned) -> Table:
     rows: Counter[tuple[str, ...]] = Counter()
     volume: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for one in partitioned.collectives:
-        row = (one.kind, one.axes or _participants(one), str(one.shape), one.location, one.cause)
+        cause = INSTRUCTION.sub(r"\1", one.cause)
+        row = (one.kind, one.axes or _participants(one), str(one.shape), one.location, cause)
         rows[row] += one.executions
         volume[row] += one.bytes_per_device
     table = Table(

@@ -148,6 +148,41 @@ def context_mesh() -> Any:
     return None if mesh is None or mesh.empty else mesh
 
 
+def is_shardy() -> bool:
+    """Would JAX lower for Shardy now?"""
+    state = getattr(_first_import("jax._src.config"), "use_shardy_partitioner", None)
+    return bool(state.value) if state is not None else True
+
+
+@functools.cache
+def hide_frames_of(folder: str) -> None:
+    """Leave the files below `folder` out of the Python stacks that JAX records while it traces."""
+    register = getattr(_first_import("jax._src.source_info_util"), "register_exclusion", None)
+    if register is not None:
+        register(folder)
+
+
+def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (), *, is_group: bool = False) -> Any:
+    """While lowering: `value` behind a call to `Sharding` with HLO sharding text, checked before.
+
+    `open_dims` are dims that propagation may split further.  A call that `is_group` is kept although it is unused.
+    """
+    ir = _first_import("jaxlib.mlir.ir")
+    stablehlo = _first_import("jaxlib.mlir.dialects.stablehlo")
+    config = f"unspecified_dims=[{','.join(map(str, open_dims))}]" if open_dims else ""
+    call = stablehlo.CustomCallOp(
+        [value.type],
+        [value],
+        call_target_name=ir.StringAttr.get("Sharding"),
+        has_side_effect=ir.BoolAttr.get(is_group),
+        backend_config=ir.StringAttr.get(config),
+        api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
+        called_computations=ir.ArrayAttr.get([]),
+    )
+    call.attributes["mhlo.sharding"] = ir.StringAttr.get(sharding)
+    return call.result
+
+
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 

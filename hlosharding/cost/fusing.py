@@ -9,14 +9,15 @@ from __future__ import annotations
 from hlosharding.cost.work import TRANSCENDENTAL
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 
-_LAYOUT = frozenset({"bitcast", "reshape", "transpose"})
-_PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice"})
-_CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _LAYOUT | _PART
-_ONCE = TRANSCENDENTAL | frozenset({"concatenate", "gather", "pad", "copy", "divide", "remainder"})
+_NAMES = frozenset({"bitcast", "reshape"})
+"""Other names for a value: there or not as the value is."""
+_PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "transpose"})
+_CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _PART
+_ONCE = TRANSCENDENTAL | frozenset({"concatenate", "copy", "divide", "gather", "pad", "remainder"})
 """Fused where there is a single reader; nobody computes these twice."""
-_CONSUMERS = _CHEAP | _ONCE | frozenset({"reduce", "dynamic-update-slice", "scatter", "map"})
+_READERS = _CHEAP | _ONCE | frozenset({"dynamic-update-slice", "map", "reduce", "scatter"})
 _IN_PLACE = frozenset({"dynamic-update-slice", "scatter"})
-_READS_LAYOUT = frozenset({"dot", "convolution"})
+_READS_TRANSPOSED = frozenset({"convolution", "dot"})
 """Products read their operands in any layout."""
 
 
@@ -39,22 +40,40 @@ def absorbed(computation: Computation) -> set[Instruction]:
     ['negate']
     """
     root = computation.root
-    return {i for i in computation.instructions if i is not root and _disappears(i)}
+    hidden: set[Instruction] = set()
+    for i in computation.instructions:
+        if i is root:
+            continue
+        if i.opcode in _NAMES:
+            if i.operands[0] in hidden:
+                hidden.add(i)
+        elif _disappears(i, root):
+            hidden.add(i)
+    return hidden
 
 
-def _disappears(i: Instruction) -> bool:
-    opcode, users = i.opcode, i.users
+def _disappears(i: Instruction, root: Instruction) -> bool:
+    opcode = i.opcode
     if opcode == "constant":
         return not i.shape.dims
-    if not users or (opcode not in _CHEAP and opcode not in _ONCE):
+    if opcode not in _CHEAP and opcode not in _ONCE:
         return False
-    if opcode in _ONCE and len(users) > 1:
-        return False
-    for user in users:
-        reader = user.opcode
-        if reader in _CONSUMERS:
-            if reader in _IN_PLACE and user.operands[0] is i:
+    readers = 0
+    stack = [(i, user) for user in i.users]
+    while stack:
+        value, user = stack.pop()
+        if user.opcode in _NAMES:
+            if user is root:
                 return False
-        elif not (opcode in _LAYOUT and reader in _READS_LAYOUT):
+            stack += [(user, further) for further in user.users]
+        elif _reads_in_kernel(user, value, opcode):
+            readers += 1
+        else:
             return False
-    return True
+    return readers == 1 if opcode in _ONCE else readers > 0
+
+
+def _reads_in_kernel(reader: Instruction, value: Instruction, opcode: str) -> bool:
+    if reader.opcode in _READERS:
+        return not (reader.opcode in _IN_PLACE and reader.operands[0] is value)
+    return opcode == "transpose" and reader.opcode in _READS_TRANSPOSED

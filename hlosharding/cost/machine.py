@@ -6,8 +6,9 @@ every price).  It refuses to know opcodes, shardings and collectives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 
 from hlosharding.errors import CostError
 
@@ -85,7 +86,7 @@ class Machine:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Machine) and repr(self) == repr(other)
+        return isinstance(other, Machine) and _CONTENT(self) == _CONTENT(other)
 
     @property
     def num_nodes(self) -> int:
@@ -101,11 +102,32 @@ class Machine:
         return device // self.devices_per_node
 
     def with_devices(self, num_devices: int) -> Machine:
-        """The same machine with another number of devices."""
-        if num_devices == self.num_devices:
-            return self
-        name = f"{self.name.split('(')[0]}({num_devices})"
-        return replace(self, num_devices=num_devices, name=name)
+        """The same machine with another number of devices (a torus changes its shape)."""
+        return self if num_devices == self.num_devices else _resized(self, num_devices)
+
+
+_CONTENT = attrgetter(*(f.name for f in fields(Machine) if f.init))
+
+
+@lru_cache(maxsize=1024)
+def _resized(machine: Machine, num_devices: int) -> Machine:
+    name = f"{machine.name.split('(')[0]}({num_devices})"
+    if machine.topology != "torus" or num_devices < 1:
+        return replace(machine, num_devices=num_devices, name=name)
+    torus = near_cube(num_devices, len(machine.torus))
+    return replace(machine, num_devices=num_devices, name=name, torus=torus, devices_per_node=num_devices)
+
+
+def near_cube(count: int, rank: int) -> tuple[int, ...]:
+    """Sizes, smallest first, whose product is `count` and which differ least.
+
+    >>> near_cube(16, 3), near_cube(7, 2)
+    ((2, 2, 4), (1, 7))
+    """
+    if rank <= 1:
+        return (count,) * rank
+    first = max(d for d in range(1, int(count ** (1 / rank) + 1e-9) + 1) if count % d == 0)
+    return (first, *near_cube(count // first, rank - 1))
 
 
 # Nearest kin by what hardware shares: 8-bit floats run where 16-bit ones do if there is no faster unit.

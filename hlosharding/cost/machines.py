@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from hlosharding.cost.machine import Link, Machine
+from hlosharding.cost.machine import Link, Machine, near_cube
 from hlosharding.errors import CostError
 
 GB, TFLOP, US = 1e9, 1e12, 1e-6
@@ -239,7 +239,7 @@ def _tpu(
     wrap: int,
     tile: int = 128,
 ) -> Machine:
-    torus = _near_cube(_devices(name, num_devices), rank)
+    torus = near_cube(_devices(name, num_devices), rank)
     return Machine(
         name=f"{name}({num_devices})",
         num_devices=num_devices,
@@ -288,14 +288,6 @@ def cpu(num_devices: int = 8) -> Machine:
         compute_efficiency=1.0,
         memory_efficiency=1.0,
     )
-
-
-def _near_cube(num_devices: int, rank: int) -> tuple[int, ...]:
-    """Sizes, smallest first, whose product is `num_devices` and which differ least."""
-    if rank == 1:
-        return (num_devices,)
-    first = max(d for d in range(1, int(num_devices ** (1 / rank) + 1e-9) + 1) if num_devices % d == 0)
-    return (first, *_near_cube(num_devices // first, rank - 1))
 
 
 def _devices(name: str, num_devices: int) -> int:

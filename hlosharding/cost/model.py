@@ -19,7 +19,7 @@ from hlosharding.cost.executions import Runs, executions
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import peak_memory
-from hlosharding.cost.reading import Collective, collective_kind, module_of, read_collective
+from hlosharding.cost.reading import Collective, collective_kind, device_count, module_of, read_collective
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.ir import Computation, Instruction, Module
 
@@ -120,7 +120,7 @@ def cost(module: Any, machine: Machine | None = None) -> CostReport:
     """
     causes = getattr(module, "causes", None) or {}
     module = module_of(module)
-    machine = machine or machines.h100(max(1, module.num_partitions))
+    machine = machine or machines.h100(device_count(module))
     table = _Table(module, machine, causes)
     runs = executions(module)
     for computation, how_often in runs.items():
@@ -133,7 +133,7 @@ class _Table:
     """Prices instruction by instruction and keeps the sums."""
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str]) -> None:
-        self.machine, self.causes = machine, causes
+        self.machine, self.causes, self.devices = machine, causes, device_count(module)
         self.fuses = not is_fused(module)
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
@@ -163,7 +163,7 @@ class _Table:
         self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count))
 
     def _add_collective(self, op: Instruction, kind: str, runs: Runs) -> None:
-        found = read_collective(op, kind, runs, self.causes.get(op.id))
+        found = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
         seconds = collective_seconds(found, self.machine) * runs.count
         flops = op_cost(op).flops * runs.count
         self.collectives.append(found)

@@ -102,9 +102,9 @@ def collectives(module: Any, *, causes: Mapping[int, str] | None = None) -> list
     """
     reasons = causes if causes is not None else getattr(module, "causes", None) or {}
     module = module_of(module)
-    runs = executions(module)
+    runs, devices = executions(module), device_count(module)
     return [
-        read_collective(i, kind, runs[i.computation], reasons.get(i.id))
+        read_collective(i, kind, runs[i.computation], devices, reasons.get(i.id))
         for i in module.instructions
         if (kind := collective_kind(i.opcode)) and i.computation in runs
     ]
@@ -125,15 +125,15 @@ def collective_kind(opcode: str) -> str | None:
     return kind if kind in COLLECTIVES else None
 
 
-def read_collective(instruction: Instruction, kind: str, runs: Runs, cause: str | None = None) -> Collective:
-    """One instruction as a `Collective`."""
-    module = instruction.module
+def read_collective(
+    instruction: Instruction, kind: str, runs: Runs, devices: int, cause: str | None = None
+) -> Collective:
+    """One instruction as a `Collective`, in a program on `devices` devices."""
     shape = result_shape(instruction, kind)
     nbytes = full_buffer(instruction, kind, shape)
-    groups, pairs = groups_of(instruction, kind)
-    size = num_devices(module, groups, pairs)
-    mean = float(_mean_received(kind, nbytes, groups, pairs, size))
-    mesh = module.mesh
+    groups, pairs = groups_of(instruction, kind, devices)
+    mean = float(_mean_received(kind, nbytes, groups, pairs, devices))
+    mesh = instruction.module.mesh
     axes = "" if mesh is None else axes_of_pairs(pairs, mesh) if groups is None else axes_of_groups(groups, mesh)
     leaves = shape.leaves
     return Collective(
@@ -150,7 +150,7 @@ def read_collective(instruction: Instruction, kind: str, runs: Runs, cause: str 
         location=instruction.location,
         op_name=instruction.op_name,
         axes=axes,
-        num_devices=size,
+        num_devices=devices,
         in_conditional=runs.in_conditional,
         is_exact=runs.is_exact,
     )
@@ -171,19 +171,25 @@ def full_buffer(instruction: Instruction, kind: str, shape: Shape) -> int:
     return shape.byte_size if kind == "all-gather" else sum(o.shape.byte_size for o in instruction.operands)
 
 
-def groups_of(instruction: Instruction, kind: str) -> tuple[Groups | None, tuple[tuple[int, int], ...]]:
-    """Device groups (None for a permute) and (source, target) pairs."""
+def groups_of(instruction: Instruction, kind: str, devices: int) -> tuple[Groups | None, tuple[tuple[int, int], ...]]:
+    """Device groups (None for a permute) and (source, target) pairs; no groups mean all `devices`."""
     if kind == "collective-permute":
         return None, instruction.source_target_pairs
-    groups = instruction.replica_groups
-    return groups or (tuple(range(max(1, instruction.module.num_partitions))),), ()
+    return instruction.replica_groups or (tuple(range(devices)),), ()
 
 
-def num_devices(module: Module, groups: Groups | None, pairs: tuple[tuple[int, int], ...]) -> int:
-    """Devices the mean runs over: the module's, or as many as its groups name where the module does not say."""
+def device_count(module: Module) -> int:
+    """Devices the program runs on: the module's, or as many as its collectives name where the module does not say."""
     if module.num_partitions > 1:
         return module.num_partitions
-    return 1 + max((d for group in (groups if groups is not None else pairs) for d in group), default=0)
+    named = (
+        d
+        for i in module.instructions
+        if collective_kind(i.opcode)
+        for group in (*i.replica_groups, *i.source_target_pairs)
+        for d in group
+    )
+    return 1 + max(named, default=0)
 
 
 def _mean_received(

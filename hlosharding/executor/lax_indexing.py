@@ -9,11 +9,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from hlosharding import xla_bridge
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.lax_windows import combiner
 from hlosharding.executor.structure import Structure
-from hlosharding.executor.text import tuple_text
+from hlosharding.executor.text import scalar_text, tuple_text
 from hlosharding.ir import Computation, Instruction, Module
 
 _SCATTERS = {"add": "scatter_add", "multiply": "scatter_mul", "maximum": "scatter_max", "minimum": "scatter_min"}
@@ -81,16 +83,26 @@ def _scatter_function(inst: Instruction) -> str | None:
     return _SCATTERS.get(name)
 
 
+def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
+    """The start indices; constant ones are clamped here, as lax refuses those that are out of bounds."""
+    dims = op.inst.operands[0].shape.dims
+    texts = list(op.args[first:])
+    for place, (start, dim, size) in enumerate(zip(op.inst.operands[first:], dims, sizes, strict=True)):
+        if start.opcode == "constant":
+            inside = min(max(int(start.literal), 0), dim - size)
+            texts[place] = scalar_text(np.asarray(inside, start.shape.dtype))
+    return ", ".join(texts)
+
+
 @EMITTERS.register("dynamic-slice")
 def _dynamic_slice(op: Op) -> str:
-    starts = ", ".join(op.args[1:])
-    sizes = tuple_text(op.inst.dynamic_slice_sizes)
-    return f"lax.dynamic_slice({op.args[0]}, [{starts}], {sizes}, allow_negative_indices=False)"
+    sizes = op.inst.dynamic_slice_sizes
+    return f"lax.dynamic_slice({op.args[0]}, [{_starts(op, 1, sizes)}], {tuple_text(sizes)}, allow_negative_indices=False)"
 
 
 @EMITTERS.register("dynamic-update-slice")
 def _dynamic_update_slice(op: Op) -> str:
-    starts = ", ".join(op.args[2:])
+    starts = _starts(op, 2, op.inst.operands[1].shape.dims)
     return f"lax.dynamic_update_slice({op.args[0]}, {op.args[1]}, [{starts}], allow_negative_indices=False)"
 
 

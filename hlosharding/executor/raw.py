@@ -73,5 +73,5 @@ def _lower(context: Any, *operands: Any, text: str) -> Any:
                 module_context.module, "raw_op", ir.Module.parse(text), dst_symtab=module_context.symbol_table
             )
             cache[key] = name
-        types = [mlir.aval_to_ir_type(aval) for aval in context.avals_out]
-        return func.CallOp(types, ir.FlatSymbolRefAttr.get(cache[key]), list(operands)).results
+        callee = module_context.symbol_table[cache[key]]
+        return func.CallOp(callee.type.results, ir.FlatSymbolRefAttr.get(cache[key]), list(operands)).results

@@ -299,7 +299,7 @@ class _Writer:
         self, name: str, steps: list[Step], rendered: list[list[str]], result: Tree, scope: _Scope
     ) -> list[str]:
         commented = [[*self._comment(step, before), *lines] for step, before, lines in
-                     zip(steps, [None, *steps[:-1]], rendered, strict=True)]  # fmt: skip
+                     zip(steps, [None, *steps][: len(steps)], rendered, strict=True)]  # fmt: skip
         if sum(map(len, commented)) <= CHUNK:
             return [line for lines in commented for line in lines]
         last = live_ranges(steps, result)

@@ -1,11 +1,13 @@
-"""Programs in: HLO, StableHLO, JAX functions and lowerings become a `Module`; annotations are put on by name or in place.
+"""Programs in: HLO, StableHLO, JAX functions and lowerings become a `Module`; annotations by name or in place.
 
 Floor: frontends.  The only rooms below are `ir` and `sharding`; nothing here knows propagation or devices at run time.
 """
 
+from hlosharding.frontends.annotate import annotate
+from hlosharding.frontends.constraints import shard_alike, with_sharding
 from hlosharding.frontends.jax_function import trace
 from hlosharding.frontends.loading import load
 from hlosharding.frontends.prepare import prepare
 from hlosharding.frontends.signature import Signature
 
-__all__ = ["Signature", "load", "prepare", "trace"]
+__all__ = ["Signature", "annotate", "load", "prepare", "shard_alike", "trace", "with_sharding"]

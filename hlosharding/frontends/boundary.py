@@ -33,7 +33,10 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
 
 
 def _is_entry(node: Any) -> bool:
-    return node is None or isinstance(node, (str, HloSharding)) or not isinstance(node, (tuple, list, dict))
+    from jax.sharding import PartitionSpec, Sharding
+
+    # Any other pytree node (a Flax State, a dataclass ...) is looked into.
+    return node is None or isinstance(node, (str, HloSharding, PartitionSpec, Sharding))
 
 
 def resolve(entry: Any, mesh: Any, where: str) -> Any:

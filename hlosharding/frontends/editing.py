@@ -17,8 +17,11 @@ from hlosharding.ir import Computation, Instruction, Module, Shape
 from hlosharding.sharding import HloSharding
 
 SIDE_EFFECTS = frozenset(
-    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start all-reduce-done"
-    " all-gather-start all-gather-done collective-broadcast collective-permute-start collective-permute-done".split()
+    {
+        *("send", "send-done", "recv", "recv-done", "infeed", "outfeed", "rng", "rng-get-and-update-state"),
+        *("all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done"),
+        *("collective-broadcast", "collective-permute-start", "collective-permute-done"),
+    }
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hlosharding import xla_bridge
@@ -18,6 +19,8 @@ from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.signature import Signature
 from hlosharding.ir import Module
 from hlosharding.sharding import HloSharding, MeshInfo
+
+_OWN_FILES = str(Path(__file__).parent.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def trace(
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     def traced(*args: Any, **kwargs: Any) -> Module:
+        xla_bridge.hide_frames_of(_OWN_FILES)
         where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
         call = _arguments(args, kwargs, static, in_shardings, where_mesh)
         with _mesh_context(mesh), xla_bridge.shardy(False):
@@ -224,11 +228,9 @@ def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, s
     for number, sharding in enumerate(results.shardings):
         if sharding is not None:
             _set_output(module, number, len(results.shardings), sharding)
-    used = [s for s in (*call.shardings, *results.shardings) if s is not None]
     module.mesh = _mesh_info(call.mesh)
-    module.num_partitions = max(
-        call.mesh.size if call.mesh is not None else 1, facts.get("num_devices", 1), devices_of(used)
-    )
+    mesh_size = module.mesh.num_devices if module.mesh is not None else 1
+    module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
     parameters = tuple(range(extra, extra + len(call.avals)))
     module.signature = Signature(
         in_tree=call.tree,

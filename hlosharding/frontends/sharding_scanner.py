@@ -52,7 +52,7 @@ def scan_stablehlo(text: str) -> list[Found]:
     """All `mhlo.sharding` strings of a StableHLO text, each checked.
 
     >>> scan_stablehlo('%arg0: tensor<4xf32> {mhlo.sharding = "{replicated}"}')[0].sharding
-    HloSharding.parse('{replicated}')
+    HloSharding('{replicated}')
     """
     found = [m for m in _STABLEHLO_WORDS.finditer(text) if m["key"]]
     return [_checked(text, m.start("text"), m["text"], _ESCAPE.sub(_unescape, m["text"])) for m in found]

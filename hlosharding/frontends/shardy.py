@@ -218,7 +218,7 @@ def _replace_results(rewrite: _Rewrite, call: Instruction, made: list[Instructio
 def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
     value, text = call.operands[0], call.frontend_attributes[_PREFIX + "sharding_group_id"]
     rewrite.edit.remove(call)
-    group = ShardGroup("as", int(text.split(":")[0]) + 1)
+    group = ShardGroup("as", int(text.split(":")[0]))
     unknown = HloSharding.unknown().with_shard_group(group)
     made = rewrite.custom_call(call, "Sharding", value, value.shape, unknown)
     made.own_proto().custom_call_has_side_effect = True

@@ -60,7 +60,7 @@ def _structural_shape(instruction: Instruction) -> Shape | None:
             return parts[instruction.tuple_index]
         case "while":
             return operands[0].shape
-        case "copy" | "negate" | "abs":
+        case "copy" | "negate":
             return operands[0].shape
         case "add" | "subtract" | "multiply" | "divide" | "maximum" | "minimum":
             return operands[0].shape

@@ -25,7 +25,7 @@ from hlosharding.partitioner.projection import (
     without_partials,
 )
 from hlosharding.rules import Dims, Halo, Reduce, Signature, Whole
-from hlosharding.sharding import HloSharding, merge_if_compatible
+from hlosharding.sharding import HloSharding, merge_if_compatible, move_and_merge_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def choose(problem: Problem, prices: Prices) -> Choice:
     """The cheapest candidate that does not repeat work; on a tie the first, and the result's own sharding is the first."""
     claims = list(_claims(problem))
     most = _EXTRA_WORK * _elements(problem.signature, _ways(problem.signature, _agreed(problem, claims)))
-    spaces = dict.fromkeys(_candidates([space for _, space in claims]))
+    spaces = dict.fromkeys([*_candidates([space for _, space in claims]), *_moved(problem)])
     choices = [choice for space in spaces if (choice := _priced(problem, space, prices)) is not None]
     lean = [c for c in choices if _elements(problem.signature, _ways(problem.signature, c.space)) <= most]
     return min(lean or choices, key=lambda c: c.seconds)
@@ -126,14 +126,39 @@ def _ways(signature: Signature, space: HloSharding) -> Sequence[int]:
 
 
 def _claims(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
+    """(dims of a tensor, the iteration space its sharding implies, as far as it may be split)."""
+    blocked = _blocked(problem)
+    for dims, space in _lifted(problem):
+        yield dims, untile(space, blocked)
+
+
+def _lifted(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
     """(dims of a tensor, the iteration space its sharding implies): results first, then operands."""
     signature, count = problem.signature, len(problem.signature.factors)
-    blocked = tuple(i for i in range(count) if i not in problem.allowed)
     for dims, wanted in zip(signature.results, problem.wanted, strict=True):
         if wanted is not None:
-            yield dims, untile(lift(wanted, major_dims(dims, signature), count), blocked)
+            yield dims, lift(wanted, major_dims(dims, signature), count)
     for dims, sharding in zip(signature.operands, problem.operand_shardings, strict=True):
-        yield dims, untile(lift(sharding, major_dims(dims, signature), count), blocked)
+        yield dims, lift(sharding, major_dims(dims, signature), count)
+
+
+def _blocked(problem: Problem) -> tuple[int, ...]:
+    return tuple(i for i in range(len(problem.signature.factors)) if i not in problem.allowed)
+
+
+def _moved(problem: Problem) -> Iterator[HloSharding]:
+    """Where a factor must be whole: its tiles on another factor instead, so that the work stays divided."""
+    factors, blocked = problem.signature.factors, _blocked(problem)
+    for _, space in _lifted(problem):
+        if space.kind != "tiled":
+            continue
+        stuck = [f for f in blocked if space.num_tiles_along(f) > 1]
+        for target in problem.allowed if stuck else ():
+            moved = space
+            for factor in stuck:
+                moved = move_and_merge_tiles(moved, factor, target)
+            if factors[target].size % moved.num_tiles_along(target) == 0:
+                yield moved.meaning
 
 
 def _candidates(claims: list[HloSharding]) -> Iterator[HloSharding]:

@@ -24,8 +24,8 @@ from hlosharding.sharding import HloSharding
 class PartitionOptions:
     """How the partitioner decides."""
 
-    objective: str = "bytes"
-    """What a reshard minimises: "bytes" received, or priced "time" (latency counts)."""
+    objective: str = "balanced"
+    """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hlosharding.sharding import HloSharding
 # split that leaves devices idle together loses against one that moves data once.
 _WORK_WEIGHT = 8.0
 
-# Under the objective "bytes" latency only decides between plans of (nearly) the same bytes.
+# Unless the objective is "time", latency only decides between splits of (nearly) the same bytes.
 _LATENCY_SHARE = 1e-5
 
 
@@ -25,7 +25,7 @@ class Prices:
     """Prices on one machine, memoised."""
 
     machine: Machine
-    objective: str = "bytes"
+    objective: str = "balanced"
     _moves: dict[tuple[Shape, HloSharding, HloSharding, str | None], float] = field(default_factory=dict)
 
     def move(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
@@ -37,7 +37,7 @@ class Prices:
         if seconds is None:
             found = plan(shape, source, target, reduce_kind, self.machine, self.objective, None, self.machine.num_devices)
             seconds = found.seconds
-            if self.objective == "bytes":
+            if self.objective != "time":
                 seconds = found.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE * seconds
             self._moves[key] = seconds
         return seconds
@@ -49,5 +49,5 @@ class Prices:
 
     def neighbours(self, nbytes: float) -> float:
         """Seconds to exchange `nbytes` of halo with both neighbours."""
-        latency = 2 * self.machine.inside.latency * (_LATENCY_SHARE if self.objective == "bytes" else 1.0)
+        latency = 2 * self.machine.inside.latency * (_LATENCY_SHARE if self.objective != "time" else 1.0)
         return latency + nbytes / self.machine.inside.bandwidth

@@ -41,6 +41,12 @@ class Op:
     receives: bool = True
     """False: it takes no sharding but manual, and perhaps replicated."""
     takes_replicated: bool = False
+    can_receive: bool = True
+    """`receives`, leaving aside whether it is the root of its computation."""
+    through: int = 0
+    """The first level at which shardings pass through it."""
+    siblings_matter: bool = False
+    """What it would like one operand to have depends on other operands."""
     aggressive: bool = False
     """One user that is not the root: a finer tiling that does not lie within the old one is welcome."""
     level0_concatenate: bool = False

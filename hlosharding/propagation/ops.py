@@ -37,6 +37,9 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
 }
 
 
+SIBLINGS_MATTER = frozenset({"dot", "convolution", "reduce", "scatter"})
+
+
 class OpTable:
     """Builds the ops of one run."""
 
@@ -54,7 +57,8 @@ class OpTable:
         attributes = read(instruction) if read else None
         shapes = tuple(graph.instructions[o].shape for o in graph.operands[i])
         is_root = graph.is_root(i)
-        receives = self.receives(i, opcode, instruction, elementwise, target, is_root)
+        can_receive = opcode != "parameter" and policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
+        receives = self._receives(i, opcode, can_receive, is_root)
         aggressive = graph.non_root_users(i) == 1
         extra: Any = None
         if opcode in ("gather", "scatter"):
@@ -75,23 +79,22 @@ class OpTable:
                 spmd=self.spmd,
                 receives=receives,
                 takes_replicated=not (receives or refuses),
+                can_receive=can_receive,
+                through=policy.through_level(opcode, elementwise, target),
+                siblings_matter=opcode in SIBLINGS_MATTER,
                 aggressive=aggressive,
                 level0_concatenate=opcode == "concatenate" and extra,
                 parallel=extra if opcode in ("gather", "scatter") else None,
             )
         return found
 
-    def receives(
-        self, i: int, opcode: str, instruction: Instruction, elementwise: bool, target: str, is_root: bool
-    ) -> bool:
+    def _receives(self, i: int, opcode: str, can_receive: bool, is_root: bool) -> bool:
         """XLA's SupportSpatialPartitioning, as forward propagation asks it."""
         graph = self.graph
         connected = graph.computation[i] in self.callers
         if is_root and not connected and not (self.to_outputs and i == graph.entry_root):
             return False
-        if opcode == "parameter":
-            return connected
-        return policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
+        return connected if opcode == "parameter" else can_receive
 
     def _refuses(self, i: int, opcode: str, instruction: Instruction, is_root: bool) -> bool:
         """Takes not even replicated."""

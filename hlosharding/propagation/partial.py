@@ -35,6 +35,7 @@ def refine_pair(
     conversion: HloSharding,
     source: HloSharding,
     open_dims: tuple[int, ...],
+    *,
     manual_first: bool,
     from_users: bool,
 ) -> tuple[HloSharding, HloSharding] | None:

@@ -13,6 +13,7 @@ from hlosharding.ir import Module
 from hlosharding.propagation import annotations, boundaries, data_flow
 from hlosharding.propagation.fixpoint import FixPoint
 from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
@@ -64,7 +65,7 @@ def propagate(
     changed |= graph.root_copy is not None
     annotations.unknown_becomes_replicated(graph)
     trail = Trail()
-    points = FixPoint(
+    nodes = Nodes(
         graph,
         notes,
         callers,
@@ -72,8 +73,8 @@ def propagate(
         spmd=is_spmd,
         to_outputs=boundary.any_output,
         to_parameters=boundary.any_parameter,
-        trail=trail,
     )
+    points = FixPoint(nodes, trail)
     for level in range(_TOP_LEVEL + 1):
         changed |= points.run_level(level)
     points.store()

@@ -18,6 +18,7 @@ from hlosharding.rules.signature import (
     Opaque,
     Reduce,
     Signature,
+    SignatureMaker,
     Whole,
 )
 from hlosharding.rules.windows import window_of
@@ -34,6 +35,7 @@ __all__ = [
     "Reduce",
     "Relation",
     "Signature",
+    "SignatureMaker",
     "Whole",
     "catalog",
     "check_signature",

@@ -64,7 +64,7 @@ def ragged_dot(inst: Instruction) -> Signature:
 
 
 def _counted(inst: Instruction, dims: DotDims, ragged: tuple[int, ...]) -> Callable[[int], list[tuple[int, int]]]:
-    """Where the group sizes have a left dim: those of more than one dim repeat batch and like dims before the ragged."""
+    """Where the group sizes have a left dim: of rank 2 or more, they repeat batch and like dims before it."""
     if inst.operands[2].shape.rank < 2:
         return lambda dim: []
     free = dims.lhs_free(inst.operands[0].shape.rank)

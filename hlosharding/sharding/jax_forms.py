@@ -27,7 +27,8 @@ def from_spec(mesh: Any, spec: Any, ndim: int | None = None) -> HloSharding:
     "{mesh['a'=2,'b'=4], [{}, {'b', 'a'}]}"
     """
     info = MeshInfo.from_jax(mesh)
-    entries = list(spec) if spec is not None else []
+    # A PartitionSpec with unreduced axes refuses to be iterated over.
+    entries = list(getattr(spec, "partitions", spec)) if spec is not None else []
     if ndim is not None and len(entries) > ndim:
         raise ShardingError(f"{spec} has {len(entries)} entries for an array of {ndim} dims")
     dims = [_dim_axes(entry) for entry in entries] + [DimAxes()] * ((ndim or 0) - len(entries))

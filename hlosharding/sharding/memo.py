@@ -39,7 +39,9 @@ def memoised(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def remembering(*args: Any, **named: Any) -> Any:
         if named:
-            args = signature.bind(*args, **named).args
+            bound = signature.bind(*args, **named)
+            bound.apply_defaults()
+            args = bound.args
         try:
             return look_up(args)
         except TypeError:

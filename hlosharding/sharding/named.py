@@ -6,7 +6,7 @@ Floor: sharding.  Knows meshes and tiles; jax's own classes are met in `jax_form
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -99,7 +99,9 @@ def named_sharding(form: NamedForm) -> HloSharding:
     if form.whole == "maximal":
         return HloSharding.maximal(form.device or 0).with_named_form(form)
     if form.whole is None:
-        check_axes(form.axes, form.mesh)
+        use = AxisUse(form.mesh)
+        for axis in form.axes:
+            use.add(axis)
         _check_sorted(form)
     whole = form.whole or _whole_kind(form)
     if whole is None:
@@ -111,7 +113,7 @@ def named_sharding(form: NamedForm) -> HloSharding:
 def _whole_kind(form: NamedForm) -> Literal["manual", "unreduced", "replicated"] | None:
     """Manual or unreduced over all devices, or nothing named at all."""
     kinds: tuple[tuple[Literal["manual", "unreduced"], tuple[AxisRef, ...]], ...]
-    kinds = (("manual", form.manual), ("unreduced", form.unreduced))
+    kinds = (("unreduced", form.unreduced), ("manual", form.manual))
     for kind, axes in kinds:
         if axes and math.prod(axis.ways(form.mesh) for axis in axes) == form.mesh.num_devices:
             return kind
@@ -125,21 +127,27 @@ def _check_sorted(form: NamedForm) -> None:
             raise ShardingError(f"the {word} axes {', '.join(map(str, axes))} are not in mesh order")
 
 
-def check_axes(axes: Sequence[AxisRef], mesh: MeshInfo) -> None:
-    """Raise ShardingError for an unknown axis, one that is used twice, or a sub-axis that does not fit its axis."""
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for axis in axes:
-        size = mesh.size_of(axis.name)
-        start, end = axis.span(mesh)
-        if axis.size is not None and (axis.size < 2 or start < 1 or size % end or axis.size == size):
+class AxisUse:
+    """The parts of a mesh's axes that are taken; refuses unknown axes, sub-axes that do not fit, and any part twice."""
+
+    def __init__(self, mesh: MeshInfo) -> None:
+        self.mesh = mesh
+        self._spans: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, axis: AxisRef) -> None:
+        """Take `axis`; raises ShardingError if that cannot be."""
+        size = self.mesh.size_of(axis.name)
+        start, end = axis.span(self.mesh)
+        if axis.size is not None and ((axis.pre_size or 0) < 1 or axis.size < 2 or size % end or axis.size == size):
             raise ShardingError(f"sub-axis {axis} does not divide axis {axis.name!r} of size {size}")
-        for before, after in spans.setdefault(axis.name, []):
-            if start < after and before < end:
+        spans = self._spans.setdefault(axis.name, [])
+        for before, after in spans:
+            if (start, end) == (before, after) or (start < after and before < end):
                 raise ShardingError(f"axis {axis} is used twice")
             if max(start, before) % min(end, after):
                 other = AxisRef(axis.name, before, after // before)
                 raise ShardingError(f"sub-axes {axis} and {other} do not fit together")
-        spans[axis.name].append((start, end))
+        spans.append((start, end))
 
 
 def _in_device_form(form: NamedForm) -> HloSharding:

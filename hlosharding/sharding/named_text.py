@@ -11,7 +11,7 @@ from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, check_axes, named_sharding
+from hlosharding.sharding.named import AxisRef, AxisUse, DimAxes, NamedForm, named_sharding
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
 
@@ -42,7 +42,7 @@ def _maximal(scan: Scanner) -> NamedForm:
     at = scan.skip()
     if scan.word() != "device_id":
         scan.fail("expected device_id", at=at)
-    scan.expect("=", "device_id")
+    scan.equals("device_id")
     device = scan.integer("a device")
     scan.expect("]", "the device")
     return NamedForm(MeshInfo((), ()), whole="maximal", device=device)
@@ -59,8 +59,9 @@ def _form(scan: Scanner) -> NamedForm:
         return NamedForm(mesh, whole=word)
     if not mesh.names:
         scan.fail("a mesh without axes can only be replicated", at=at)
-    dims = _dims(scan, mesh)
-    groups = _groups(scan, mesh)
+    use = AxisUse(mesh)
+    dims = _dims(scan, use)
+    groups = _groups(scan, use)
     replicated, unreduced, manual = (groups.get(word, ()) for word in _GROUPS)
     return NamedForm(mesh, dims, replicated, unreduced, manual)
 
@@ -70,28 +71,30 @@ def _mesh(scan: Scanner) -> MeshInfo:
     if scan.word() != "mesh":
         scan.fail("expected mesh[...]", at=start)
     scan.expect("[", "mesh")
-    names: list[str] = []
-    sizes: list[int] = []
+    names: dict[str, int] = {}
     while not scan.accept("]"):
         if names:
-            scan.expect(",", f"axis {names[-1]!r}")
-        names.append(scan.string("an axis name"))
-        scan.expect("=", f"axis {names[-1]!r}")
-        sizes.append(scan.integer("an axis size"))
+            scan.expect(",", "an axis")
+        at = scan.skip()
+        name = scan.string("an axis name")
+        if name in names:
+            scan.fail(f"two axes are named {name!r}", at=at)
+        scan.expect("=", f"axis {name!r}")
+        names[name] = scan.integer("an axis size")
+    sizes = list(names.values())
     devices = _device_ids(scan, sizes)
     try:
-        return MeshInfo(names, sizes, devices)
+        return MeshInfo(tuple(names), sizes, devices)
     except ShardingError as error:
         scan.fail(error.what, at=start, remedy=error.remedy)
 
 
 def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
     before = scan.position
-    if not (scan.accept(",") and scan.looking_at("device_ids")):
+    if not (scan.accept(",") and scan.word() == "device_ids"):
         scan.position = before
         return None
-    scan.word()
-    scan.expect("=", "device_ids")
+    scan.equals("device_ids")
     at = scan.skip()
     scan.expect("(", "device_ids=")
     if not scan.looking_at("["):
@@ -109,17 +112,17 @@ def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
         scan.fail(error.what, at=at)
 
 
-def _dims(scan: Scanner, mesh: MeshInfo) -> tuple[DimAxes, ...]:
+def _dims(scan: Scanner, use: AxisUse) -> tuple[DimAxes, ...]:
     scan.expect("[")
     dims: list[DimAxes] = []
     while not scan.accept("]"):
         if dims:
             scan.expect(",", "the axes of a dim")
-        dims.append(_dim(scan, mesh))
+        dims.append(_dim(scan, use))
     return tuple(dims)
 
 
-def _dim(scan: Scanner, mesh: MeshInfo) -> DimAxes:
+def _dim(scan: Scanner, use: AxisUse) -> DimAxes:
     scan.expect("{")
     axes: list[AxisRef] = []
     while not scan.accept("}"):
@@ -128,33 +131,33 @@ def _dim(scan: Scanner, mesh: MeshInfo) -> DimAxes:
         if scan.accept("?"):
             scan.expect("}", "'?'")
             return DimAxes(tuple(axes), True)
-        axes.append(_axis(scan, mesh, axes))
+        axes.append(_axis(scan, use, axes))
     return DimAxes(tuple(axes))
 
 
-def _axis(scan: Scanner, mesh: MeshInfo, before: list[AxisRef]) -> AxisRef:
+def _axis(scan: Scanner, use: AxisUse, before: list[AxisRef]) -> AxisRef:
     at = scan.skip()
-    name = scan.string("an axis name")
-    if name not in mesh.names:
-        scan.fail(f"the mesh has no axis {name!r}", at=at, remedy=f"its axes are {', '.join(map(repr, mesh.names))}")
-    if not scan.accept(":"):
-        return AxisRef(name)
-    (pre_size,) = _one(scan.integers("(", ")", "':'"), scan)
-    axis = AxisRef(name, pre_size, scan.integer("a sub-axis size"))
+    axis = _axis_ref(scan)
     try:
-        check_axes((axis,), mesh)
+        use.add(axis)
     except ShardingError as error:
-        scan.fail(error.what, at=at)
-    if before and before[-1].name == name and before[-1].span(mesh)[1] == pre_size:
+        scan.fail(error.what, at=at, remedy=error.remedy)
+    if before and before[-1].name == axis.name and before[-1].span(use.mesh)[1] == axis.pre_size:
         scan.fail(f"sub-axes {before[-1]} and {axis} are one", at=at, remedy="write them as one sub-axis")
     return axis
 
 
-def _one(values: tuple[int, ...], scan: Scanner) -> tuple[int, ...]:
-    return values if len(values) == 1 else scan.fail(f"expected one pre-size, got {len(values)}")
+def _axis_ref(scan: Scanner) -> AxisRef:
+    name = scan.string("an axis name")
+    if not scan.accept(":"):
+        return AxisRef(name)
+    scan.expect("(", "':'")
+    pre_size = scan.integer("a pre-size")
+    scan.expect(")", "the pre-size")
+    return AxisRef(name, pre_size, scan.integer("a sub-axis size"))
 
 
-def _groups(scan: Scanner, mesh: MeshInfo) -> dict[str, tuple[AxisRef, ...]]:
+def _groups(scan: Scanner, use: AxisUse) -> dict[str, tuple[AxisRef, ...]]:
     """`replicated={...}`, `unreduced={...}`, `manual={...}`, each at most once; stops before `metadata`."""
     groups: dict[str, tuple[AxisRef, ...]] = {}
     while True:
@@ -168,8 +171,8 @@ def _groups(scan: Scanner, mesh: MeshInfo) -> dict[str, tuple[AxisRef, ...]]:
             scan.fail(f"expected one of {', '.join(_GROUPS)}, metadata", at=at)
         if word in groups:
             scan.fail(f"a second {word!r}", at=at)
-        scan.expect("=", word)
-        found = _dim(scan, mesh)
+        scan.equals(word)
+        found = _dim(scan, use)
         if found.is_open:
             scan.fail(f"'?' among the {word} axes", at=at)
         groups[word] = found.axes

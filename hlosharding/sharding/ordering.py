@@ -97,6 +97,8 @@ def merge_if_compatible(source: HloSharding, target: HloSharding, min_tiles: int
         return source if target.is_tile_maximal() else None
     if not target.has_partial_replication() or source.tiled_data_rank != target.tiled_data_rank:
         return None
+    if source.total_num_tiles != target.total_num_tiles:
+        return None
     kept = _common_subgroups(source, target)
     if kept is None:
         return None

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from hlosharding.errors import ShardingParseError
 
-# Possessive repetitions: a string or comment that never ends must not cost more than one look.
-_SPACE = re.compile(r"(?:\s++|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+# Possessive repetitions: a string that never ends must not cost more than one look.
+_SPACE = re.compile(r"\s*+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 _INTEGER = re.compile(r"-?\d++")
 _INTEGERS = re.compile(r"\s*+-?\d++(?:\s*+,\s*+-?\d++)*+")
@@ -37,10 +37,15 @@ class Scanner:
 
     def skip(self) -> int:
         """Past white space and comments; the new position."""
-        match = _SPACE.match(self.text, self.position)
-        assert match is not None
-        self.position = match.end()
-        return self.position
+        while True:
+            match = _SPACE.match(self.text, self.position)
+            self.position = match.end() if match is not None else self.position
+            if not self.text.startswith("/*", self.position):
+                return self.position
+            end = self.text.find("*/", self.position + 2)
+            if end < 0:
+                self.fail("a comment that never ends")
+            self.position = end + 2
 
     def peek(self) -> str:
         """The next character that is no white space; empty at the end."""
@@ -63,6 +68,12 @@ class Scanner:
         if not self.accept(token):
             found = repr(self.peek()) if self.peek() else "the end"
             self.fail(f"expected {token!r}{' after ' + after if after else ''}, found {found}")
+
+    def equals(self, word: str) -> None:
+        """Step over the `=` that belongs to `word`: XLA allows nothing between the two."""
+        if not self.text.startswith("=", self.position):
+            self.fail(f"expected '=' right behind {word!r}")
+        self.position += 1
 
     def word(self) -> str:
         """The next word; empty if there is none."""

@@ -77,7 +77,7 @@ def _read_part(scan: Scanner, word: str, at: int, parts: dict[str, Any]) -> None
     if word in _WHOLE or word == "maximal":
         key, value = "kind", word
     elif word == "device":
-        scan.expect("=", "device")
+        scan.equals(word)
         value = scan.integer("a device")
     elif word == "devices":
         value = _tiles(scan, at)
@@ -97,7 +97,7 @@ def _read_part(scan: Scanner, word: str, at: int, parts: dict[str, Any]) -> None
 
 
 def _tiles(scan: Scanner, at: int) -> TileAssignment:
-    scan.expect("=", "devices")
+    scan.equals("devices")
     start = scan.skip()
     dims = scan.integers("[", "]", "devices=")
     if min(dims) < 1:
@@ -147,7 +147,7 @@ def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
 
 
 def _types(scan: Scanner) -> tuple[SubgroupType, ...]:
-    scan.expect("=", "last_tile_dims")
+    scan.equals("last_tile_dims")
     scan.expect("{", "last_tile_dims=")
     types: list[SubgroupType] = []
     while not scan.accept("}"):
@@ -163,7 +163,7 @@ def _types(scan: Scanner) -> tuple[SubgroupType, ...]:
 
 def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
     """`={op_name="..." ...}`, or several of them in braces."""
-    scan.expect("=", "metadata")
+    scan.equals("metadata")
     scan.expect("{", "metadata=")
     if not scan.looking_at("{"):
         return (_one_metadata(scan),)
@@ -178,12 +178,16 @@ def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
 
 def _one_metadata(scan: Scanner) -> OpMetadata:
     result = OpMetadata()
+    seen: set[str] = set()
     while not scan.accept("}"):
         at = scan.skip()
         word = scan.word()
         if not word:
             scan.fail("expected a metadata field or '}'")
-        scan.expect("=", word)
+        if word in seen:
+            scan.fail(f"a second {word!r}", at=at)
+        seen.add(word)
+        scan.equals(word)
         value = scan.string("text") if scan.is_string() else scan.integer("text or a number")
         try:
             result = result.with_word(word, value)

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from hlosharding.errors import HloShardingError
 from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
 from hlosharding.rules import Dims, Factor, Signature, local_attributes
 from hlosharding.xla_bridge import run_proto
@@ -38,7 +39,13 @@ def copy_computation(source: Computation, build: Builder) -> Computation:
 
 
 def piece_module(inst: Instruction, operands: Sequence[tuple[int, ...]], results: Sequence[tuple[int, ...]]) -> Module:
-    """The same op on local dims."""
+    """The same op on local dims.  Raises HloShardingError where XLA would abort on them."""
+    lengths = inst.fft_length
+    if lengths and (
+        operands[0][-len(lengths) :] != inst.operands[0].shape.dims[-len(lengths) :]
+        or operands[0][:-1] != results[0][:-1]
+    ):
+        raise HloShardingError("a transform whose lengths are not its dims")
     build = Builder("piece", num_partitions=1)
     called = [copy_computation(c, build) for c in inst.called]
     main = build.computation("main")

@@ -1,5 +1,6 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
+from hlosharding.partitioner.reshard.pieces import Pieces, Round
 from hlosharding.partitioner.reshard.plan import plan_steps, plan_time
 from hlosharding.partitioner.reshard.reshard_plan import ReshardPlan, plan_reshard
 from hlosharding.partitioner.reshard.steps import (
@@ -10,9 +11,7 @@ from hlosharding.partitioner.reshard.steps import (
     Keep,
     Pad,
     Permute,
-    Pieces,
     ReduceScatter,
-    Round,
     Slice,
     Step,
 )

@@ -159,7 +159,7 @@ def _factor(source: _Roles, target: _Roles) -> _Factored | None:
 
 
 def _cuts(digits: Dims, dims: Dims) -> dict[int, list[int]] | None:
-    """Where borders between `dims` fall inside digits: digit -> strides within it.  None if a border cuts none evenly."""
+    """Where borders between `dims` fall inside digits: digit -> strides in it.  None if a border cuts none evenly."""
     strides = [math.prod(digits[i + 1 :]) for i in range(len(digits))]
     found: dict[int, list[int]] = {}
     for i in range(1, len(dims)):
@@ -200,7 +200,9 @@ def _as_grid(found: _Factored) -> Grid | None:
     last = tuple(target.get(d, ()) for d in range(rank))
     count = len(found.ways)
     coordinates = np.empty((found.devices.size, count), np.int64)
-    coordinates[found.devices.ravel()] = np.stack(
-        np.unravel_index(np.arange(found.devices.size), found.devices.shape)[:count], axis=1
-    ) if count else np.zeros((found.devices.size, 0), np.int64)
+    coordinates[found.devices.ravel()] = (
+        np.stack(np.unravel_index(np.arange(found.devices.size), found.devices.shape)[:count], axis=1)
+        if count
+        else np.zeros((found.devices.size, 0), np.int64)
+    )
     return Grid(found.ways, coordinates, first, last, addends, tuple(sorted(worlds)))

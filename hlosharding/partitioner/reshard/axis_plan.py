@@ -30,14 +30,14 @@ from hlosharding.partitioner.reshard.steps import (
     Step,
 )
 
-# Ties between plans of equal bytes go to the faster one, and the reverse; a second counts less than one byte.
-_SECOND_IN_BYTES = 1e-3
-_BYTE_IN_SECONDS = 1e-18
+# What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of a
+# few microseconds weighs as much as some kilobytes, so that small arrays travel in few steps and large ones in few bytes.
+OBJECTIVES = {"bytes": 1e-3, "balanced": 2e9, "time": 1e18}
 
 
 def combined(objective: str, nbytes: float, seconds: float) -> float:
     """The one figure to minimise."""
-    return nbytes + seconds * _SECOND_IN_BYTES if objective == "bytes" else seconds + nbytes * _BYTE_IN_SECONDS
+    return nbytes + seconds * OBJECTIVES[objective]
 
 
 class MovePrices(Prices):
@@ -102,8 +102,10 @@ def permute_pairs(grid: Grid, before: State, after: State) -> Pairs:
     staying = devices[have == want]
     sources = moving[np.argsort(have[moving], kind="stable")]
     targets = moving[np.argsort(want[moving], kind="stable")]
-    pairs = [*zip(staying.tolist(), staying.tolist(), strict=True), *zip(sources.tolist(), targets.tolist(), strict=True)]
-    return tuple(sorted(pairs))
+    source_of = np.empty_like(devices)
+    source_of[staying] = staying
+    source_of[targets] = sources
+    return tuple(zip(source_of.tolist(), devices.tolist(), strict=True))
 
 
 def steps_of(problem: Problem, moves: Sequence[Move], prices: MovePrices, reduce_kind: str) -> tuple[Step, ...]:

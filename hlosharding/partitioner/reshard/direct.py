@@ -4,11 +4,13 @@ Floor: partitioner/reshard.  Knows layouts; nothing of axes.  Works for any tili
 
 Borders of source and target tiles cut the array into pieces (along a dim they repeat with the least common multiple of
 the tile sizes); a piece that lies in a device's target tile comes from its own source tile, or from one of the holders.
-Senders and receivers make a bipartite graph; by König's theorem as many rounds suffice as its busiest device has pieces.
+Senders and receivers make a bipartite graph; by König's theorem as many rounds suffice as its busiest device has
+pieces.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ import numpy as np
 
 from hlosharding.cost import Machine
 from hlosharding.partitioner.reshard.layout import Dims, Layout, Table
-from hlosharding.partitioner.reshard.steps import Pairs, Pieces, Round
+from hlosharding.partitioner.reshard.pieces import Pieces, Round
+from hlosharding.partitioner.reshard.steps import Pairs
 
 MOST_PIECES = 20_000
 
@@ -32,54 +35,72 @@ class Piece:
     sizes: Dims
 
 
-def direct_plan(source: Layout, target: Layout, machine: Machine, *, whole_tiles: bool = False) -> Pieces | None:
+def direct_plan(source: Layout, target: Layout, machine: Machine, *, tolerance: float = 0.0) -> Pieces | None:
     """The rounds from one layout to another; None where there would be more than MOST_PIECES pieces.
 
-    Pieces hold real elements only.  With `whole_tiles` they hold padding, too, where that makes their sizes alike: more
-    bytes, fewer rounds.
+    Without `tolerance` no padding travels.  With it, pieces of different sizes may share a round, in a window that is
+    at most 1 + tolerance times the smallest: more bytes, fewer rounds.
 
+    >>> import math
     >>> from hlosharding.cost import machines
     >>> from hlosharding.partitioner.reshard.layout import layout_of
     >>> from hlosharding.sharding import HloSharding
     >>> a, b = HloSharding.parse("{devices=[2,3]<=[6]}"), HloSharding.parse("{devices=[3,2]<=[6]}")
     >>> plan = direct_plan(layout_of(a, (6, 6), 6), layout_of(b, (6, 6), 6), machines.h100(6))
     >>> str(plan)
-    '3 rounds of pieces of [2, 1] or [1, 2] or [1, 1]'
+    '6 rounds of pieces of [2, 2] or [2, 1] or [1, 2] or [1, 1]'
+    >>> str(direct_plan(layout_of(a, (6, 6), 6), layout_of(b, (6, 6), 6), machines.h100(6), tolerance=math.inf))
+    '4 rounds of pieces of [2, 2] or [1, 2] or [1, 1]'
     """
-    pieces = _pieces(source, target, machine, whole_tiles)
+    pieces = _pieces(source, target, machine)
     if pieces is None:
         return None
-    by_size: dict[Dims, list[Piece]] = defaultdict(list)
-    for piece in pieces:
-        by_size[piece.sizes].append(piece)
-    rounds = [_local_round(source, target, group) for group in by_size.values() if any(p.source == p.target for p in group)]
-    for group in by_size.values():
-        moving = [p for p in group if p.source != p.target]
-        rounds += [_round(source, target, turn) for turn in edge_colouring(moving)]
-    return Pieces(target.tile, tuple(rounds))
-
-
-def _local_round(source: Layout, target: Layout, group: Sequence[Piece]) -> Round:
-    return _round(source, target, [p for p in group if p.source == p.target])
+    local = [p for p in pieces if p.source == p.target]
+    moving = [p for p in pieces if p.source != p.target]
+    turns = [local] if local else []
+    for group in _alike(moving, tolerance):
+        turns += edge_colouring(group)
+    return Pieces(target.tile, tuple(_round(source, target, turn) for turn in turns))
 
 
 def _round(source: Layout, target: Layout, pieces: Sequence[Piece]) -> Round:
     """One piece at most for each source and each target."""
     n, rank = source.num_devices, len(source.dims)
-    read, write = np.zeros((rank, n), np.int64), np.zeros((rank, n), np.int64)
+    read, write, real = np.zeros((3, rank, n), np.int64)
     low = np.array([p.low for p in pieces], np.int64).reshape(len(pieces), rank)
+    sizes = np.array([p.sizes for p in pieces], np.int64).reshape(len(pieces), rank)
     senders, receivers = [p.source for p in pieces], [p.target for p in pieces]
     read[:, senders] = (low - source.starts[senders]).T
     write[:, receivers] = (low - target.starts[receivers]).T
+    real[:, receivers] = sizes.T
+    window = sizes.max(axis=0)
     pairs: Pairs = tuple(sorted(zip(senders, receivers, strict=True)))
-    return Round(pieces[0].sizes, _rows(read), _rows(write), pairs)
+    differ = bool((sizes != window).any())
+    return Round(tuple(window.tolist()), _rows(read), _rows(write), pairs, _rows(real) if differ else ())
+
+
+def _alike(pieces: Sequence[Piece], tolerance: float) -> list[list[Piece]]:
+    """Pieces grouped so that one window for a group is at most 1 + tolerance times its smallest piece."""
+    by_size: dict[Dims, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        by_size[piece.sizes].append(piece)
+    groups: list[tuple[Dims, list[Piece]]] = []
+    for sizes in sorted(by_size, key=lambda s: (-math.prod(s), s)):
+        for number, (window, group) in enumerate(groups):
+            joined = tuple(map(max, window, sizes))
+            if math.prod(joined) <= (1 + tolerance) * math.prod(sizes):
+                groups[number] = (joined, group + by_size[sizes])
+                break
+        else:
+            groups.append((sizes, by_size[sizes]))
+    return [group for _, group in groups]
 
 
 def _rows(table: Table) -> tuple[Dims, ...]:
     return tuple(tuple(row) for row in table.tolist())
 
 
-def _pieces(source: Layout, target: Layout, machine: Machine, whole_tiles: bool) -> list[Piece] | None:
+def _pieces(source: Layout, target: Layout, machine: Machine) -> list[Piece] | None:
     tiles, holders = _source_tiles(source)
     first = [devices[0] for devices in holders]
     low, high = source.bounds()
@@ -90,10 +111,6 @@ def _pieces(source: Layout, target: Layout, machine: Machine, whole_tiles: bool)
     receivers, numbers = np.nonzero(wanted)
     if len(receivers) > MOST_PIECES:
         return None
-    if whole_tiles:
-        end = np.minimum(
-            (target.starts + np.asarray(target.tile))[:, None], (source.starts[first] + np.asarray(source.tile))[None]
-        )
     lows, sizes = start[receivers, numbers].tolist(), (end - start)[receivers, numbers].tolist()
     senders = _choose_holders(receivers.tolist(), numbers.tolist(), holders, machine)
     return [
@@ -127,7 +144,7 @@ def _choose_holders(
             out.append(receiver)
             continue
         node = machine.node_of(receiver)
-        chosen = min(devices, key=lambda d: load[d] + (far if machine.node_of(d) != node else 0))  # noqa: B023
+        chosen = min(devices, key=lambda d: load[d] + (far if machine.node_of(d) != node else 0))
         load[chosen] += 1
         out.append(chosen)
     return out

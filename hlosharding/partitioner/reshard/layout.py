@@ -2,7 +2,8 @@
 
 Floor: partitioner/reshard.  Knows shardings and sizes; nothing of steps, prices or instructions.
 
-Tiles have the ceiling size and lie side by side; what hangs over the end of a dim is padding, whose content nobody knows.
+Tiles have the ceiling size and lie side by side; what hangs over the end of a dim is padding, whose content nobody
+knows.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ class Layout:
     def has_data(self) -> npt.NDArray[np.bool_]:
         """[device]: does it hold real elements?"""
         low, high = self.bounds()
-        real = (high > low).all(axis=1)
-        return real if self.holder is None else real & (np.arange(self.num_devices) == self.holder)
+        allowed = np.ones(self.num_devices, np.bool_)
+        if self.holder is not None:
+            allowed[:] = np.arange(self.num_devices) == self.holder
+        return allowed & np.all(high > low, axis=1)
 
 
 def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:

@@ -7,8 +7,9 @@ Nothing is ever gathered that the target does not hold: no plan has a tile large
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -18,14 +19,14 @@ from hlosharding.cost import Machine, machines
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.axes import common_grid
-from hlosharding.partitioner.reshard.axis_plan import MovePrices, combined, cost_of, steps_of
+from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
 from hlosharding.partitioner.reshard.direct import direct_plan
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
 from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllReduce, Keep, Pad, ReduceScatter, Slice, Step
 from hlosharding.sharding import HloSharding
 
-Objective = Literal["bytes", "time"]
+Objective = Literal["bytes", "balanced", "time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,7 @@ class Request:
 
     def between(self, source: HloSharding, target: HloSharding, reduce_kind: str | None = None) -> Planned:
         """The plan of a part of the way."""
-        return _planned(
-            Request(
-                self.shape, source, target, reduce_kind, self.objective, self.machine, self.memory_limit, self.num_devices
-            )
-        )
+        return _planned(replace(self, source=source, target=target, reduce_kind=reduce_kind))
 
 
 def plan_steps(
@@ -88,8 +85,8 @@ def plan_steps(
     """Steps that turn local tiles of `source` into those of `target`; `shape` is global.  Remembered.
 
     A source with an unreduced subgroup is partial, its addends to be combined by `reduce_kind`.  `memory_limit` is in
-    bytes per device.  Raises PartitionError where a sharding says nothing about single devices, manual groups differ, or
-    no plan fits the memory.
+    bytes per device.  Raises PartitionError where a sharding says nothing about single devices, manual groups differ,
+    or no plan fits the memory.
 
     >>> rows, columns = HloSharding.parse("{devices=[4,1]<=[4]}"), HloSharding.parse("{devices=[1,4]<=[4]}")
     >>> [str(step) for step in plan_steps(Shape.parse("f32[8,8]"), rows, columns)]
@@ -133,8 +130,8 @@ def plan(
     num_devices: int | None,
 ) -> Planned:
     """`plan_steps` with its price."""
-    if objective not in ("bytes", "time"):
-        raise PartitionError(f"no objective {objective!r}", remedy="use 'bytes' or 'time'")
+    if objective not in OBJECTIVES:
+        raise PartitionError(f"no objective {objective!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
     n, used = resolved(source, target, machine, num_devices)
     return _planned(Request(shape, source, target, reduce_kind, objective, used, memory_limit, n))
 
@@ -209,8 +206,8 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         if best is None:
             yield from _reduce_first(request)
         return
-    for whole_tiles in (False, True) if request.objective == "time" and _is_uneven(request) else (False,):
-        direct = direct_plan(source, target, request.machine, whole_tiles=whole_tiles)
+    for tolerance in (0.0, 0.3, 1.0, math.inf):
+        direct = direct_plan(source, target, request.machine, tolerance=tolerance)
         if direct is not None:
             yield (direct,)
     yield from _gather_last(request)
@@ -238,12 +235,6 @@ def _axis_plan(request: Request, bound: float) -> Planned | None:
 
 def _is_partial(sharding: HloSharding) -> bool:
     return sharding.is_unreduced() or sharding.is_unreduced_subgroup()
-
-
-def _is_uneven(request: Request) -> bool:
-    return any(
-        size % s.num_tiles_along(d) for s in (request.source, request.target) for d, size in enumerate(request.shape.dims)
-    )
 
 
 def _element_bytes(shape: Shape) -> float:

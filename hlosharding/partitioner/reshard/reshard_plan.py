@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.cost import Machine
-from hlosharding.errors import PartitionError
+from hlosharding.errors import ModuleError, PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.plan import Objective, plan, resolved
@@ -35,7 +35,7 @@ class ReshardPlan:
     received_bytes: npt.NDArray[np.float64]
     """[device]: bytes received, padding included."""
     lower_bound: float
-    """Bytes no plan can do without, mean over devices: elements of a device's target tile that its source tile lacks."""
+    """Bytes no plan can do without, mean over devices: what a device's target tile has and its source tile lacks."""
     peak_bytes: int
     """Most bytes alive during a step: its input, its output and what is in between."""
     predicted_s: float
@@ -68,7 +68,8 @@ class ReshardPlan:
         wrong = next((a.shape for a in arrays if a.shape != self.shape.dims), None)
         if len(arrays) != layout.addends or wrong is not None:
             expected = f"{layout.addends} addends of {self.shape}" if layout.addends > 1 else str(self.shape)
-            raise PartitionError(f"the plan is for {expected}, got {len(arrays)} of dims {list(wrong or arrays[0].shape)}")
+            got = list(wrong or arrays[0].shape)
+            raise PartitionError(f"the plan is for {expected}, got {len(arrays)} of dims {got}")
         return arrays
 
     def __str__(self) -> str:
@@ -87,9 +88,10 @@ class ReshardPlan:
         if not self.steps:
             yield "  nothing to do"
         ratio = f", {self.mean_received_bytes / self.lower_bound:.2f}x" if self.lower_bound else ""
+        bound = f"lower bound {_count(self.lower_bound)} B{ratio}"
         yield (
-            f"  received per device {_count(self.mean_received_bytes)} B (lower bound {_count(self.lower_bound)} B{ratio}), "
-            f"peak {_count(self.peak_bytes)} B, predicted {_micro(self.predicted_s)} on {self.machine.name}"
+            f"  received per device {_count(self.mean_received_bytes)} B ({bound}), peak {_count(self.peak_bytes)} B, "
+            f"predicted {_micro(self.predicted_s)} on {self.machine.name}"
         )
 
 
@@ -129,8 +131,8 @@ def plan_reshard(
     """Plan the way of an array of global `shape` from one sharding to another.
 
     `objective`: fewest bytes received (mean over devices), or least predicted time.  `memory_limit`: bytes per device
-    that may be alive at once.  `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source combine.
-    `num_devices`: needed only where neither sharding lists its devices.  Shardings may be given as text.
+    that may be alive at once.  `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source
+    combine.  `num_devices`: needed only where neither sharding lists its devices.  Shardings may be given as text.
 
     Raises ShardingError where a sharding does not fit the shape, and PartitionError where no plan fits the memory.
 
@@ -156,12 +158,10 @@ def plan_reshard(
 
 
 def _shape(dims: Sequence[int], dtype: Any) -> Shape:
-    """From a numpy dtype (or its name), or XLA's name of an element type."""
-    try:
-        known = np.dtype(dtype)
-    except TypeError:
-        return Shape.parse(f"{dtype}[]").with_dims(tuple(dims))
-    if isinstance(dtype, str) and dtype in ("f2", "f4", "f8", "u1", "u2", "u4", "u8", "s4"):
-        # numpy counts bytes where XLA counts bits: only XLA's names are meant here, and it has most of these not.
-        return Shape.parse(f"{dtype}[]").with_dims(tuple(dims))
-    return Shape.from_dtype(known, tuple(dims))
+    """From XLA's name of an element type, or a numpy dtype or its name ("f16" and "u8" are XLA's: bits, not bytes)."""
+    if isinstance(dtype, str):
+        try:
+            return Shape.parse(f"{dtype}[]").with_dims(tuple(dims))
+        except ModuleError:
+            pass
+    return Shape.from_dtype(dtype, tuple(dims))

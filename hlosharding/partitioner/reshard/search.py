@@ -3,8 +3,8 @@
 Floor: partitioner/reshard.  Knows states and moves on a `Grid`, and asks `Prices` what a move costs; makes no steps.
 
 Rink, Paszke, Vytiniotis and Schmid 2021 (arXiv 2112.01075): any redistribution is slices, then moves that keep the size
-of the tile, then gathers; one permute suffices.  So from the source we search slices (free), reductions and all-to-alls;
-from the target, backwards, gathers and all-to-alls; and two states with tiles of one shape are joined by a permute.
+of the tile, then gathers; one permute suffices.  So from the source we search slices (free), reductions and
+all-to-alls; from the target, backwards, gathers and all-to-alls; a permute joins two states with tiles of one shape.
 No tile on the way is larger than both the source's and the target's (but for the rounding of a dim that is cut anew).
 """
 
@@ -26,7 +26,7 @@ _MOST_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A value on the grid: axes per dim, the padded size of each dim, and the axes whose addends are still to be met."""
+    """A value on the grid: axes per dim, the padded size of each dim, and the axes whose addends are still to meet."""
 
     dims: tuple[Axes, ...]
     padded: Dims
@@ -89,7 +89,10 @@ class Prices:
         raise NotImplementedError
 
 
-def cheapest_path(problem: Problem, prices: Prices, *, wide: bool, good_enough: float = 0.0) -> tuple[float, tuple[Move, ...]] | None:
+Path = tuple[float, tuple[Move, ...]]
+
+
+def cheapest_path(problem: Problem, prices: Prices, *, wide: bool, good_enough: float = 0.0) -> Path | None:
     """(cost, moves) of the cheapest way found; None where the grid offers none.
 
     `wide` also tries axes where neither source nor target has them; else every axis goes where it is wanted.
@@ -105,9 +108,8 @@ class _Search:
         self.problem, self.prices, self.wide, self.good_enough = problem, prices, wide, good_enough
         self.ends = _Front(problem.source), _Front(problem.target)
         self.best: tuple[float, State, Move | None, State] | None = None
-        self.joined: set[tuple[State, State]] = set()
 
-    def run(self) -> tuple[float, tuple[Move, ...]] | None:
+    def run(self) -> Path | None:
         for side in (0, 1):
             self._join(side, (self.problem.source, self.problem.target)[side])
         while not self._done():
@@ -159,13 +161,12 @@ class _Search:
     def _key(self, state: State) -> tuple[Dims, Dims]:
         return self.problem.tile(state), state.padded
 
-    def _path(self) -> tuple[float, tuple[Move, ...]] | None:
+    def _path(self) -> Path | None:
         if self.best is None:
             return None
         cost, first, permute, last = self.best
-        head = [move for move in self.ends[0].trace(first)]
-        tail = [move for move in self.ends[1].trace(last)]
-        return cost, (*reversed(head), *([permute] if permute is not None else []), *tail)
+        middle = [permute] if permute is not None else []
+        return cost, (*reversed(list(self.ends[0].trace(first))), *middle, *self.ends[1].trace(last))
 
 
 class _Front:

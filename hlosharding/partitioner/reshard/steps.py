@@ -2,8 +2,8 @@
 
 Floor: partitioner/reshard.  A step knows local sizes, device groups and tables; nothing of shardings.
 
-`apply` is the meaning in numpy over the local arrays of all devices; `emit` writes the same as local HLO.  Bytes are those
-of DESIGN section 9: what each device receives, padding included.
+`apply` is the meaning in numpy over the local arrays of all devices; `emit` writes the same as local HLO.  Bytes are
+what each device receives, padding included (of an all-reduce over g: 2(g-1)/g of the buffer).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hlosharding.cost import Machine, collective_time, op_time
+from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Instruction, Shape
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class Keep(Step):
         return local
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        return [t if keep else np.full_like(t, neutral(self.kind, t.dtype)) for keep, t in zip(self.keeps, tiles, strict=True)]
+        nothing = neutral(self.kind, tiles[0].dtype)
+        return [t if keep else np.full_like(t, nothing) for keep, t in zip(self.keeps, tiles, strict=True)]
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         chosen = emitter.per_device(tuple(int(keep) for keep in self.keeps))
@@ -158,7 +159,8 @@ class Keep(Step):
         return emitter.select(is_kept, x, emitter.full(neutral(self.kind, x.shape.dtype), x.shape))
 
     def __str__(self) -> str:
-        return f"only devices {_some([d for d, keep in enumerate(self.keeps) if keep])} keep it, as an addend of {self.kind}"
+        keepers = _some([d for d, keep in enumerate(self.keeps) if keep])
+        return f"only devices {keepers} keep it, as an addend of {self.kind}"
 
 
 def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
@@ -291,7 +293,8 @@ class AllToAll(Step):
     groups: Groups
 
     def result(self, local: Shape) -> Shape:
-        return local.with_dims(tuple(self._rest(d, size) * self._ways(self.join[d]) for d, size in enumerate(local.dims)))
+        sizes = (self._rest(d, size) * self._ways(self.join[d]) for d, size in enumerate(local.dims))
+        return local.with_dims(tuple(sizes))
 
     def _ways(self, axes: Dims) -> int:
         return math.prod(self.ways[a] for a in axes)
@@ -336,7 +339,8 @@ class AllToAll(Step):
         sizes, order, rest = self._cut_plan(x.shape.dims)
         parts = emitter.transpose(emitter.reshape(x, sizes), order)
         moved = emitter.all_to_all(emitter.reshape(parts, [len(self.groups[0]), *rest]), 0, 0, self.groups)
-        return emitter.reshape(emitter.transpose(emitter.reshape(moved, [*self.ways, *rest]), self._join_order()), final)
+        apart = emitter.reshape(moved, [*self.ways, *rest])
+        return emitter.reshape(emitter.transpose(apart, self._join_order()), final)
 
     def _single(self) -> tuple[int, int] | None:
         """(split dim, join dim) if all parts come from one dim and go to one dim in member order."""
@@ -386,84 +390,6 @@ class Permute(Step):
 
     def __str__(self) -> str:
         return f"permute {_some([f'{s}->{t}' for s, t in self.pairs if s != t])}"
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Pieces of one size on their way: cut at `read[dim][device]`, sent along `pairs`, placed at `write[dim][device]`."""
-
-    sizes: Dims
-    read: tuple[Dims, ...]
-    write: tuple[Dims, ...]
-    pairs: Pairs
-    """(source, target), each device at most once on each side; a device that is no target keeps what it has."""
-
-    @property
-    def targets(self) -> frozenset[int]:
-        """Devices that get a piece."""
-        return frozenset(t for _, t in self.pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces(Step):
-    """The direct plan: the target tile put together from pieces, in rounds of one permute each."""
-
-    sizes: Dims
-    rounds: tuple[Round, ...]
-
-    def result(self, local: Shape) -> Shape:
-        return local.with_dims(self.sizes)
-
-    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        out = [np.zeros(self.sizes, t.dtype) for t in tiles]
-        for turn in self.rounds:
-            for s, t in turn.pairs:
-                where = _region(self.sizes, [table[t] for table in turn.write], turn.sizes)
-                out[t][where] = _cut(tiles[s], [table[s] for table in turn.read], turn.sizes)
-        return out
-
-    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
-        out = emitter.full(0, x.shape.with_dims(self.sizes))
-        for turn in self.rounds:
-            out = _emit_round(emitter, x, out, turn)
-        return out
-
-    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
-        out = np.zeros(num_devices)
-        for turn in self.rounds:
-            out[[t for s, t in turn.pairs if s != t]] += local.with_dims(turn.sizes).byte_size
-        return out
-
-    def seconds(self, local: Shape, machine: Machine) -> float:
-        return sum(_round_seconds(local.with_dims(turn.sizes).byte_size, turn.pairs, machine) for turn in self.rounds)
-
-    def buffer_bytes(self, local: Shape) -> int:
-        largest = max((local.with_dims(turn.sizes).byte_size for turn in self.rounds), default=0)
-        return local.byte_size + self.result(local).byte_size + 2 * largest
-
-    def __str__(self) -> str:
-        sent = [turn for turn in self.rounds if any(s != t for s, t in turn.pairs)]
-        sizes = sorted({turn.sizes for turn in sent}, reverse=True)
-        return f"{len(sent)} rounds of pieces of {' or '.join(str(list(s)) for s in sizes) or 'nothing'}"
-
-
-def _round_seconds(nbytes: int, pairs: Pairs, machine: Machine) -> float:
-    # Cutting and placing are one small kernel each beside the permute.
-    return collective_time("collective-permute", nbytes, 2, pairs, machine) + 2 * op_time(0, 2 * nbytes, "f32", machine)
-
-
-def _emit_round(emitter: Emitter, x: Instruction, out: Instruction, turn: Round) -> Instruction:
-    piece = emitter.dynamic_slice(x, [emitter.per_device(table) for table in turn.read], turn.sizes)
-    if any(s != t for s, t in turn.pairs):
-        piece = emitter.collective_permute(piece, turn.pairs)
-    if len(turn.targets) == emitter.num_partitions and turn.sizes == out.shape.dims:
-        return piece
-    starts = [emitter.per_device(table) for table in turn.write]
-    if len(turn.targets) < emitter.num_partitions:
-        takes = emitter.per_device(tuple(int(d in turn.targets) for d in range(emitter.num_partitions)))
-        is_target = emitter.compare(takes, "NE", emitter.constant(np.int32(0)))
-        piece = emitter.select(is_target, piece, emitter.dynamic_slice(out, starts, turn.sizes))
-    return emitter.dynamic_update_slice(out, piece, starts)
 
 
 def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:

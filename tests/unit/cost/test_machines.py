@@ -54,6 +54,7 @@ def test_with_devices_renames_and_keeps_the_rates() -> None:
     assert machine.name == "a100(32)"
     assert machine == machines.a100(32)
     assert machine.with_devices(32) is machine
+    assert machines.tpu_v4p(64).with_devices(8) == machines.tpu_v4p(8)
 
 
 @pytest.mark.parametrize(

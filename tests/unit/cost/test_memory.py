@@ -10,7 +10,6 @@ from jax.sharding import PartitionSpec as P
 
 from hlosharding import load
 from hlosharding.cost import peak_memory
-from hlosharding.ir import Module
 
 K = 1000 * 4  # bytes of f32[1000]
 
@@ -20,37 +19,27 @@ def peak(body: str, *, before: str = "", options: str = "") -> float:
     return peak_memory(load(f"HloModule m{options}\n{before}\nENTRY main {{\n{body}\n}}")).bytes / K
 
 
-# `sort` computes a value of its operand's size that no fusion removes, and `sort` may overwrite its operand;
-# `reverse` feeding a `sort` is a new value that may not.
-LESS = "less { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = pred[] compare(a, b), direction=LT }"
-CHOLESKY = "cholesky({}), lower=true"
-
-
 def test_arguments_and_results_stay() -> None:
     assert peak("p = f32[1000] parameter(0)  q = f32[1000] parameter(1)  ROOT r = f32[1000] add(p, q)") == 3
 
 
 def test_a_value_dies_after_its_last_use() -> None:
-    # p stays; a is alive with b, b with c.
-    assert (
-        peak(
-            "p = f32[1000] parameter(0)\n a = f32[1000] fft(p), fft_type=RFFT, fft_length={1000}\n".replace(
-                "f32[1000] fft", "c64[500] fft"
-            )
-            .replace("{1000}", "{998}")
-            .replace("c64[500]", "c64[500]")
-            + " ROOT b = c64[500] negate(a)"
-        )
-        == 2
-    )
+    body = """
+      p = f32[1000] parameter(0)
+      a = f32[1000] collective-permute(p), source_target_pairs={{0,1}}, channel_id=1
+      b = f32[1000] collective-permute(a), source_target_pairs={{0,1}}, channel_id=2
+      c = f32[1000] collective-permute(b), source_target_pairs={{0,1}}, channel_id=3
+      ROOT d = f32[1000] collective-permute(c), source_target_pairs={{0,1}}, channel_id=4
+    """
+    assert peak(body) == 3
 
 
 def test_two_values_alive_at_once() -> None:
     body = """
       p = f32[1000] parameter(0)
-      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
+      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
       b = f32[4000] collective-permute(a), source_target_pairs={{0,1}}, channel_id=2
-      c = f32[8000] all-gather(b), dimensions={0}, replica_groups={{0,1}}, channel_id=3, use_global_device_ids=true
+      c = f32[8000] all-gather(b), dimensions={0}, replica_groups={{0,1}}, channel_id=3
       ROOT d = f32[1000] slice(c), slice={[0:1000]}
     """
     # p 1 and b 4 and c 8 while c is made; a is gone.
@@ -60,7 +49,7 @@ def test_two_values_alive_at_once() -> None:
 def test_names_take_no_memory() -> None:
     body = """
       p = f32[1000] parameter(0)
-      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
+      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
       t = (f32[4000], f32[1000]) tuple(a, p)
       o = (f32[4000], f32[1000]) opt-barrier(t)
       g = f32[4000] get-tuple-element(o), index=0
@@ -86,7 +75,7 @@ def test_what_a_kernel_absorbs_takes_no_memory() -> None:
 def test_an_operand_that_dies_is_written_over() -> None:
     body = """
       p = f32[1000] parameter(0)
-      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
+      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
       b = f32[4000] exponential(a)
       ROOT c = (f32[4000], f32[4000]) tuple(b, b)
     """
@@ -124,7 +113,7 @@ body {
   w = f32[1000] get-tuple-element(b), index=2
   one = s32[] constant(1)
   next = s32[] add(j, one)
-  g = f32[8000] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1, use_global_device_ids=true
+  g = f32[8000] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1
   s = f32[1000] slice(g), slice={[0:1000]}
   y = f32[1000] multiply(s, w)
   ROOT o = (s32[], f32[1000], f32[1000]) tuple(next, y, w)
@@ -149,7 +138,7 @@ def test_a_branch_needs_its_own_temporaries_only_while_it_runs() -> None:
     branches = """
     wide {
       x = f32[1000] parameter(0)
-      g = f32[8000] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1, use_global_device_ids=true
+      g = f32[8000] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1
       ROOT s = f32[1000] slice(g), slice={[0:1000]}
     }
     thin { x = f32[1000] parameter(0)  ROOT n = f32[1000] negate(x) }
@@ -165,7 +154,7 @@ def test_a_branch_needs_its_own_temporaries_only_while_it_runs() -> None:
 def test_asynchronous_pairs_hold_operand_and_result() -> None:
     body = """
       p = f32[1000] parameter(0)
-      s = (f32[1000], f32[4000]) all-gather-start(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
+      s = (f32[1000], f32[4000]) all-gather-start(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
       ROOT d = f32[4000] all-gather-done(s)
     """
     assert peak(body) == 5
@@ -175,8 +164,8 @@ def test_the_better_of_two_orders_counts() -> None:
     # Text order holds both gathers; depth first slices the one before making the other.
     body = """
       p = f32[1000] parameter(0)
-      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
-      b = f32[4000] all-gather(p), dimensions={0}, replica_groups={{4,5,6,7}}, channel_id=2, use_global_device_ids=true
+      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
+      b = f32[4000] all-gather(p), dimensions={0}, replica_groups={{4,5,6,7}}, channel_id=2
       c = f32[1000] slice(a), slice={[0:1000]}
       d = f32[1000] slice(b), slice={[0:1000]}
       ROOT t = (f32[1000], f32[1000]) tuple(c, d)
@@ -191,8 +180,7 @@ def test_the_better_of_two_orders_counts() -> None:
 def compiled_peak(jitted, *args) -> tuple[float, float]:
     """Our peak of the compiled module, and XLA's total of arguments, results and temporaries."""
     compiled = jitted.lower(*args).compile()
-    [program] = compiled.runtime_executable().hlo_modules()
-    found = peak_memory(Module.from_proto(program.as_serialized_hlo_module_proto())).bytes
+    found = peak_memory(load(compiled.as_text())).bytes
     stats = compiled.memory_analysis()
     total = stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
     return found, total - stats.alias_size_in_bytes

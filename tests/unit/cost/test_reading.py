@@ -52,7 +52,8 @@ def test_bytes_of_one_collective(op: str, expected: float) -> None:
 def test_the_wire_forms_of_groups_say_the_same() -> None:
     def groups(text: str) -> object:
         [found] = read(
-            f"p = f32[8] parameter(0)\n ROOT r = f32[8] all-reduce(p), replica_groups={text}, to_apply=add, channel_id=1,"
+            "p = f32[8] parameter(0)\n"
+            f" ROOT r = f32[8] all-reduce(p), replica_groups={text}, to_apply=add, channel_id=1,"
             " use_global_device_ids=true"
         )
         return found.groups
@@ -252,15 +253,10 @@ def test_xlas_own_output_of_a_sharded_product(mesh_2x4) -> None:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
-    from hlosharding.ir import Module
-
     x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh_2x4, P("data", "model")))
     w = jax.ShapeDtypeStruct((32, 8), jnp.float32, sharding=NamedSharding(mesh_2x4, P("model", None)))
     out = NamedSharding(mesh_2x4, P("data", None))
     compiled = jax.jit(jnp.dot, out_shardings=out).lower(x, w).compile()
-    [program] = compiled.runtime_executable().hlo_modules()
-    module = Module.from_proto(program.as_serialized_hlo_module_proto())
-    module.num_partitions = 8
-    [found] = collectives(module)
+    [found] = collectives(load(compiled.as_text()))
     assert (found.kind, found.group_size) == ("all-reduce", 4)
     assert found.bytes_per_device == pytest.approx(2 * 3 / 4 * 8 * 8 * 4)

@@ -1,0 +1,165 @@
+"""Annotations put on a module's values by name: instruction, parameter path, or a glob over both.
+
+Floor: frontends.  A new module comes back; the given one is not changed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from hlosharding.errors import AnnotationError, ShardingError
+from hlosharding.frontends.hlo import devices_of
+from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.sharding import HloSharding, MeshInfo
+
+_EMBEDDING = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter", "sort", "map", "all-reduce"})
+
+
+def annotate(
+    module: Module,
+    annotations: Mapping[str, Any],
+    *,
+    mesh: Any = None,
+    required: bool = True,
+    annotate_for_users: bool = False,
+) -> Module:
+    """A new module whose named values carry shardings.
+
+    Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), or a glob (`*`, `?`) over them; each
+    must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
+    `required=False` is a hint: propagation may split further.  `annotate_for_users`: the users see the value in that
+    sharding, the value itself stays free.  Raises AnnotationError.
+
+    >>> from hlosharding.frontends.hlo import from_hlo_text
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> out = annotate(from_hlo_text(text), {"x": "{devices=[4]<=[4]}"})
+    >>> str(out.sharding(out.by_name("x"))), out.num_partitions
+    ('{devices=[4]<=[4]}', 4)
+    """
+    out = module.clone()
+    if mesh is not None:
+        out.mesh = MeshInfo.from_jax(mesh)
+    names = _Names(out)
+    chosen: dict[Instruction, HloSharding] = {}
+    for name, wanted in annotations.items():
+        for instruction in names.find(name):
+            chosen[instruction] = _fitting(wanted, instruction, out.mesh, name)
+    for instruction, sharding in chosen.items():
+        if annotate_for_users:
+            _insert(out, instruction, sharding, "copy", required)
+        elif required or instruction.opcode == "parameter":
+            out.shardings[instruction.id] = sharding
+        else:
+            _insert(out, instruction, sharding, "custom-call", required)
+    out.renumber()
+    out.num_partitions = max(out.num_partitions, devices_of(chosen.values()))
+    return out
+
+
+class _Names:
+    """What the instructions of a module may be called by."""
+
+    def __init__(self, module: Module) -> None:
+        self._by_name: dict[str, list[Instruction]] = {}
+        for computation in module.computations:
+            if not any(caller.opcode in _EMBEDDING for caller in computation.callers):
+                for instruction in computation.instructions:
+                    self._by_name.setdefault(instruction.name, []).append(instruction)
+        for parameter in module.entry.parameters:
+            found = self._by_name.setdefault(parameter.op_name or parameter.name, [])
+            if parameter not in found:
+                found.append(parameter)
+
+    def find(self, name: str) -> list[Instruction]:
+        """All instructions of that name; raises AnnotationError with near misses if there is none."""
+        exact = self._by_name.get(name) or self._by_name.get(name.removeprefix("%"))
+        if exact:
+            return exact
+        found = self._glob(name) if "*" in name or "?" in name else []
+        if not found:
+            near = get_close_matches(name, self._by_name, 3)
+            remedy = f"did you mean {', '.join(near)}?" if near else "see module.to_hlo_text() for the names"
+            raise AnnotationError(f"no instruction, parameter path or glob match for {name!r}", remedy=remedy)
+        return found
+
+    def _glob(self, glob: str) -> list[Instruction]:
+        # Brackets are literal: they stand in parameter paths.
+        pattern = re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+        found: Iterable[Instruction] = (
+            i for name, found in self._by_name.items() if pattern.fullmatch(name) for i in found if i.shape.is_array
+        )
+        return list(dict.fromkeys(found))
+
+
+def _fitting(wanted: Any, instruction: Instruction, mesh: Any, name: str) -> HloSharding:
+    where = f"{name} = %{instruction.name} {instruction.shape} {instruction.location}".strip()
+    try:
+        sharding = _as_hlo(wanted, instruction, mesh, where)
+        if instruction.shape.is_tuple and not sharding.is_tuple():
+            sharding = HloSharding.single_tuple(sharding, len(instruction.shape.leaves))
+        sharding.validate(instruction.shape)
+    except ShardingError as error:
+        raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
+    return sharding
+
+
+def _as_hlo(wanted: Any, instruction: Instruction, mesh: Any, where: str) -> HloSharding:
+    if isinstance(wanted, HloSharding):
+        return wanted.without_names()
+    if isinstance(wanted, str):
+        return HloSharding.parse(wanted).without_names()
+    rank = instruction.shape.rank if instruction.shape.is_array else 0
+    if hasattr(wanted, "mesh") and hasattr(wanted, "spec"):
+        return HloSharding.from_jax(wanted, rank).without_names()
+    if not (isinstance(wanted, (tuple, list)) or _is_partition_spec(wanted)):
+        raise AnnotationError(
+            f"{wanted!r} is no sharding", where=where, remedy="use HloSharding, HLO text, PartitionSpec, NamedSharding"
+        )
+    if mesh is None:
+        raise AnnotationError(f"{wanted} needs a mesh", where=where, remedy="pass mesh=")
+    return HloSharding.named(mesh, wanted, rank).without_names()
+
+
+def _is_partition_spec(wanted: Any) -> bool:
+    # Whoever holds one has imported jax.
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(wanted, jax.sharding.PartitionSpec)
+
+
+def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: str, required: bool) -> None:
+    """Put a copy, or an annotation open in every dim, between a value and its users."""
+    computation = value.computation
+    attributes: dict[str, Any] = {}
+    if opcode == "custom-call":
+        open_dims = ",".join(map(str, range(value.shape.rank if value.shape.is_array else 0)))
+        attributes = {
+            "custom_call_target": "Sharding",
+            "custom_call_api_version": 1,
+            "opaque": f"unspecified_dims=[{open_dims}]",
+        }
+    made = rewrite.insert(
+        computation,
+        computation.instructions.index(value) + 1,
+        opcode,
+        value.shape,
+        (value,),
+        name=rewrite.fresh_name(module, f"{value.name}.annotated"),
+        like=value,
+        **attributes,
+    )
+    was_root = value.is_root
+    rewrite.replace_uses(value, made, where=lambda user: user is not made)
+    if was_root and opcode == "copy":
+        computation.set_root(value)
+    _number(module, made)
+    module.shardings[made.id] = sharding
+
+
+def _number(module: Module, made: Instruction) -> None:
+    """A provisional id for the side table, free until the module is renumbered."""
+    made.id = len(module.instructions)
+    module.instructions.append(made)
