@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from hlosharding import wire
+from hlosharding import wire, xla_process
 from hlosharding.errors import ExecutionError, LoadError
-
-T = TypeVar("T")
 
 _PASSES_OFF = "sharding-propagation,spmd-partitioning"
 _FATAL = (RuntimeError, ValueError, TypeError, NotImplementedError)
@@ -45,15 +45,8 @@ def _xla_client() -> Any:
     return _first_import("jax._src.lib.xla_client", "jaxlib.xla_client")
 
 
-def _loading(what: str, action: Callable[[], T]) -> T:
-    try:
-        return action()
-    except Exception as error:  # jaxlib: MLIRError, JaxRuntimeError, ValueError ...
-        raise LoadError(f"{what}: {str(error).strip()[:2000]}") from error
-
-
 # --------------------------------------------------------------------------------------------------------------------
-# Formats
+# Formats: asked here, done in a child process, because jaxlib ends its process on some malformed input
 
 
 def hlo_text_to_proto(text: str) -> bytes:
@@ -61,61 +54,92 @@ def hlo_text_to_proto(text: str) -> bytes:
 
     jaxlib writes each computation in post order; ids keep the order of the text, and sorting by them restores it.
     """
-    return _loading("not HLO text", lambda: _hlo().hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    return xla_process.ask("hlo-text-to-proto", text.encode())
 
 
 def hlo_proto_to_text(proto: bytes, *, metadata: bool = True, layouts: bool = True) -> str:
     """HLO text of a serialized HloModuleProto, constants in full; `metadata` prints names, lines and frame tables."""
-
-    def write() -> str:
-        options = _hlo().HloPrintOptions()
-        options.print_large_constants = True
-        options.print_metadata = metadata
-        options.include_layout_in_shapes = layouts
-        return _hlo().HloModule.from_serialized_hlo_module_proto(proto).to_string(options)
-
-    return _loading("not an HLO module", write)
+    words = ["hlo-proto-to-text", *(["metadata"] if metadata else []), *(["layouts"] if layouts else [])]
+    return xla_process.ask(" ".join(words), proto).decode()
 
 
 def hlo_proto_to_stablehlo(proto: bytes) -> str:
     """StableHLO text of a serialized HloModuleProto (shardings as `mhlo.sharding` attributes)."""
-
-    def convert() -> str:
-        computation = _hlo().XlaComputation(proto)
-        return _jax().mlir.xla_computation_to_mlir_module(computation)
-
-    return _loading("this HLO has no StableHLO form", convert)
+    return xla_process.ask("hlo-proto-to-stablehlo", proto).decode()
 
 
 def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
     """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
-
-    def convert() -> bytes:
-        computation = _jax().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
-        return computation.as_serialized_hlo_module_proto()
-
-    return _loading("not a StableHLO module", convert)
+    return xla_process.ask("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
 
 
 def stablehlo_bytecode_to_text(module: bytes) -> str:
     """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`)."""
+    return xla_process.ask("stablehlo-bytecode-to-text", module).decode()
 
-    def convert() -> str:
-        mlir = _first_import("jax._src.interpreters.mlir")
-        ir = _first_import("jaxlib.mlir.ir")
-        with mlir.make_ir_context() as context:
-            # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
-            try:
-                return str(_jax().mlir.deserialize_portable_artifact(module, context))
-            except _FATAL:
-                return str(ir.Module.parse(module))
 
-    return _loading("not StableHLO bytecode", convert)
+def serve() -> None:
+    """The child's loop: conversions from standard input to standard output, until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever jaxlib prints
+    while (question := xla_process.read_frame(sys.stdin.buffer)) is not None:
+        split, payload = question
+        kind, *options = payload[:split].decode().split()
+        what, convert = _CONVERSIONS[kind]
+        try:
+            status, answer = 0, convert(payload[split:], frozenset(options))
+        except Exception as error:  # jaxlib: MLIRError, JaxRuntimeError, ValueError ...
+            status, answer = 1, f"{what}: {str(error).strip()[:2000]}".encode()
+        xla_process.write_frame(answers, status, answer)
+
+
+def _parse_hlo(text: bytes, _: frozenset[str]) -> bytes:
+    return _hlo().hlo_module_from_text(text.decode()).as_serialized_hlo_module_proto()
+
+
+def _print_hlo(proto: bytes, words: frozenset[str]) -> bytes:
+    options = _hlo().HloPrintOptions()
+    options.print_large_constants = True
+    options.print_metadata = "metadata" in words
+    options.include_layout_in_shapes = "layouts" in words
+    return _hlo().HloModule.from_serialized_hlo_module_proto(proto).to_string(options).encode()
+
+
+def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
+    return _jax().mlir.xla_computation_to_mlir_module(_hlo().XlaComputation(proto)).encode()
+
+
+def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
+    computation = _jax().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
+    return computation.as_serialized_hlo_module_proto()
+
+
+def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
+    mlir = _first_import("jax._src.interpreters.mlir")
+    ir = _first_import("jaxlib.mlir.ir")
+    with mlir.make_ir_context() as context:
+        # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
+        try:
+            return str(_jax().mlir.deserialize_portable_artifact(module, context)).encode()
+        except _FATAL:
+            return str(ir.Module.parse(module)).encode()
+
+
+_CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = {
+    "hlo-text-to-proto": ("not HLO text", _parse_hlo),
+    "hlo-proto-to-text": ("not an HLO module", _print_hlo),
+    "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
+    "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
+    "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),
+}
 
 
 def lowered_to_hlo_proto(lowered: Any) -> bytes:
     """Serialized HloModuleProto of a `jax.stages.Lowered`, before any compiler pass."""
-    computation = _loading("this lowered function has no HLO", lambda: lowered.compiler_ir("hlo"))
+    try:
+        computation = lowered.compiler_ir("hlo")
+    except _FATAL as error:
+        raise LoadError(f"this lowered function has no HLO: {str(error)[:2000]}") from error
     if computation is None:
         raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
     return computation.as_serialized_hlo_module_proto()

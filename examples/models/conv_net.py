@@ -88,7 +88,7 @@ def training_step(mesh: Mesh) -> Any:
         params: Params, optimizer: AdamState, batch: tuple[jax.Array, jax.Array]
     ) -> tuple[Params, AdamState, jax.Array]:
         value, gradients = jax.value_and_grad(loss)(params, *batch, mesh)
-        params, optimizer = adam_step(params, gradients, optimizer, learning_rate=1e-2)
+        params, optimizer = adam_step(params, gradients, optimizer, learning_rate=3e-3)
         return params, optimizer, value
 
     return step

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 from hlosharding.errors import CostError
 
@@ -88,6 +89,10 @@ class Machine:
             return True
         return isinstance(other, Machine) and _CONTENT(self) == _CONTENT(other)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Built anew where it is unpickled: another process hashes text differently.
+        return _rebuild, (_CONTENT(self),)
+
     @property
     def num_nodes(self) -> int:
         """Nodes, the last one perhaps partly used."""
@@ -106,7 +111,12 @@ class Machine:
         return self if num_devices == self.num_devices else _resized(self, num_devices)
 
 
-_CONTENT = attrgetter(*(f.name for f in fields(Machine) if f.init))
+_FIELDS = tuple(f.name for f in fields(Machine) if f.init)
+_CONTENT = attrgetter(*_FIELDS)
+
+
+def _rebuild(content: tuple[Any, ...]) -> Machine:
+    return Machine(**dict(zip(_FIELDS, content, strict=True)))
 
 
 @lru_cache(maxsize=1024)

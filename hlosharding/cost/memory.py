@@ -2,7 +2,8 @@
 
 Floor: cost.  A value lives from its definition to its last use; tuples, bitcasts and the like are names for values; an
 op may write over an operand that dies there; a loop's carry is one buffer, passed through.  Arguments stay for the
-whole run unless they are donated.  The order is the schedule where XLA wrote one, else the better of text order and
+whole run unless they are donated; results take room from their definition on, not before (XLA lets temporaries use
+their place).  The order is the schedule where XLA wrote one, else the better of text order and
 post order.
 """
 

@@ -16,7 +16,6 @@ MIN_SAVING = 60
 """Lines that a function must save."""
 _PASSES = 12
 _MULTIPLIER = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,21 @@ class _Windows:
     """Hashes of all stretches of one length, from prefix sums: equal stretches have equal hashes."""
 
     def __init__(self, keys: np.ndarray) -> None:
-        n = len(keys)
         codes = np.random.default_rng(0).integers(1, 1 << 63, int(keys.max()) + 1, dtype=np.uint64)
-        powers = np.cumprod(np.concatenate([[1], np.full(n, _MULTIPLIER, np.uint64)]).astype(np.uint64), dtype=np.uint64)
-        inverse = np.uint64(pow(_MULTIPLIER, -1, 1 << 64))
-        self._sums = np.concatenate([[0], np.cumsum(codes[keys] * powers[:n], dtype=np.uint64)]).astype(np.uint64)
-        self._shift = np.cumprod(np.concatenate([[1], np.full(n, inverse, np.uint64)]).astype(np.uint64), dtype=np.uint64)
+        self._sums = np.zeros(len(keys) + 1, np.uint64)
+        np.cumsum(codes[keys] * _powers(_MULTIPLIER, len(keys)), out=self._sums[1:])
+        self._shift = _powers(pow(_MULTIPLIER, -1, 1 << 64), len(keys))
 
     def hashes(self, length: int) -> np.ndarray:
         sums = self._sums
         return (sums[length:] - sums[:-length]) * self._shift[: len(sums) - length]
+
+
+def _powers(base: int, count: int) -> np.ndarray:
+    """1, base, base^2 ... modulo 2^64."""
+    factors = np.full(count, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint64)
 
 
 def find_repeats(
@@ -136,7 +140,9 @@ def _extended(repeat: Repeat, keys: np.ndarray, covered: np.ndarray) -> Repeat:
 
     Stretches that earlier picks have covered meanwhile are dropped first.
     """
-    starts = [s for s in repeat.starts if not covered[s : s + repeat.length].any()]
+    free = [s for s in repeat.starts if not covered[s : s + repeat.length].any()]
+    first = keys[free[0] : free[0] + repeat.length] if free else keys[:0]
+    starts = [s for s in free if (keys[s : s + repeat.length] == first).all()]
     if len(starts) < 2:
         return Repeat(repeat.length, tuple(starts))
     at = np.array(starts)

@@ -284,7 +284,7 @@ class _Writer:
         """The user's function that most of the lines came from."""
         names: Counter[str] = Counter()
         for line in lines:
-            frame = next((f for f in line.inst.frames if not f.is_library and f.function), None)
+            frame = next((f for f in line.inst.frames if not f.is_library and f.function.rsplit(".", 1)[-1].isidentifier()), None)
             if frame is not None:
                 names[frame.function.rsplit(".", 1)[-1]] += 1
         if not names:

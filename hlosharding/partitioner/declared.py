@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.ir import Instruction
+from hlosharding.partitioner.choice import Choice
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.generic import Choice, Problem, choose, splittable
+from hlosharding.partitioner.generic import Problem, choose, splittable
 from hlosharding.partitioner.masking import identity, mask_padding, only_first
 from hlosharding.partitioner.pieces import Piece, compute_piece
-from hlosharding.partitioner.projection import REPLICATED, member_numbers, uneven_dims
+from hlosharding.partitioner.projection import REPLICATED, addend_groups, member_numbers, uneven_dims, without_partials
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
-from hlosharding.partitioner.windowed import HALO_OPCODES, windows_of
+from hlosharding.partitioner.windowed import HALO_OPCODES, taps_signature, windows_of
 from hlosharding.rules import Reduce, Signature
 from hlosharding.sharding import HloSharding
 
 # Opcodes whose piece can shift row indices (partitioner/indexing.py).
-INDEXED_OPCODES = frozenset({"gather", "scatter"})
+INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-update-slice"})
 
 
 def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue:
@@ -27,7 +28,7 @@ def lower_declared(context: Context, inst: Instruction, signature: Signature) ->
     values = [context.array(o) for o in inst.operands]
     wanted = context.wanted_leaves(inst)
     choice = _choice(context, inst, signature, values, wanted)
-    results = _compute(context, inst, signature, choice, values)
+    results = _compute(context, inst, choice, values)
     made = [context.settle(v, w, _reason(choice)) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
 
@@ -39,62 +40,83 @@ def _reason(choice: Choice) -> str:
 def _choice(
     context: Context, inst: Instruction, signature: Signature, values: list[Value], wanted: tuple[HloSharding | None, ...]
 ) -> Choice:
+    """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
     shapes = tuple(o.shape for o in inst.operands)
-    shardings = tuple(v.sharding for v in values)
-    halo, indexed = inst.opcode in HALO_OPCODES, inst.opcode in INDEXED_OPCODES
-    key: Any = (id(signature), halo, indexed, shapes, shardings, tuple(v.reduce_kind for v in values), wanted)
+    shardings, kinds = tuple(v.sharding for v in values), tuple(v.reduce_kind for v in values)
+    key: Any = (id(signature), inst.opcode, shapes, shardings, kinds, wanted)
     choice = context.decisions.choices.get(key)
     if choice is None:
-        allowed = splittable(signature, halo=halo, indexed=indexed)
-        problem = Problem(
-            signature, shapes, shardings, tuple(v.reduce_kind for v in values), inst.shape.leaves, wanted, allowed,
-            windows_of(inst, signature),
-        )  # fmt: skip
-        choice = choose(problem, context.prices)
+        readings = [signature, taps_signature(inst, signature)]
+        problems = [
+            Problem(s, shapes, shardings, kinds, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
+            for s in readings
+            if s is not None
+        ]
+        choice = choose(problems, context.prices)
         context.decisions.choices[key] = choice
         context.decisions.kept.append(signature)
     return choice
 
 
-def _compute(
-    context: Context, inst: Instruction, signature: Signature, choice: Choice, values: list[Value]
-) -> list[Value]:
+def _allowed(inst: Instruction, signature: Signature) -> frozenset[int]:
+    return splittable(
+        signature,
+        halo=inst.opcode in HALO_OPCODES,
+        indexed=inst.opcode in INDEXED_OPCODES,
+        any_reducer=inst.opcode == "reduce",
+    )
+
+
+def _compute(context: Context, inst: Instruction, choice: Choice, values: list[Value]) -> list[Value]:
     moved = [
         context.reshard(v, target, f"operand {i}")
         for i, (v, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
-    operands = tuple(_prepared(context, i, v, signature, choice) for i, v in enumerate(moved))
-    leaves = inst.shape.leaves
-    shapes = tuple(context.local_shape(s, r) for s, r in zip(leaves, choice.results, strict=True))
-    piece = Piece(inst, signature, choice, operands, shapes)
-    local = compute_piece(context.emitter, piece)
+    operands = tuple(_prepared(context, inst, i, v, choice) for i, v in enumerate(moved))
+    shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
+    local = compute_piece(context.emitter, Piece(inst, choice, operands, shapes))
+    if choice.reduce_kind == "other":
+        return _combined(context, inst, choice, local, operands)
     made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
     for value in made:
         value.reduce_kind = choice.reduce_kind
     return list(made)
 
 
-def _prepared(context: Context, index: int, value: Value, signature: Signature, choice: Choice) -> Instruction:
+def _combined(
+    context: Context, inst: Instruction, choice: Choice, local: Instruction, operands: tuple[Instruction, ...]
+) -> list[Value]:
+    """Partial results of a reduction that only the op's own reducer can combine: gathered and reduced once more."""
+    emitter, groups = context.emitter, addend_groups(choice.results[0], context.num_partitions)
+    emitter.reason = "combine partial results"
+    parts = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
+    stacked = [emitter.all_gather(emitter.reshape(p.local, (1, *p.local.shape.dims)), 0, groups) for p in parts]
+    inits = operands[len(operands) // 2 :]
+    total = emitter.local(inst, local.shape, (*stacked, *inits), dimensions=(0,))
+    return list(leaves_of(context.unpack(total, inst.shape, [without_partials(r) for r in choice.results])))
+
+
+def _prepared(context: Context, inst: Instruction, index: int, value: Value, choice: Choice) -> Instruction:
     """An operand as the piece may use it: padding masked where it would be mixed in, `once` operands on one member."""
-    local = value.local
+    local, factors = value.local, choice.signature.factors
     for factor in choice.owed:
-        owes = signature.factors[factor].owes
-        if isinstance(owes, Reduce) and index in owes.once:
-            return only_first(context.emitter, local, _members(context, choice), owes.kind)
+        owes = factors[factor].owes
+        # An initial value of an unknown reducer is its identity, as XLA demands: it may enter every piece.
+        if isinstance(owes, Reduce) and index in owes.once and owes.kind != "other":
+            return only_first(context.emitter, local, member_numbers(choice.results[0], context.num_partitions), owes.kind)
     dims = tuple(
         d
         for d in uneven_dims(value.sharding, value.shape.dims)
-        for f in signature.operands[index][d]
-        if isinstance(signature.factors[f].owes, Reduce)
+        for f in choice.signature.operands[index][d]
+        if isinstance(factors[f].owes, Reduce)
     )
     if not dims:
         return local
-    kind = next(o.kind for f in signature.factors if isinstance(o := f.owes, Reduce))
+    kind = next(o.kind for f in factors if isinstance(o := f.owes, Reduce))
+    if kind == "other":
+        init = context.whole(context.array(inst.operands[len(inst.operands) // 2 + index])).local
+        return mask_padding(context.emitter, local, value.shape, value.sharding, dims, init)
     return mask_padding(context.emitter, local, value.shape, value.sharding, dims, identity(kind, value.shape))
-
-
-def _members(context: Context, choice: Choice) -> tuple[int, ...]:
-    return member_numbers(choice.results[0], context.num_partitions)
 
 
 def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from hlosharding.ir import Shape, WindowDim
-from hlosharding.partitioner.halo import halo_plan
+from hlosharding.ir import Shape
+from hlosharding.partitioner.choice import Choice
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import (
     REPLICATED,
@@ -24,23 +24,9 @@ from hlosharding.partitioner.projection import (
     untile,
     without_partials,
 )
+from hlosharding.partitioner.windowed import Windowed
 from hlosharding.rules import Dims, Halo, Reduce, Signature, Whole
 from hlosharding.sharding import HloSharding, merge_if_compatible, move_and_merge_tiles
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How one op is split."""
-
-    space: HloSharding
-    """The sharding of the op's iteration space, one data dim per factor."""
-    operands: tuple[HloSharding, ...]
-    results: tuple[HloSharding, ...]
-    """Per result leaf; with an unreduced subgroup where something is owed."""
-    owed: tuple[int, ...]
-    """Factors split whose pieces must be combined."""
-    reduce_kind: str | None
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +43,11 @@ class Problem:
     """Per result leaf; None where any sharding will do."""
     allowed: frozenset[int]
     """Factors that may be split."""
-    windows: tuple[WindowDim | None, ...]
-    """The window behind each factor that owes a halo."""
+    windows: tuple[Windowed | None, ...]
+    """Of each factor along which pieces need neighbours' elements: what they need."""
 
 
-def splittable(signature: Signature, *, halo: bool, indexed: bool) -> frozenset[int]:
+def splittable(signature: Signature, *, halo: bool, indexed: bool, any_reducer: bool) -> frozenset[int]:
     """Factors that may be split, given what the op's lowering can do beyond the plain one."""
 
     def may(owes: object) -> bool:
@@ -71,7 +57,7 @@ def splittable(signature: Signature, *, halo: bool, indexed: bool) -> frozenset[
             case Halo():
                 return halo
             case Reduce(kind=kind):
-                return kind != "other"
+                return kind != "other" or any_reducer
             case _:
                 return True
 
@@ -85,22 +71,36 @@ def splittable(signature: Signature, *, halo: bool, indexed: bool) -> frozenset[
 _EXTRA_WORK = 1.05
 
 
-def choose(problem: Problem, prices: Prices) -> Choice:
-    """The cheapest candidate that does not repeat work; on a tie the first, and the result's own sharding is the first."""
-    claims = list(_claims(problem))
-    most = _EXTRA_WORK * _elements(problem.signature, _ways(problem.signature, _agreed(problem, claims)))
-    spaces = dict.fromkeys([*_candidates([space for _, space in claims]), *_moved(problem)])
-    choices = [choice for space in spaces if (choice := _priced(problem, space, prices)) is not None]
-    lean = [c for c in choices if _elements(problem.signature, _ways(problem.signature, c.space)) <= most]
-    return min(lean or choices, key=lambda c: c.seconds)
+def choose(problems: Sequence[Problem], prices: Prices) -> Choice:
+    """The cheapest candidate that does not repeat work; on a tie the first, and the result's own sharding is the first.
+
+    Problems are readings of one op: the splits that any reading's tensors agree on bound the work of all.
+    """
+    most = min(_EXTRA_WORK * _work(p, _agreed(p)) for p in problems)
+    choices: list[tuple[Choice, float]] = []
+    for problem in problems:
+        claims = [space for _, space in _claims(problem)]
+        for space in dict.fromkeys([*_candidates(claims), *_moved(problem)]):
+            choice = _priced(problem, space, prices)
+            if choice is not None:
+                choices.append((choice, _work(problem, space)))
+    lean = [choice for choice, work in choices if work <= most]
+    return min(lean or [choice for choice, _ in choices], key=lambda c: c.seconds)
 
 
-def _agreed(problem: Problem, claims: list[tuple[Dims, HloSharding]]) -> HloSharding:
+def _work(problem: Problem, space: HloSharding) -> float:
+    """The part of the op one device computes."""
+    signature = problem.signature
+    whole = math.prod(f.size for f in signature.factors) or 1
+    return _elements(signature, _ways(signature, space)) / whole
+
+
+def _agreed(problem: Problem) -> HloSharding:
     """The splits that all ways of computing the op should keep: fewer bytes bought with repeated work are no win.
 
     A split of a factor counts if two tensors that carry it claim the same, or if only one tensor carries it.
     """
-    signature = problem.signature
+    signature, claims = problem.signature, list(_claims(problem))
     every = range(len(signature.factors))
     agreed = REPLICATED
     for factor in every:
@@ -203,8 +203,10 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
                 return None
             seconds += prices.neighbours(halo)
     for shape, source, wanted in zip(problem.result_shapes, results, problem.wanted, strict=True):
-        seconds += prices.move(shape, source, wanted if wanted is not None else without_partials(source), kind)
-    return Choice(space, operands, results, owed, kind, seconds)
+        target = wanted if wanted is not None else without_partials(source)
+        # Partial results of an unknown reducer are gathered: about what adding them would cost.
+        seconds += prices.move(shape, source, target, "add" if kind == "other" else kind)
+    return Choice(signature, space, operands, results, owed, kind, seconds)
 
 
 def major_dims(dims: Dims, signature: Signature) -> Dims:
@@ -231,17 +233,12 @@ def _uneven_parts(signature: Signature, factor: int, ways: int) -> bool:
 
 def _halo_bytes(problem: Problem, factor: int, ways: int, operands: Sequence[HloSharding]) -> float | None:
     """Bytes a device receives from its neighbours along one split window; None where no halo will do."""
-    window = problem.windows[factor]
-    assert window is not None
-    total = 0.0
-    for operand, dim in problem.signature.operand_dims(factor):
-        shape = problem.operand_shapes[operand]
-        plan = halo_plan(window, shape.dims[dim], problem.signature.factors[factor].size, ways)
-        if plan is None:
-            return None
-        local = shape.with_dims(local_shape_dims(operands[operand], shape.dims))
-        total += local.byte_size * plan.strips / plan.tile
-    return total
+    windowed = problem.windows[factor]
+    plan = windowed.plan(ways) if windowed is not None else None
+    if plan is None:
+        return None
+    shape = problem.operand_shapes[0]
+    return shape.with_dims(local_shape_dims(operands[0], shape.dims)).byte_size * plan.strips / plan.tile
 
 
 def _kind(signature: Signature, factor: int) -> str:

@@ -49,27 +49,73 @@ def halo_plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan 
     >>> plan.left, plan.right, plan.count, plan.starts
     (1, 1, 6, (-1, 3, 7, 11))
     """
-    tile, out = -(-size // ways), -(-result // ways)
-    if window.window_reversal or (out * window.stride) % window.base_dilation:
+    out = -(-result // ways)
+    return _plan(window, size, ways, out * window.stride, out, window.size)
+
+
+@lru_cache(maxsize=1 << 12)
+def taps_plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan | None:
+    """As `halo_plan`, for a split of the window itself: piece p holds its taps and adds up a part of every result.
+
+    The taps must split evenly: padding taps would turn an infinity in the operand into a NaN.
+    """
+    if window.size % ways:
         return None
+    taps = window.size // ways
+    return _plan(window, size, ways, taps * window.window_dilation, result, taps)
+
+
+def _plan(window: WindowDim, size: int, ways: int, step: int, out: int, taps: int) -> HaloPlan | None:
+    """Piece p sees `taps` places of each of `out` results, from place p * step - padding_low on."""
     base = window.base_dilation
-    span = (out - 1) * window.stride + (window.size - 1) * window.window_dilation + 1
-    first = -window.padding_low
-    skip = -first % base  # places before the first element a piece sees
+    if window.window_reversal or step % base:
+        return None
+    span = (out - 1) * window.stride + (taps - 1) * window.window_dilation + 1
+    skip = window.padding_low % base  # places before the first element a piece sees
     count = (span - skip - 1) // base + 1 if span > skip else 0
     if count <= 0:
         return None
-    starts = tuple((p * out * window.stride + first + skip) // base for p in range(ways))
+    starts = tuple((p * step - window.padding_low + skip) // base for p in range(ways))
+    tile = -(-size // ways)
+    left, right = _reach(starts, count, tile, size)
+    if max(-(-left // tile), -(-right // tile)) > ways - 1 or left + right > tile * (ways - 1):
+        return None
+    rest = span - skip - (count - 1) * base - 1
+    return HaloPlan(tile, starts, count, left, right, WindowDim(taps, window.stride, skip, rest, window.window_dilation, base))
+
+
+def _reach(starts: tuple[int, ...], count: int, tile: int, size: int) -> tuple[int, int]:
+    """Most elements that lie inside the array but before, and behind, a piece's own tile."""
     left = right = 0
     for p, start in enumerate(starts):
         low, high = max(start, 0), min(start + count, size)
         if low < high:
             left, right = max(left, p * tile - low), max(right, high - (p + 1) * tile)
-    if -(-left // tile) > ways - 1 or -(-right // tile) > ways - 1 or left + right > tile * (ways - 1):
+    return left, right
+
+
+@lru_cache(maxsize=1 << 12)
+def selection_plans(window: WindowDim, size: int, windows: int, ways: int) -> tuple[HaloPlan, HaloPlan, int] | None:
+    """For select-and-scatter: runs of the operand and of the source, and where in the first the own tile begins.
+
+    A piece takes all windows that touch its tile, each with all its elements; what it scatters beyond its tile is cut.
+    """
+    tile, stride = -(-size // ways), window.stride
+    if window.window_reversal or window.window_dilation != 1 or window.base_dilation != 1 or tile % stride:
         return None
-    rest = span - skip - (count - 1) * base - 1
-    local = WindowDim(window.size, window.stride, skip, rest, window.window_dilation, base)
-    return HaloPlan(tile, starts, count, left, right, local)
+    first = (window.padding_low - window.size) // stride + 1  # first window that reaches element 0
+    last = (tile - 1 + window.padding_low) // stride  # last window that reaches element tile - 1
+    count = last - first + 1
+    source_tile = -(-windows // ways)
+    source_starts = tuple(p * (tile // stride) + first for p in range(ways))
+    begin, span = first * stride - window.padding_low, (count - 1) * stride + window.size
+    starts = tuple(p * tile + begin for p in range(ways))
+    reach, source_reach = _reach(starts, span, tile, size), _reach(source_starts, count, source_tile, windows)
+    if sum(reach) > tile * (ways - 1) or sum(source_reach) > source_tile * (ways - 1):
+        return None
+    local = WindowDim(window.size, stride)
+    operand = HaloPlan(tile, starts, span, *reach, local)
+    return operand, HaloPlan(source_tile, source_starts, count, *source_reach, local), -begin
 
 
 def fetch(emitter: Emitter, x: Instruction, shape: Shape, sharding: HloSharding, dim: int, plan: HaloPlan, fill: Any) -> Instruction:

@@ -132,3 +132,41 @@ def _signed(emitter: Emitter, indices: Instruction) -> Instruction:
     if indices.shape.element_type == wide:
         return indices
     return emitter.op("convert", indices.shape.with_type(wide), (indices,))
+
+
+@PIECES.register("dynamic-slice")
+def _dynamic_slice(emitter: Emitter, piece: Piece) -> Instruction:
+    rows = _split_rows(piece)
+    if not rows:
+        return plain_piece(emitter, piece)
+    operands, mine = _own_place(emitter, piece, rows, first=1)
+    found = plain_piece(emitter, piece, operands)
+    return emitter.select(mine, found, emitter.full(identity("add", found.shape), found.shape))
+
+
+@PIECES.register("dynamic-update-slice")
+def _dynamic_update_slice(emitter: Emitter, piece: Piece) -> Instruction:
+    rows = _split_rows(piece)
+    if not rows:
+        return plain_piece(emitter, piece)
+    (array, update, *starts), mine = _own_place(emitter, piece, rows, first=2)
+    # Devices that do not hold the place write back what is there.
+    kept = emitter.select(mine, update, emitter.dynamic_slice(array, starts, update.shape.dims))
+    return plain_piece(emitter, piece, (array, kept, *starts))
+
+
+def _own_place(emitter: Emitter, piece: Piece, rows: list[int], first: int) -> tuple[tuple[Instruction, ...], Instruction]:
+    """Operands with the start indices of split dims (operand `first` on) made local, and whether they lie here."""
+    operands, mine = list(piece.operands), None
+    for dim in rows:
+        start, last = _signed(emitter, operands[first + dim]), piece.inst.operands[0].shape.dims[dim] - 1
+        low, high = (emitter.constant(np.asarray(v, start.shape.dtype)) for v in (0, last))
+        start = emitter.op("clamp", start.shape, (low, start, high))
+        shift = _as_index(emitter, emitter.per_device(_row_starts(emitter, piece, dim)), start.shape)
+        start = emitter.binary("subtract", start, shift)
+        end = emitter.constant(np.asarray(piece.operands[0].shape.dims[dim], start.shape.dtype))
+        here = emitter.binary("and", emitter.compare(start, "GE", low), emitter.compare(start, "LT", end))
+        mine = here if mine is None else emitter.binary("and", mine, here)
+        operands[first + dim] = start
+    assert mine is not None
+    return tuple(operands), mine

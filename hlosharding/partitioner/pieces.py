@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.choice import Choice
 from hlosharding.partitioner.emitter import Emitter
-from hlosharding.partitioner.generic import Choice
 from hlosharding.registry import Registry
 from hlosharding.rules import Signature, local_attributes
 
@@ -20,11 +21,15 @@ class Piece:
     """What a piece function gets: the global op, how it is split, and its operands on this device."""
 
     inst: Instruction
-    signature: Signature
     choice: Choice
     operands: tuple[Instruction, ...]
     result_shapes: tuple[Shape, ...]
     """Local, per result leaf."""
+
+    @property
+    def signature(self) -> Signature:
+        """The truth that was split."""
+        return self.choice.signature
 
     @property
     def shape(self) -> Shape:
@@ -50,11 +55,20 @@ def compute_piece(emitter: Emitter, piece: Piece) -> Instruction:
     return plain_piece(emitter, piece)
 
 
-def plain_piece(emitter: Emitter, piece: Piece, operands: tuple[Instruction, ...] | None = None) -> Instruction:
-    """The op itself on local shapes."""
+def plain_piece(
+    emitter: Emitter,
+    piece: Piece,
+    operands: tuple[Instruction, ...] | None = None,
+    *,
+    shape: Shape | None = None,
+    **changes: Callable[[Any], Any],
+) -> Instruction:
+    """The op itself on local shapes.  `changes` make an attribute from the one the piece would have."""
     operands = operands or piece.operands
     result = piece.result_shapes[0].dims if piece.result_shapes else ()
     attributes = local_attributes(piece.inst, [o.shape.dims for o in operands], result)
     if piece.inst.opcode == "custom-call":
         attributes["constrain_layout"] = False  # the layouts were those of the global shapes
-    return emitter.local(piece.inst, piece.shape, operands, **attributes)
+    for name, change in changes.items():
+        attributes[name] = change(attributes.get(name))
+    return emitter.local(piece.inst, shape or piece.shape, operands, **attributes)

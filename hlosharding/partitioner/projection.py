@@ -108,10 +108,20 @@ def member_numbers(sharding: HloSharding, num_devices: int) -> Dims:
     dim = sharding.subgroup_dim("unreduced")
     if dim is None:
         return (0,) * num_devices
-    positions = np.moveaxis(np.indices(sharding.tiles.dims)[dim], 0, 0)
+    positions = np.indices(sharding.tiles.dims)[dim]
     out = np.zeros(num_devices, int)
     out[sharding.tiles.array.reshape(-1)] = positions.reshape(-1)
     return tuple(map(int, out))
+
+
+@lru_cache(maxsize=1 << 16)
+def addend_groups(sharding: HloSharding, num_devices: int) -> tuple[Dims, ...]:
+    """For a partial sharding: the groups of devices whose results are to be combined, in order of their pieces."""
+    dim = sharding.subgroup_dim("unreduced") if sharding.kind == "tiled" else None
+    if dim is None:
+        return (tuple(range(num_devices)),)
+    tiles = np.moveaxis(sharding.tiles.array, dim, -1)
+    return tuple(tuple(map(int, row)) for row in tiles.reshape(-1, tiles.shape[-1]))
 
 
 def local_shape_dims(sharding: HloSharding, dims: Sequence[int]) -> Dims:

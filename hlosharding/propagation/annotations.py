@@ -12,6 +12,7 @@ from hlosharding import wire
 from hlosharding.errors import PropagationError
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.op import same_dims
+from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, OpMetadata, ShardGroup
 
 CSE_MARK = "_sharding_propagation_cse_prevention"
@@ -53,20 +54,29 @@ def unspecified_dims(opaque: str) -> tuple[int, ...]:
     return tuple(sorted(dims))
 
 
-def read_annotations(graph: Graph, *, cse_prevention: bool, parameters_allowed: tuple[bool, ...]) -> Annotations:
-    """Process every `Sharding` call, per computation in reverse post order."""
+def read_annotations(
+    graph: Graph, *, cse_prevention: bool, parameters_allowed: tuple[bool, ...], trail: Trail
+) -> Annotations:
+    """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    for computation in range(len(graph.order)):
+    for computation, ids in enumerate(graph.order):
+        if not any(graph.opcode[i] == "custom-call" or _group(graph.sharding[i]) for i in ids):
+            continue
         for i in reversed(graph.post_order(computation)):
             if graph.target(i) == "Sharding":
-                _process_call(graph, notes, i, cse_prevention, parameters_allowed)
+                _process_call(graph, notes, i, cse_prevention, parameters_allowed, trail)
             elif not cse_prevention:
                 _register_member(graph, notes, i)
     return notes
 
 
 def _process_call(
-    graph: Graph, notes: Annotations, i: int, cse_prevention: bool, parameters_allowed: tuple[bool, ...]
+    graph: Graph,
+    notes: Annotations,
+    i: int,
+    cse_prevention: bool,
+    parameters_allowed: tuple[bool, ...],
+    trail: Trail,
 ) -> None:
     sharding, operand = graph.sharding[i], graph.operands[i][0]
     if sharding is None:
@@ -92,6 +102,7 @@ def _process_call(
         notes.unspecified[i] = open_dims
     elif graph.sharding[operand] is None:
         graph.sharding[operand] = graph.sharding[i]
+        trail.note(operand, -1, "annotation", [i], None, graph.sharding[i])
     if moves_group:
         graph.bypass(i)
 

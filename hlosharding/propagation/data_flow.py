@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hlosharding.ir import CONTROL_FLOW
 from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.provenance import Trail
 
 
 def related(graph: Graph, i: int, callers: dict[int, int]) -> list[int]:
@@ -39,7 +40,7 @@ def caller_operand(graph: Graph, parameter: int, callers: dict[int, int]) -> int
     return None
 
 
-def connect(graph: Graph) -> dict[int, int]:
+def connect(graph: Graph, trail: Trail) -> dict[int, int]:
     """Give related instructions the first sharding among them; returns {computation: the op that calls it}."""
     callers: dict[int, int] = {}
     for ids in graph.order:
@@ -47,10 +48,16 @@ def connect(graph: Graph) -> dict[int, int]:
             if graph.opcode[i] not in CONTROL_FLOW:
                 continue
             family = related(graph, i, callers)
-            first = next((graph.sharding[m] for m in family if graph.sharding[m] is not None), None)
-            if first is not None:
-                for member in family:
-                    graph.sharding[member] = first
+            first = next((m for m in family if graph.sharding[m] is not None), None)
+            for member in family if first is not None else ():
+                _copy_sharding(graph, trail, member, first)
             for computation in graph.called[i]:
                 callers[computation] = i
     return callers
+
+
+def _copy_sharding(graph: Graph, trail: Trail, member: int, first: int | None) -> None:
+    if first is None or graph.sharding[member] is graph.sharding[first]:
+        return
+    trail.note(member, -1, "computation", [first], graph.sharding[member], graph.sharding[first])
+    graph.sharding[member] = graph.sharding[first]

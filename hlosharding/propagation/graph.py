@@ -37,6 +37,8 @@ class Graph:
             self._add_users(ids)
         self.parameters = [self._parameters(ids) for ids in self.order]
         self.sharding: list[HloSharding | None] = [_normal(i, module.sharding(i)) for i in self.instructions]
+        self.given = list(self.sharding)
+        """What the user wrote."""
         self.copies: set[int] = set()
         self.bypassed: list[int] = []
         self.root_copy: int | None = None

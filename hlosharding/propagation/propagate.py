@@ -6,7 +6,7 @@ Floor: propagation.  Follows XLA's ShardingPropagation::Run step by step on a cl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hlosharding.ir import Module
@@ -15,7 +15,8 @@ from hlosharding.propagation.fixpoint import FixPoint
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, SHARD_BARRIER_TO
-from hlosharding.propagation.provenance import Trail
+from hlosharding.propagation.provenance import Explanation, Trail
+from hlosharding.propagation.why import explain
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
 
 _TOP_LEVEL = 3
@@ -29,12 +30,24 @@ class Propagation:
     """A clone of the input in which `Sharding` calls are copies and every value has the sharding found."""
     changed: bool
     """What XLA's pass reports: was anything rewritten or improved?"""
-    trail: Trail
+    _points: FixPoint = field(repr=False)
 
     @cached_property
     def shardings(self) -> dict[str, HloSharding | None]:
         """Instruction name -> sharding or None, over all computations."""
         return {i.name: self.module.sharding(i) for i in self.module.instructions}
+
+    @property
+    def provenance(self) -> Trail:
+        """Every change of the run, with its cause, level and direction."""
+        return self._points.trail
+
+    def explain(self, name: str) -> Explanation:
+        """Why the instruction of that name has its sharding; `str` of it prints the chain to the user's annotation.
+
+        Raises ModuleError, with near misses, for a name that is not in the module.
+        """
+        return explain(self._points, self._points.trail, self._points.nodes.graph.module.by_name(name).id)
 
 
 def propagate(
@@ -54,17 +67,17 @@ def propagate(
     graph = Graph(module)
     outputs, parameters = _vector(to_outputs), _vector(to_parameters)
     original = list(graph.sharding) if cse_prevention_only else None
+    trail = Trail()
     changed = False if cse_prevention_only else annotations.clear_cse_marks(graph)
     changed |= annotations.assign_metadata(graph) if propagate_metadata else annotations.strip_metadata(graph)
-    notes = annotations.read_annotations(graph, cse_prevention=cse_prevention_only, parameters_allowed=parameters)
+    notes = annotations.read_annotations(graph, cse_prevention=cse_prevention_only, parameters_allowed=parameters, trail=trail)
     changed |= notes.changed
     boundary = boundaries.save(graph, outputs, parameters)
     annotations.check_while_bodies(graph)
-    callers = data_flow.connect(graph)
+    callers = data_flow.connect(graph, trail)
     fixed = annotations.provided(graph, to_outputs=boundary.any_output, to_parameters=boundary.any_parameter)
     changed |= graph.root_copy is not None
     annotations.unknown_becomes_replicated(graph)
-    trail = Trail()
     nodes = Nodes(
         graph,
         notes,
@@ -78,23 +91,27 @@ def propagate(
     for level in range(_TOP_LEVEL + 1):
         changed |= points.run_level(level)
     points.store()
-    points.load(_align_groups(graph, notes, fixed))
+    points.load(_align_groups(graph, notes, trail))
     changed |= points.run_level(_TOP_LEVEL)
     points.store()
     _remove_barriers(graph, notes)
     if original is not None:
         _keep_cse_marks(graph, original)
+    before = list(graph.sharding)
     boundaries.restore(graph, boundary)
+    for i, (old, new) in enumerate(zip(before, graph.sharding, strict=True)):
+        if old is not new:
+            trail.note(i, _TOP_LEVEL, "boundary", [], old, new)
     result = module.clone()
     graph.apply(result)
-    return Propagation(result, changed, trail)
+    return Propagation(result, changed, points)
 
 
 def _vector(value: bool | Sequence[bool]) -> tuple[bool, ...]:
     return (value,) if isinstance(value, bool) else tuple(map(bool, value))
 
 
-def _align_groups(graph: Graph, notes: annotations.Annotations, fixed: set[int]) -> list[int]:
+def _align_groups(graph: Graph, notes: annotations.Annotations, trail: Trail) -> list[int]:
     """Members of a shard_as group end up with one sharding; returns the instructions that were set."""
     touched: list[int] = []
     for members in notes.shard_as.values():
@@ -102,6 +119,8 @@ def _align_groups(graph: Graph, notes: annotations.Annotations, fixed: set[int])
         for i in members:
             if graph.target(i) == SHARD_BARRIER_TO:
                 continue
+            if graph.sharding[i] != common:
+                trail.note(i, _TOP_LEVEL, "group", [m for m in members if m != i], graph.sharding[i], common)
             graph.sharding[i] = common
             touched.append(i)
     touched += [graph.operands[i][0] for i in _relay_barriers(graph, notes)]

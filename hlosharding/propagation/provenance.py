@@ -5,6 +5,7 @@ Floor: propagation.  Records and tells; decides nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,10 +13,20 @@ from hlosharding.sharding import HloSharding
 
 Direction = Literal["operands", "users", "computation", "group", "annotation", "boundary"]
 
+_WORDS: dict[Direction, str] = {
+    "operands": "from its operand",
+    "users": "from its user",
+    "computation": "same value as",
+    "group": "in one shard group with",
+    "annotation": "from the annotation on its user",
+    "boundary": "put back at the edge of the program",
+}
+_SHOWN = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: the instruction, what it had and what it has, whence, when."""
+    """One change: the instruction (by id), what it had and what it has, whence, when (level -1: before the first level)."""
 
     instruction: int
     level: int
@@ -30,6 +41,7 @@ class Trail:
     """All changes of a run, in order."""
 
     steps: list[Step] = field(default_factory=list)
+    _by_instruction: dict[int, list[int]] = field(default_factory=dict)
 
     def note(
         self,
@@ -41,4 +53,81 @@ class Trail:
         new: HloSharding | None,
     ) -> None:
         """Remember one change."""
-        self.steps.append(Step(instruction, level, direction, tuple(dict.fromkeys(sources)), old, new))
+        self._by_instruction.setdefault(instruction, []).append(len(self.steps))
+        self.steps.append(Step(instruction, level, direction, tuple(sources), old, new))
+
+    def last(self, instruction: int, before: int | None = None) -> int | None:
+        """The number of the last step of an instruction (before step `before`); None: it had its sharding all along."""
+        numbers = self._by_instruction.get(instruction, [])
+        place = len(numbers) if before is None else bisect_left(numbers, before)
+        return numbers[place - 1] if place else None
+
+    def chain(self, instruction: int) -> list[Step]:
+        """From the last change of an instruction, cause by cause, to an instruction that had its sharding all along."""
+        steps: list[Step] = []
+        number = self.last(instruction)
+        while number is not None:
+            step = self.steps[number]
+            steps.append(step)
+            number = self.last(_cause(step), number) if step.sources else None
+        return steps
+
+
+def _cause(step: Step) -> int:
+    """Of several sources the last one: it completed the sharding."""
+    return step.sources[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One instruction in a chain of causes."""
+
+    name: str
+    opcode: str
+    location: str
+    """file:line of the user's code, or ""."""
+    sharding: HloSharding | None
+    direction: Direction | None
+    """Where the sharding came from; None: it is what the user wrote."""
+    level: int
+    also: tuple[str, ...] = ()
+    """Other instructions that contributed to the same change."""
+
+    def __str__(self) -> str:
+        where = f" at {self.location}" if self.location else ""
+        return f"%{self.name} ({self.opcode}{where}) {'no sharding' if self.sharding is None else self.sharding}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one instruction has its sharding.  `str` prints the chain of causes, the instruction first."""
+
+    links: tuple[Link, ...]
+    stopped: tuple[str, ...] = ()
+    """Of a value that is not split: what kept each neighbour's tiling out."""
+
+    @property
+    def annotation(self) -> Link | None:
+        """Where the chain ends: the instruction that the user (or a default) gave its sharding."""
+        return self.links[-1] if self.links[-1].direction is None else None
+
+    def __str__(self) -> str:
+        lines = [str(self.links[0])]
+        hidden = len(self.links) - 1 - _SHOWN
+        for n, (link, cause) in enumerate(zip(self.links, self.links[1:], strict=False)):
+            if hidden > 0 and _SHOWN - 4 <= n < _SHOWN - 4 + hidden:
+                if n == _SHOWN - 4:
+                    lines.append(f"  ... {hidden} more")
+                continue
+            lines.append(_line(link, cause))
+        last = self.links[-1]
+        if last.direction is None and last.sharding is not None:
+            lines.append(f"  given by the user on %{last.name}" + (f" at {last.location}" if last.location else ""))
+        return "\n".join([*lines, *(f"  not split: {reason}" for reason in self.stopped)])
+
+
+def _line(link: Link, cause: Link) -> str:
+    word = _WORDS[link.direction or "annotation"]
+    level = f", level {link.level}" if link.level >= 0 else ""
+    also = f" (and {', '.join('%' + name for name in link.also)})" if link.also else ""
+    return f"  <- {word}{also}{level}: {cause}"

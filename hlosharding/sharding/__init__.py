@@ -3,6 +3,7 @@
 Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
 """
 
+from hlosharding.sharding.geometry import ceil_div, untile_shape
 from hlosharding.sharding.grouping import (
     GroupedSharding,
     device_groups_along,
@@ -46,6 +47,7 @@ from hlosharding.sharding.transforms import (
     transpose_sharding,
     transpose_with_collapsed_dims,
 )
+from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
 
 __all__ = [
     "AxisRef",
@@ -60,6 +62,7 @@ __all__ = [
     "TileAssignment",
     "add_shape_dims",
     "along_dims",
+    "ceil_div",
     "device_groups_along",
     "device_groups_match",
     "find_common_sharding",
@@ -72,6 +75,7 @@ __all__ = [
     "is_more_specific",
     "is_strictly_better",
     "is_subtiling_or_equal",
+    "leaf_sizes",
     "manual_subgroup_sharding",
     "memoised",
     "merge_dimension",
@@ -84,12 +88,15 @@ __all__ = [
     "replicate_all_data_dims",
     "replicate_on_all_dims_except",
     "replicate_on_dims",
+    "required_leaves",
     "reshape_sharding",
     "reshape_to_tile_dimension",
     "reverse_sharding",
     "split_dimension",
+    "sub_sharding",
     "transpose_sharding",
     "transpose_with_collapsed_dims",
     "ungroup_sharding",
+    "untile_shape",
     "with_mesh",
 ]

@@ -36,6 +36,20 @@ def tile_shape(sharding: HloSharding, dims: Sequence[int], device: int | None = 
     return tuple(end - start for start, end in zip(offset, limit, strict=True))
 
 
+def untile_shape(sharding: HloSharding, dims: Sequence[int]) -> Dims:
+    """Sizes of the whole if every tile has sizes `dims`.
+
+    >>> from hlosharding.sharding import HloSharding
+    >>> untile_shape(HloSharding.iota_tile((2, 4)), (3, 5))
+    (6, 20)
+    """
+    _refuse_tuple(sharding)
+    if sharding.kind != "tiled":
+        return tuple(dims)
+    _check_rank(sharding, dims)
+    return tuple(size * ways for size, ways in zip(dims, sharding.data_dims, strict=True))
+
+
 def tile_offset(sharding: HloSharding, dims: Sequence[int], device: int) -> Dims:
     """First index of the device's tile in each dim."""
     return _border(sharding, dims, device, 0)

@@ -30,8 +30,9 @@ from hlosharding.partitioner.reshard.steps import (
     Step,
 )
 
-# What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of a
-# few microseconds weighs as much as some kilobytes, so that small arrays travel in few steps and large ones in few bytes.
+# What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
+# a few microseconds weighs as much as some kilobytes, so that small arrays travel in few steps and large ones in few
+# bytes.
 OBJECTIVES = {"bytes": 1e-3, "balanced": 2e9, "time": 1e18}
 
 

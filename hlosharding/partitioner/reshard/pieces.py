@@ -120,7 +120,7 @@ def _region(tables: tuple[Dims, ...], device: int, sizes: Dims) -> tuple[slice, 
 
 
 def _emit_round(emitter: Emitter, x: Instruction, out: Instruction | None, grown: Shape, turn: Round) -> Instruction:
-    """`out` with one round's pieces.  The first round (no `out` yet) may spill: the others write all it does not hold."""
+    """`out` with one round's pieces.  The first round (no `out` yet) may spill: the rest write all it does not hold."""
     piece = x
     if turn.sizes != x.shape.dims:
         piece = emitter.dynamic_slice(x, [emitter.per_device(table) for table in turn.read], turn.sizes)

@@ -7,7 +7,6 @@ Nothing is ever gathered that the target does not hold: no plan has a tile large
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +19,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
-from hlosharding.partitioner.reshard.direct import direct_plan
+from hlosharding.partitioner.reshard.direct import shipment
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
 from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllReduce, Keep, Pad, ReduceScatter, Slice, Step
@@ -206,15 +205,29 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         if best is None:
             yield from _reduce_first(request)
         return
-    for tolerance in (0.0, 0.3, 1.0, math.inf):
-        direct = direct_plan(source, target, request.machine, tolerance=tolerance)
-        if direct is not None:
-            yield (direct,)
+    yield from _direct(request, source, target, best)
     yield from _gather_last(request)
 
 
 def _is_hard_to_beat(best: Planned, bound: float) -> bool:
     return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= 2
+
+
+def _direct(request: Request, source: Layout, target: Layout, best: Planned | None) -> Iterator[tuple[Step, ...]]:
+    """The best direct plan, unless even its estimate is worse than `best`."""
+    pieces = shipment(source, target, request.machine)
+    if pieces is None:
+        return
+    choice = min(
+        pieces.choices(request.shape), key=lambda c: (combined(request.objective, c.mean_bytes, c.seconds), c.rounds)
+    )
+    cost = combined(request.objective, choice.mean_bytes, choice.seconds)
+    if best is None or cost < best.cost(request.objective) or _is_too_large(request, best):
+        yield (pieces.plan(choice),)
+
+
+def _is_too_large(request: Request, planned: Planned) -> bool:
+    return request.memory_limit is not None and planned.peak_bytes > request.memory_limit
 
 
 def _axis_plan(request: Request, bound: float) -> Planned | None:

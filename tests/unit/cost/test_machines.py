@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_equal_content_is_an_equal_machine() -> None:
     assert hash(copy) == hash(machine)
     assert dataclasses.replace(machine, launch=1.0) != machine
     assert machine != "h100"
+    assert pickle.loads(pickle.dumps(machine)) == machine
 
 
 def test_with_devices_renames_and_keeps_the_rates() -> None:

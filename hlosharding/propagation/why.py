@@ -1,0 +1,118 @@
+"""Answers `explain`: the chain of causes of one value, and for a value that is not split, what stopped each neighbour.
+
+Floor: propagation.  Reads a finished run.
+"""
+
+from __future__ import annotations
+
+from hlosharding.propagation.fixpoint import FixPoint
+from hlosharding.propagation.improving import improve
+from hlosharding.propagation.inference import infer_forward
+from hlosharding.propagation.op import Op
+from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.provenance import Explanation, Link, Step, Trail
+from hlosharding.propagation.rare import offer
+from hlosharding.sharding import HloSharding
+
+
+def explain(points: FixPoint, trail: Trail, i: int) -> Explanation:
+    """Why instruction `i` (by id) has what it has."""
+    graph = points.nodes.graph
+    sharding = graph.sharding[i]
+    links: list[Link] = []
+    steps = trail.chain(i)
+    for step in steps:
+        also = tuple(_name(points, s) for s in step.sources[:-1] if s != step.sources[-1])
+        links.append(_link(points, step.instruction, step.new, step, also))
+    end = steps[-1].sources[-1] if steps and steps[-1].sources else i
+    if not steps or steps[-1].sources:
+        given = graph.given[end] if end < len(graph.given) else None
+        links.append(_link(points, end, given or sharding, None, ()))
+    split = sharding is not None and any(leaf.num_tiles > 1 for leaf in sharding.leaves)
+    return Explanation(tuple(links), () if split else tuple(_obstacles(points, points.nodes.place[i])))
+
+
+def _name(points: FixPoint, i: int) -> str:
+    return points.nodes.graph.instructions[i].name
+
+
+def _link(points: FixPoint, i: int, sharding: HloSharding | None, step: Step | None, also: tuple[str, ...]) -> Link:
+    graph = points.nodes.graph
+    instruction = graph.instructions[i]
+    direction, level = (step.direction, step.level) if step else (None, -1)
+    return Link(instruction.name, graph.opcode[i], instruction.location, sharding, direction, level, also)
+
+
+def _obstacles(points: FixPoint, p: int) -> list[str]:
+    if p < 0:
+        return ["nothing sharded reaches its computation"]
+    nodes, reasons = points.nodes, []
+    for n, q in enumerate(nodes.inputs[p]):
+        sharding = points.at(q)
+        if sharding is not None and _is_split(sharding):
+            reasons.append(f"operand {n}, {_value(points, q)}: {_why_not_forward(points, p, n, sharding)}")
+    for use in nodes.uses[p]:
+        sharding = points.at(use[0])
+        if sharding is not None and _is_split(sharding):
+            offered = offer(points, p, use, NEVER)
+            reasons.append(f"user {_value(points, use[0])}: {_why_not_backward(points, p, offered)}")
+    return reasons or ["no neighbour is split"]
+
+
+def _is_split(sharding: HloSharding) -> bool:
+    return any(leaf.num_tiles > 1 for leaf in sharding.leaves)
+
+
+def _value(points: FixPoint, q: int) -> str:
+    return f"%{_name(points, points.nodes.ids[q])} {points.at(q)}"
+
+
+def _why_not_forward(points: FixPoint, p: int, n: int, sharding: HloSharding) -> str:
+    op = points.nodes.ops[p]
+    fixed = _fixed(points, p, receives=op.receives)
+    if fixed:
+        return fixed
+    operands: list[HloSharding | None] = [None] * len(points.nodes.inputs[p])
+    operands[n] = sharding
+    outcome = infer_forward(op, None, operands, 3)
+    if outcome is None:
+        return f"{op.opcode} takes nothing from that operand"
+    return _verdict(points, p, outcome[0], f"none of its split dims {_dims(sharding)} lives on in the result")
+
+
+def _why_not_backward(points: FixPoint, p: int, offered: HloSharding | None) -> str:
+    nodes = points.nodes
+    fixed = _fixed(points, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
+    if fixed:
+        return fixed
+    if offered is None:
+        return "it asks nothing of this operand"
+    return _verdict(points, p, offered, "none of its split dims exists here")
+
+
+def _fixed(points: FixPoint, p: int, *, receives: bool) -> str | None:
+    nodes, i = points.nodes, points.nodes.ids[p]
+    op: Op = nodes.ops[p]
+    if i in nodes.provided:
+        if nodes.graph.is_root(i) and points.at(p) is None:
+            return "the result of the program may not be given a sharding (to_outputs is off)"
+        return "its sharding was given and may not change"
+    if receives:
+        return None
+    if op.opcode == "parameter":
+        return "parameters may not be given a sharding (to_parameters is off)"
+    if nodes.graph.is_root(i):
+        return "the root of a computation may not be given a sharding"
+    return f"GSPMD gives {op.opcode}{' ' + op.target if op.target else ''} no tiled sharding"
+
+
+def _verdict(points: FixPoint, p: int, offered: HloSharding, lost: str) -> str:
+    if not _is_split(offered):
+        return lost
+    if improve(points.at(p), offered, points.nodes.ops[p].shape, combine=points.nodes.spmd) is None:
+        return f"it would give {offered}, which does not improve on what is there"
+    return f"it would give {offered}, which was refused when it was offered"
+
+
+def _dims(sharding: HloSharding) -> list[int]:
+    return [d for d, ways in enumerate(sharding.leaves[0].data_dims) if ways > 1]
