@@ -88,7 +88,7 @@ def serve() -> None:
         what, convert = _CONVERSIONS[kind]
         try:
             status, answer = 0, convert(payload[split:], frozenset(options))
-        except Exception as error:  # jaxlib: MLIRError, JaxRuntimeError, ValueError ...
+        except Exception as error:  # noqa: BLE001  (jaxlib: MLIRError, JaxRuntimeError, ValueError ...)
             status, answer = 1, f"{what}: {str(error).strip()[:2000]}".encode()
         xla_process.write_frame(answers, status, answer)
 
@@ -184,6 +184,38 @@ def hide_frames_of(folder: str) -> None:
     register = getattr(_first_import("jax._src.source_info_util"), "register_exclusion", None)
     if register is not None:
         register(folder)
+
+
+def linear_identity(
+    name: str,
+    *,
+    transpose: Callable[..., Any],
+    batch: Callable[..., Any],
+    lower: Callable[..., Any],
+    results: int = 1,
+) -> Any:
+    """A new JAX primitive that gives its `results` operands back.
+
+    `transpose(cotangents, **params)` and `lower(context, *values, **params)` return lists, `batch(args, dims, **params)`
+    results and their dims, as JAX's batching rules do.  Cotangents that are zero are passed on as such.
+    """
+    from jax.extend.core import Primitive
+
+    ad, batching = _first_import("jax.interpreters.ad"), _first_import("jax.interpreters.batching")
+    zero = _first_import("jax._src.interpreters.ad").Zero
+    primitive = Primitive(name)
+    primitive.multiple_results = results > 1
+    primitive.def_impl(lambda *xs, **_: list(xs) if results > 1 else xs[0])
+    primitive.def_abstract_eval(lambda *xs, **_: tuple(xs) if results > 1 else xs[0])
+
+    def transpose_rule(cotangents: Any, *_: Any, **params: Any) -> Any:
+        each = list(cotangents) if results > 1 else [cotangents]
+        return each if any(type(ct) is zero for ct in each) else transpose(each, **params)
+
+    ad.deflinear2(primitive, transpose_rule)
+    batching.primitive_batchers[primitive] = batch
+    _first_import("jax.interpreters.mlir").register_lowering(primitive, lower)
+    return primitive
 
 
 def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (), *, is_group: bool = False) -> Any:

@@ -69,7 +69,7 @@ class Child:
         # A forked process must not talk through its parent's pipes.
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
-            self._errors = tempfile.TemporaryFile()
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the child)
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             self._owner = os.getpid()
             self._process = subprocess.Popen(

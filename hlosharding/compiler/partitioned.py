@@ -11,8 +11,8 @@ from typing import Any
 
 from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
-from hlosharding.executor import Program, as_python, run_reference
-from hlosharding.ir import Module
+from hlosharding.executor import Layout, Program, run_reference
+from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
 
@@ -59,7 +59,7 @@ class Partitioned:
 
     def as_python(self) -> str:
         """Source of the `jax.shard_map` program; what is shown is what runs."""
-        return as_python(self.module)
+        return self.program.source
 
     @cached_property
     def collectives(self) -> list[Collective]:
@@ -88,8 +88,7 @@ class Partitioned:
 
     def run(self, *arguments: Any, **keywords: Any) -> Any:
         """Run on JAX's devices; numpy results.  Raises ExecutionError where there are too few devices."""
-        flat = self._flatten(arguments, keywords)
-        return self._unflatten(self._program.run(*flat))
+        return self._unflatten(self.program.run(*self._flatten(arguments, keywords)))
 
     def run_reference(self, *arguments: Any, **keywords: Any) -> Any:
         """Run device by device without a mesh: the meaning of the program, for any number of devices."""
@@ -98,7 +97,7 @@ class Partitioned:
 
     def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Callable[..., Any]:
         """A callable on jax Arrays (pytrees as the traced function had them).  `donate`: numbers of flat parameters."""
-        compiled = Program(self.module, devices=devices, donate=tuple(donate)).compile()
+        compiled = self.program.compile(devices, donate=donate)
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             return self._unflatten(compiled(*self._flatten(arguments, keywords)))
@@ -106,8 +105,19 @@ class Partitioned:
         return call
 
     @cached_property
-    def _program(self) -> Program:
-        return Program(self.module)
+    def program(self) -> Program:
+        """The generated source with the layouts of its boundary, as the executor takes it."""
+        entry = self._source.entry
+        inputs = [layout for p in entry.parameters for layout in self._layouts(p)]
+        return Program(self.module, inputs=inputs, outputs=self._layouts(entry.root))
+
+    def _layouts(self, inst: Instruction) -> list[Layout]:
+        """Global shape and sharding of each array of an entry parameter, or of the root."""
+        is_root = inst is self._source.entry.root
+        local = self.module.entry.root if is_root else self.module.entry.parameters[inst.parameter_number]
+        sharding = self.module.sharding(local)
+        assert sharding is not None, "the partitioner shards the whole boundary"
+        return [Layout(shape, leaf) for shape, leaf in zip(inst.shape.leaves, sharding.leaves, strict=True)]
 
     def _flatten(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         signature = self._source.signature

@@ -15,6 +15,11 @@ from hlosharding.ir import Computation, Instruction, Shape
 
 PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
+# Custom calls that only say something about a value: what is left of them in a partitioned program is the value.
+_ANNOTATIONS = frozenset({
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "annotate_device_placement",
+    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToHost", "MoveToDevice",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ def _in_order(computation: Computation) -> list[Instruction]:
 def _without_line(inst: Instruction, trees: dict[Instruction, Tree]) -> Tree | None:
     if inst.opcode == "parameter":
         return tree_of(inst)
-    if inst.opcode in PASS_THROUGH:
+    if hands_on(inst):
         return trees[inst.operands[0]]
     if inst.opcode == "tuple":
         return tuple(trees[o] for o in inst.operands)
@@ -141,3 +146,14 @@ def _without_line(inst: Instruction, trees: dict[Instruction, Tree]) -> Tree | N
         assert isinstance(whole, tuple)
         return whole[inst.tuple_index]
     return inline_constant(inst)
+
+
+def hands_on(inst: Instruction) -> bool:
+    """Is the result the first operand as it is?"""
+    if inst.opcode in PASS_THROUGH:
+        return True
+    if inst.opcode == "custom-call":
+        return inst.custom_call_target in _ANNOTATIONS and len(inst.operands) == 1
+    if inst.opcode == "broadcast" and inst.dimensions != tuple(range(inst.shape.rank)):
+        return False
+    return inst.opcode in ("broadcast", "reshape", "convert") and inst.operands[0].shape == inst.shape

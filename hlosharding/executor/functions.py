@@ -5,8 +5,9 @@ Floor: executor.  Plans only; `source.py` writes the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeAlias
 
 from hlosharding.executor.flow import Leaf, Line, Slot, Tree, Var, leaves
@@ -51,10 +52,10 @@ def plan(lines: Sequence[Line], live_out: Iterable[Leaf], structure: Structure) 
     """Lines with their repeated stretches turned into calls.  `live_out`: values that are used after the last line."""
     producer = {var: i for i, line in enumerate(lines) for var in line.defines}
     references = [_references(line, producer) for line in lines]
-    repeats = find_repeats(_keys(lines, references, structure), references)
+    used_by = _last_uses(lines, live_out)
+    repeats = find_repeats(_keys(lines, references, structure), references, alive_before(lines, used_by))
     if not repeats:
         return tuple(lines)
-    used_by = _last_uses(lines, live_out)
     calls: dict[int, tuple[Call, int]] = {}
     for repeat in repeats:
         for start, call in _calls(lines, repeat, producer, used_by, structure):
@@ -167,3 +168,15 @@ def live_ranges(steps: Sequence[Step], result: Tree) -> dict[Leaf, int]:
             last[leaf] = i
     last.update((leaf, len(steps)) for leaf in leaves(result))
     return last
+
+
+def alive_before(steps: Sequence[Step], last: Mapping[Leaf, int]) -> list[int]:
+    """How many values made before each place are used at or after it."""
+    change = [0] * (len(steps) + 2)
+    for i, step in enumerate(steps):
+        for var in step.defines:
+            end = min(last.get(var, i), len(steps))
+            if end > i:
+                change[i + 1] += 1
+                change[end + 1] -= 1
+    return list(accumulate(change[: len(steps) + 1]))

@@ -7,13 +7,6 @@ from __future__ import annotations
 
 from hlosharding.executor.emit import EMITTERS, Op, raw
 
-# Custom calls that only say something about a value: what is left of them in a partitioned program is the value.
-_ANNOTATIONS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "annotate_device_placement",
-    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToHost", "MoveToDevice",
-})  # fmt: skip
-
-
 @EMITTERS.register("call", "fusion")
 def _call(op: Op) -> str:
     return f"{op.program.function(op.inst.called[0])}({op.arg_list})"
@@ -46,6 +39,4 @@ def _conditional(op: Op) -> str:
 
 @EMITTERS.register("custom-call")
 def _custom_call(op: Op) -> str:
-    if op.inst.custom_call_target in _ANNOTATIONS and len(op.args) == 1:
-        return op.args[0]
     return raw(op)

@@ -55,6 +55,7 @@ def _powers(base: int, count: int) -> np.ndarray:
 def find_repeats(
     keys: Sequence[int],
     references: Sequence[tuple[tuple[int, int], ...]],
+    alive: Sequence[int] = (),
     *,
     min_length: int = MIN_LENGTH,
     min_saving: int = MIN_SAVING,
@@ -63,6 +64,7 @@ def find_repeats(
 
     `references[i]` lists for each operand of line i (producing line, or -1 for what comes from outside; which of its
     values).  Stretches are equal when their keys are and their references point to the same places inside.
+    `alive[i]` is the number of values that live across the border before line i: stretches begin where few do.
 
     >>> keys = [0] + [1, 2, 3, 4, 5, 6, 7, 8] * 10
     >>> find_repeats(keys, [()] * len(keys))
@@ -77,7 +79,8 @@ def find_repeats(
     for _ in range(_PASSES):
         taken = 0
         for candidate in _candidates(windows, covered, min_length, min_saving):
-            repeat = _checked(_extended(candidate, numbers, covered), references, covered)
+            extended = _extended(candidate, numbers, covered)
+            repeat = _checked(_turned(extended, numbers, covered, alive) if alive else extended, references)
             if repeat is None or repeat.length < min_length or repeat.saving < min_saving:
                 continue
             for start in repeat.starts:
@@ -158,9 +161,28 @@ def _alike(places: np.ndarray, keys: np.ndarray, covered: np.ndarray) -> bool:
     return not covered[places].any() and bool((keys[places] == keys[places[0]]).all())
 
 
-def _checked(
-    repeat: Repeat, references: Sequence[tuple[tuple[int, int], ...]], covered: np.ndarray
-) -> Repeat | None:
+def _turned(repeat: Repeat, keys: np.ndarray, covered: np.ndarray, alive: Sequence[int]) -> Repeat:
+    """Of stretches without gaps, the ones that begin further on, at the border that the fewest values cross.
+
+    Where the row does not go on beyond its last stretch, turning costs one of them; fewer than six are left as they are.
+    """
+    length, starts = repeat.length, np.array(repeat.starts)
+    if len(starts) < 2 or (np.diff(starts) != length).any():
+        return repeat
+    end = free = int(starts[-1]) + length
+    while free < len(keys) and free < end + length - 1 and not covered[free] and keys[free] == keys[free - length]:
+        free += 1
+    limit = length - 1 if len(starts) >= 6 else free - end
+    borders = np.asarray(alive)
+    # Values that are kept for later make the counts rise from stretch to stretch: that trend is no one's choice.
+    slope = (borders[starts[-1]] - borders[starts[0]]) / max(1, starts[-1] - starts[0])
+    costs = [float(borders[starts[:-1] + d].mean() - slope * d + (0.5 if d > free - end else 0)) for d in range(limit + 1)]
+    turn = int(np.argmin(costs))
+    kept = starts if turn <= free - end else starts[:-1]
+    return Repeat(length, tuple((kept + turn).tolist()))
+
+
+def _checked(repeat: Repeat, references: Sequence[tuple[tuple[int, int], ...]]) -> Repeat | None:
     """The largest set of the stretches that agree in what points where inside."""
     classes: dict[tuple[object, ...], list[int]] = {}
     for start in repeat.starts:

@@ -5,29 +5,33 @@ Floor: executor.  The text made here is what runs (`program.py`); it knows nothi
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
 from hlosharding.executor.emit import Op, emit
-from hlosharding.executor.flow import Flow, Leaf, Line, Slot, Tree, Var, flow_of, leaves, tree_of
-from hlosharding.executor.functions import Call, Shared, Step, live_ranges, plan
+from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
+from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.lax_collectives import device_groups, is_ordered, permute_pairs
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.layout import Layout, entry_layouts
 from hlosharding.executor.raw import stablehlo_of
+from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
 
-CHUNK = 360
+CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
 _INLINE_ELEMENTS = 16
+_MANY_INPUTS = 40
 _INDENT = "    "
+_RECORD = re.compile(r"_out(_\d+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,48 +91,6 @@ def _needs(module: Module, layouts: Sequence[Layout]) -> Needs:
     )
 
 
-@dataclass(slots=True)
-class _Scope:
-    """The names of one function's values."""
-
-    namer: Namer
-    names: dict[Leaf, str] = field(default_factory=dict)
-
-    def text(self, tree: Tree) -> str:
-        """An operand as an expression."""
-        if isinstance(tree, str):
-            return tree
-        if isinstance(tree, tuple):
-            inner = ", ".join(self.text(part) for part in tree)
-            return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        return self.names[tree]
-
-    def bind(self, tree: Tree, wishes: Mapping[Var, str] | None = None) -> str:
-        """New names for the values of a tree, as the target of an assignment."""
-        if isinstance(tree, tuple):
-            inner = ", ".join(self.bind(part, wishes) for part in tree)
-            return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        assert not isinstance(tree, str)
-        if tree not in self.names:
-            var = tree.var if isinstance(tree, Slot) else tree
-            self.names[tree] = self.namer.fresh((wishes or {}).get(var) or wish(var))
-        return self.names[tree]
-
-
-def wish(var: Var) -> str:
-    """The name a value would like: that of its instruction, or of the element taken out of it."""
-    inst = var.inst
-    if inst.opcode == "parameter" and inst.computation.is_entry and inst.op_name and not var.path:
-        return identifier(inst.op_name)
-    for index in var.path[:1]:
-        for user in inst.users:
-            if user.opcode == "get-tuple-element" and user.tuple_index == index and len(var.path) == 1:
-                if not user.name.startswith("get-tuple-element"):
-                    return identifier(user.name)
-                break
-    return identifier("_".join([inst.name, *map(str, var.path)]))
-
-
 class _Writer:
     """Writes functions, callees before callers; the emitters' `Program`."""
 
@@ -146,14 +108,15 @@ class _Writer:
         self._globals = Namer(GLOBAL_NAMES)
         self._blocks: list[str] = []
         self._functions: dict[int, str] = {}
-        self._shared: dict[Shared, str] = {}
+        self._shared: dict[Shared, tuple[str, list[str]]] = {}
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
 
     def _global_name(self, wish_name: str) -> str:
-        """A name that no local value can have: their names are those of instructions, with or without a number."""
-        return self._globals.fresh(f"{wish_name}_fn" if wish_name in self._local_names else wish_name)
+        """A name that no local variable can have: those are named after instructions, or after functions with `_out`."""
+        is_taken = wish_name in self._local_names or _RECORD.search(wish_name)
+        return self._globals.fresh(f"{wish_name}_fn" if is_taken else wish_name)
 
     # ---- what emitters ask for
 
@@ -211,33 +174,27 @@ class _Writer:
 
     # ---- functions
 
-    def _write_flow(self, name: str, flow: Flow, *, is_jitted: bool, doc: str = "") -> None:
+    def _write_flow(self, name: str, flow: Flow, *, is_jitted: bool) -> None:
         steps = plan(flow.lines, leaves(flow.result), self._structure)
-        scope = _Scope(Namer(GLOBAL_NAMES | set(self._functions.values())))
-        self._write_function(name, flow.parameters, steps, flow.result, scope, is_jitted=is_jitted, doc=doc)
-
-    def _write_function(
-        self, name: str, parameters: Sequence[Tree], steps: Sequence[Step], result: Tree, scope: _Scope, *,
-        is_jitted: bool, doc: str = "", head: Sequence[str] = (), results: list[str] | None = None,
-    ) -> None:  # fmt: skip
-        """Append a function; a long one is cut into parts first.  `results` overrides the returned expressions."""
-        signature, unpack = self._signature(parameters, scope)
-        rendered = [self._render(step, scope) for step in steps]
-        body = self._cut(name, list(steps), rendered, result, scope)
-        lines = ["@jax.jit"] if is_jitted else []
-        lines += wrapped(f"def {name}(", signature, "):", "")
-        lines += [f'{_INDENT}"""{doc}"""'] if doc else []
-        lines += [f"{_INDENT}{line}" for line in (*unpack, *head, *body)]
-        if results is None:
-            returned = [scope.text(part) for part in result] if isinstance(result, tuple) else [scope.text(result)]
-            comma = "," if isinstance(result, tuple) and len(result) == 1 else ""
-            brackets = ("(", f"{comma})") if isinstance(result, tuple) else ("", "")
+        scope = self._scope()
+        signature, unpack = self._signature(flow.parameters, scope)
+        body = [*unpack, *self._body(name, steps, flow.result, scope)]
+        result = flow.result
+        if isinstance(result, tuple):
+            body += wrapped("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
         else:
-            returned, brackets = results, ("(", ",)" if len(results) == 1 else ")")
-        lines += wrapped(f"return {brackets[0]}", returned, brackets[1], _INDENT)
+            body.append(f"return {scope.text(result)}")
+        self._define(name, signature, body, is_jitted=is_jitted)
+
+    def _scope(self) -> Scope:
+        return Scope(self._functions.values())
+
+    def _define(self, name: str, signature: list[str], body: Sequence[str], *, is_jitted: bool) -> None:
+        head = ["@jax.jit"] if is_jitted else []
+        lines = [*head, *wrapped(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
         self._blocks.append("\n".join(lines))
 
-    def _signature(self, parameters: Sequence[Tree], scope: _Scope) -> tuple[list[str], list[str]]:
+    def _signature(self, parameters: Sequence[Tree], scope: Scope) -> tuple[list[str], list[str]]:
         names, unpack = [], []
         for tree in parameters:
             if isinstance(tree, tuple):
@@ -249,90 +206,96 @@ class _Writer:
                 names.append(scope.bind(tree))
         return names, unpack
 
-    def _render(self, step: Step, scope: _Scope) -> list[str]:
-        if isinstance(step, Call):
-            return self._render_call(step, scope)
-        inst = step.inst
-        expression = emit(Op(inst, tuple(scope.text(o) for o in step.operands), self))
+    def _body(self, name: str, steps: Sequence[Step], result: Tree, scope: Scope) -> list[str]:
+        """The lines of a function; of a long one the calls of its parts, which are written first."""
+        heights = [_height(step) for step in steps]
+        if sum(heights) <= CHUNK:
+            return self._lines(steps, scope)
+        last = live_ranges(steps, result)
+        body: list[str] = []
+        for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
+            body += self._part(f"{name}_part_{number}", steps[begin:end], end, last, scope)
+        return body
+
+    def _lines(self, steps: Sequence[Step], scope: Scope) -> list[str]:
+        lines: list[str] = []
+        location = ""
+        for step in steps:
+            if isinstance(step, Call):
+                location = ""
+                lines += self._call(step, scope)
+                continue
+            here = self._location(step.inst)
+            if here and here != location:
+                lines.append(f"# {here}")
+            location = here
+            lines.append(self._line(step, scope))
+        return lines
+
+    def _line(self, line: Line, scope: Scope) -> str:
+        inst = line.inst
+        expression = emit(Op(inst, tuple(scope.text(o) for o in line.operands), self))
         target = scope.bind(tree_of(inst))
-        if inst.opcode == "token" or target == "()":
-            return [expression]
         cause = self.causes.get(inst.id)
-        return [f"{target} = {expression}" + (f"  # {cause}" if cause else "")]
+        text = expression if target == "()" else f"{target} = {expression}"
+        return f"{text}  # {cause}" if cause else text
 
-    def _render_call(self, call: Call, scope: _Scope) -> list[str]:
-        name = self._shared_function(call.shared)
+    def _call(self, call: Call, scope: Scope) -> list[str]:
+        name, keys = self._shared_function(call.shared)
         arguments = [scope.text(a) for a in call.arguments]
-        targets = [scope.bind(r) if r is not None else "_" for r in call.results]
-        target = f"({targets[0]},)" if len(targets) == 1 else ", ".join(targets)
-        lines = wrapped("(", targets, ") = \\", "") if len(target) > 80 and len(targets) > 1 else []
-        if not lines:
-            return wrapped(f"{target} = {name}(", arguments, ")", "") if targets else wrapped(f"{name}(", arguments, ")", "")
-        return [*lines, *wrapped(f"{name}(", arguments, ")", _INDENT)]
+        if len(keys) > MANY:
+            target = scope.namer.fresh(f"{name}_out")
+            for var, key in zip(call.results, keys, strict=True):
+                if var is not None:
+                    scope.bind_entry(var, target, key)
+        else:
+            targets = [scope.bind(r) if r is not None else "_" for r in call.results]
+            target = ", ".join(targets) + ("," if len(targets) == 1 else "")
+        return wrapped(f"{target} = {name}(" if target else f"{name}(", arguments, ")", "")
 
-    def _shared_function(self, shared: Shared) -> str:
-        name = self._shared.get(shared)
-        if name is None:
-            name = self._shared[shared] = self._global_name(self._shared_wish(shared.lines))
-            scope = _Scope(Namer(GLOBAL_NAMES | set(self._functions.values())))
-            self._write_function(
-                name, shared.parameters, shared.steps, shared.results, scope, is_jitted=True,
-            )  # fmt: skip
-        return name
+    def _shared_function(self, shared: Shared) -> tuple[str, list[str]]:
+        """Name of the function and the keys of its results."""
+        known = self._shared.get(shared)
+        if known is not None:
+            return known
+        name = self._global_name(self._shared_wish(shared.lines))
+        scope = self._scope()
+        signature = [scope.bind(p) for p in shared.parameters]
+        body = self._body(name, shared.steps, shared.results, scope)
+        texts = [scope.text(r) for r in shared.results]
+        namer = Namer()
+        keys = [namer.fresh(wish(r)) for r in shared.results]
+        self._define(name, signature, [*body, *_returned(texts, keys)], is_jitted=True)
+        self._shared[shared] = name, keys
+        return name, keys
 
     def _shared_wish(self, lines: Sequence[Line]) -> str:
         """The user's function that most of the lines came from."""
         names: Counter[str] = Counter()
         for line in lines:
-            frame = next((f for f in line.inst.frames if not f.is_library and f.function.rsplit(".", 1)[-1].isidentifier()), None)
-            if frame is not None:
-                names[frame.function.rsplit(".", 1)[-1]] += 1
-        if not names:
-            return "layer"
+            functions = (f.function.rsplit(".", 1)[-1] for f in line.inst.frames if not f.is_library)
+            names.update([next((f for f in functions if f.isidentifier()), "")])
+        name = identifier(names.most_common(1)[0][0] or "layer")
         backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
-        name = identifier(names.most_common(1)[0][0])
         return f"{name}_backward" if backward else name
 
-    # ---- cutting long functions
-
-    def _cut(
-        self, name: str, steps: list[Step], rendered: list[list[str]], result: Tree, scope: _Scope
+    def _part(
+        self, wish_name: str, steps: Sequence[Step], end: int, last: Mapping[Leaf, int], scope: Scope
     ) -> list[str]:
-        commented = [[*self._comment(step, before), *lines] for step, before, lines in
-                     zip(steps, [None, *steps][: len(steps)], rendered, strict=True)]  # fmt: skip
-        if sum(map(len, commented)) <= CHUNK:
-            return [line for lines in commented for line in lines]
-        last = live_ranges(steps, result)
-        body: list[str] = []
-        for number, (begin, end) in enumerate(_pieces(steps, commented, last)):
-            body += self._write_part(f"{name}_part_{number}", steps[begin:end], commented[begin:end], end, last, scope)
-        return body if len(body) <= CHUNK else body
-
-    def _write_part(
-        self, wish_name: str, steps: Sequence[Step], lines: Sequence[list[str]], end: int,
-        last: Mapping[Leaf, int], scope: _Scope,
-    ) -> list[str]:  # fmt: skip
+        """Write some steps as a function of their own; the line that calls it."""
         name = self._global_name(wish_name)
         made = {v for step in steps for v in step.defines}
-        uses = dict.fromkeys(u for s in steps for u in s.uses if not isinstance(u, str) and u not in made)
-        arguments = [scope.names[leaf] for leaf in uses]
-        results = [scope.names[v] for s in steps for v in s.defines if last.get(v, -1) >= end]
-        text = ["@jax.jit", *wrapped(f"def {name}(", arguments, "):", "")]
-        text += [f"{_INDENT}{line}" for part in lines for line in part]
-        text += wrapped("return (", results, ",)" if len(results) == 1 else ")", _INDENT)
-        self._blocks.append("\n".join(text))
-        call = wrapped(f"{name}(", arguments, ")", "")
-        targets = wrapped("(", results, ",) = \\" if len(results) == 1 else ") = \\", "")
-        one = f"{targets[0][:-2]} {call[0]}"
-        return [one] if len(targets) == len(call) == 1 and len(one) < 110 else [*targets, *[f"{_INDENT}{c}" for c in call]]
-
-    def _comment(self, step: Step, before: Step | None) -> list[str]:
-        """`# model.py:31` above the first line of a run that came from there."""
-        if isinstance(step, Call):
-            return []
-        here = self._location(step.inst)
-        there = self._location(before.inst) if isinstance(before, Line) else ""
-        return [f"# {here}"] if here and here != there else []
+        uses = [u for s in steps for u in s.uses if not isinstance(u, str) and u not in made]
+        arguments = list(dict.fromkeys(scope.root(u) for u in uses))
+        body = self._lines(steps, scope)
+        kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
+        results = list(dict.fromkeys(scope.root(v) for v in kept))
+        self._define(name, arguments, [*body, *_returned(results, results)], is_jitted=True)
+        target = ", ".join(results) + ("," if len(results) == 1 else "")
+        if len(results) > MANY:
+            target = scope.namer.fresh(f"{name}_out")
+            scope.move(results, target)
+        return wrapped(f"{target} = {name}(", arguments, ")", "")
 
     def _location(self, inst: Instruction) -> str:
         frame = inst.proto.metadata.stack_frame_id
@@ -349,44 +312,48 @@ class _Writer:
         flow = flow_of(self.module.entry)
         name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
         parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
-        results = list(leaves(flow.result))
+        results = tuple(leaves(flow.result))
+        scope = self._scope()
+        signature, head, keys = self._entry_signature(parameters, inputs, scope)
         steps = plan(flow.lines, results, self._structure)
-        scope = _Scope(Namer(GLOBAL_NAMES))
-        head = []
+        body = self._body(name, steps, results, scope)
+        returned = [_at_boundary(scope.text(r), layout) for r, layout in zip(results, outputs, strict=True)]
+        ending = wrapped("return (", returned, ",)" if len(returned) == 1 else ")", "")
+        doc = '"""One device\'s share of the program."""'
+        self._define(name, signature, [doc, *head, *body, *ending], is_jitted=False)
+        return "\n\n\n".join([
+            self._header(), *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs), _PROGRAM.format(name=name),
+        ])  # fmt: skip
+
+    def _entry_signature(
+        self, parameters: Sequence[Leaf], inputs: Sequence[Layout], scope: Scope
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Plain parameters, or for many of them one record `inputs`; lines that unstack scalars; the inputs' names."""
+        namer = Namer(GLOBAL_NAMES)
+        keys = [namer.fresh(wish(p)) for p in parameters if isinstance(p, Var)]
+        if len(parameters) <= _MANY_INPUTS:
+            signature, head = [scope.bind(p) for p in parameters], []
+            keys = signature
+        else:
+            record = scope.namer.fresh("inputs")
+            signature, head = ["*arrays"], [f"{record} = dict(zip(IN_SPECS, arrays, strict=True))"]
+            for leaf, key in zip(parameters, keys, strict=True):
+                scope.bind_entry(leaf, record, key)
         for leaf, layout in zip(parameters, inputs, strict=True):
-            bound = scope.bind(leaf)
             if layout.is_stacked and not layout.shape.rank:
-                head.append(f"{bound} = lax.reshape({bound}, ())")
-        rendered: list[str] = []
+                head.append(f"{scope.text(leaf)} = lax.reshape({scope.text(leaf)}, ())")
+        return signature, head, keys
 
-        def returned() -> Iterator[str]:
-            for leaf, layout in zip(results, outputs, strict=True):
-                text = scope.text(leaf)
-                yield f"lax.reshape({text}, (1,))" if layout.is_stacked and not layout.shape.rank else text
+    def _in_specs(self, keys: Sequence[str], layouts: Sequence[Layout]) -> str:
+        lines = [
+            f'{_INDENT}"{key}": {layout.spec_text(self.axes)},  # {_note(layout)}'
+            for key, layout in zip(keys, layouts, strict=True)
+        ]
+        return "\n".join(["IN_SPECS = {", *lines, "}"])
 
-        doc = "One device's share of the program."
-        self._write_entry(name, parameters, steps, tuple(results), scope, head, returned, doc)
-        rendered = [self._header(), *self._blocks, self._specs("IN_SPECS", [scope.names[p] for p in parameters], inputs)]
-        rendered.append(self._specs("OUT_SPECS", [scope.text(r) for r in results], outputs))
-        rendered.append(_PROGRAM.format(name=name))
-        return "\n\n\n".join(rendered)
-
-    def _write_entry(self, name, parameters, steps, result, scope, head, returned, doc) -> None:  # type: ignore[no-untyped-def]
-        signature, _ = self._signature(parameters, scope)
-        rendered = [self._render(step, scope) for step in steps]
-        body = self._cut(name, list(steps), rendered, result, scope)
-        lines = [*wrapped(f"def {name}(", signature, "):", ""), f'{_INDENT}"""{doc}"""']
-        lines += [f"{_INDENT}{line}" for line in (*head, *body)]
-        values = list(returned())
-        lines += wrapped("return (", values, ",)" if len(values) == 1 else ")", _INDENT)
-        self._blocks.append("\n".join(lines))
-
-    def _specs(self, name: str, names: Sequence[str], layouts: Sequence[Layout]) -> str:
-        lines = [f"{name} = ("]
-        for value, layout in zip(names, layouts, strict=True):
-            note = f"{value}: {layout.shape}" + (f" as stacked tiles {layout.sharding}" if layout.is_stacked else "")
-            lines.append(f"{_INDENT}{layout.spec_text(self.axes)},  # {note}")
-        return "\n".join([*lines, ")"])
+    def _out_specs(self, layouts: Sequence[Layout]) -> str:
+        lines = [f"{_INDENT}{layout.spec_text(self.axes)},  # {_note(layout)}" for layout in layouts]
+        return "\n".join(["OUT_SPECS = (", *lines, ")"])
 
     def _header(self) -> str:
         axes = ", ".join(f"{n}={s}" for n, s in zip(self.axes.names, self.axes.sizes, strict=True))
@@ -425,16 +392,35 @@ class _Writer:
         return body
 
 
-def _pieces(
-    steps: Sequence[Step], lines: Sequence[list[str]], last: Mapping[Leaf, int]
-) -> Iterator[tuple[int, int]]:
+def _note(layout: Layout) -> str:
+    return str(layout.shape) + (f" as stacked tiles, {layout.sharding}" if layout.is_stacked else "")
+
+
+def _at_boundary(text: str, layout: Layout) -> str:
+    return f"lax.reshape({text}, (1,))" if layout.is_stacked and not layout.shape.rank else text
+
+
+def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The return of a function: a tuple, or a record where it has many results."""
+    if len(texts) <= MANY:
+        return wrapped("return (", list(texts), ",)" if len(texts) == 1 else ")", "")
+    entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
+    return wrapped("return {", entries, "}", "")
+
+
+def _height(step: Step) -> int:
+    """About how many lines a step takes."""
+    return 1 + len(step.arguments) // 4 if isinstance(step, Call) else 1
+
+
+def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, int]) -> Iterator[tuple[int, int]]:
     """Cut where few values are alive, in pieces of at most CHUNK lines."""
-    alive = _alive(steps, last)
+    alive = alive_before(steps, last)
     begin = 0
     while begin < len(steps):
         end, height = begin, 0
-        while end < len(steps) and (height + len(lines[end]) <= CHUNK or end == begin):
-            height += len(lines[end])
+        while end < len(steps) and (height + heights[end] <= CHUNK or end == begin):
+            height += heights[end]
             end += 1
         if end < len(steps):
             window = range(begin + max(1, (end - begin) * 2 // 3), end + 1)
@@ -443,23 +429,8 @@ def _pieces(
         begin = end
 
 
-def _alive(steps: Sequence[Step], last: Mapping[Leaf, int]) -> list[int]:
-    """How many values made before each place are used at or after it."""
-    change = [0] * (len(steps) + 2)
-    for i, step in enumerate(steps):
-        for var in step.defines:
-            end = last.get(var, i)
-            if end > i:
-                change[i + 1] += 1
-                change[min(end, len(steps)) + 1] -= 1
-    alive, total = [], 0
-    for step_change in change[: len(steps) + 1]:
-        total += step_change
-        alive.append(total)
-    return alive
-
-
 _PROGRAM = '''def program(mesh):
     """The program over all devices of `mesh`, whose axes are AXES."""
-    return jax.shard_map({name}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=False)
+    in_specs = tuple(IN_SPECS.values())
+    return jax.shard_map({name}, mesh=mesh, in_specs=in_specs, out_specs=OUT_SPECS, check_vma=False)
 '''

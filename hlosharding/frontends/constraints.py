@@ -104,17 +104,14 @@ def _over_context_mesh(sharding: HloSharding) -> Any:
 
 @functools.cache
 def _sharding_primitive() -> Any:
-    from jax.extend.core import Primitive
-    from jax.interpreters import ad, batching, mlir
+    return xla_bridge.linear_identity(
+        "hlo_sharding", transpose=_transpose_sharding, batch=_batch_sharding, lower=_lower_sharding
+    )
 
-    primitive = Primitive("hlo_sharding")
-    primitive.def_impl(lambda x, **_: x)
-    primitive.def_abstract_eval(lambda x, **_: x)
-    # Linear, and its transpose marks the cotangent alike: as JAX's own constraint.
-    ad.deflinear2(primitive, lambda ct, _, **params: [primitive.bind(ct, **params)])
-    batching.primitive_batchers[primitive] = functools.partial(_batch_sharding, primitive)
-    mlir.register_lowering(primitive, _lower_sharding)
-    return primitive
+
+def _transpose_sharding(cotangents: Sequence[Any], **params: Any) -> list[Any]:
+    # As JAX's own constraint: the cotangent is laid out as the value.
+    return [_sharding_primitive().bind(cotangents[0], **params)]
 
 
 def _lower_sharding(_context: Any, x: Any, *, sharding: str, open_dims: tuple[int, ...]) -> list[Any]:
@@ -122,28 +119,20 @@ def _lower_sharding(_context: Any, x: Any, *, sharding: str, open_dims: tuple[in
 
 
 def _batch_sharding(
-    primitive: Any, args: Sequence[Any], dims: Sequence[int], *, sharding: str, open_dims: tuple[int, ...]
+    args: Sequence[Any], dims: Sequence[int], *, sharding: str, open_dims: tuple[int, ...]
 ) -> tuple[Any, int]:
     dim = dims[0]
     found = HloSharding.parse(sharding)
     wider = add_shape_dims(found, dim, 1) if found.is_tiled() else found
     opened = (*(d + (d >= dim) for d in open_dims), dim)
-    return primitive.bind(args[0], sharding=str(wider), open_dims=tuple(sorted(opened))), dim
+    return _sharding_primitive().bind(args[0], sharding=str(wider), open_dims=tuple(sorted(opened))), dim
 
 
 @functools.cache
 def _alike_primitive() -> Any:
-    from jax.extend.core import Primitive
-    from jax.interpreters import ad, batching, mlir
-
-    primitive = Primitive("hlo_shard_alike")
-    primitive.multiple_results = True
-    primitive.def_impl(lambda x, y, **_: [x, y])
-    primitive.def_abstract_eval(lambda x, y, **_: (x, y))
-    ad.deflinear(primitive, _transpose_alike)
-    batching.primitive_batchers[primitive] = _batch_alike
-    mlir.register_lowering(primitive, _lower_alike)
-    return primitive
+    return xla_bridge.linear_identity(
+        "hlo_shard_alike", transpose=_transpose_alike, batch=_batch_alike, lower=_lower_alike, results=2
+    )
 
 
 def _bind_alike(x: Any, y: Any) -> Sequence[Any]:
@@ -151,10 +140,6 @@ def _bind_alike(x: Any, y: Any) -> Sequence[Any]:
 
 
 def _transpose_alike(cotangents: Sequence[Any], **_: Any) -> Sequence[Any]:
-    from jax.interpreters import ad
-
-    if any(type(ct) is ad.Zero for ct in cotangents):
-        return cotangents
     return _bind_alike(*cotangents)
 
 

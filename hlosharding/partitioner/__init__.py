@@ -1,5 +1,6 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
 from hlosharding.partitioner.partition import LocalProgram, PartitionOptions, partition_module
+from hlosharding.partitioner.reshard import ReshardPlan, plan_reshard
 
-__all__ = ["LocalProgram", "PartitionOptions", "partition_module"]
+__all__ = ["LocalProgram", "PartitionOptions", "ReshardPlan", "partition_module", "plan_reshard"]

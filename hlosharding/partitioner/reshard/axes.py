@@ -83,7 +83,7 @@ def common_grid(source: HloSharding, target: HloSharding, rank: int, num_devices
     if found is None:
         # Copies have no order of their own; in normal form they are sorted by device, which may hide the grid.
         found = _factor(_sorted_by(ours, theirs), theirs)
-    return _as_grid(found) if found is not None else None
+    return _as_grid(found, rank) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +123,6 @@ class _Factored:
     """In source order, all axes as dims."""
     source: dict[int | str, Axes]
     target: dict[int | str, Axes]
-    rank: int
 
 
 def _factor(source: _Roles, target: _Roles) -> _Factored | None:
@@ -154,7 +153,6 @@ def _factor(source: _Roles, target: _Roles) -> _Factored | None:
         source.devices.reshape(ways or (1,)),
         _assign(tuple(range(len(ways))), ways, source),
         _assign(tuple(in_target), ways, target),
-        sum(isinstance(r, int) for r in source.roles) or sum(isinstance(r, int) for r in target.roles),
     )
 
 
@@ -185,9 +183,8 @@ def _assign(order: Axes, ways: Dims, layout: _Roles) -> dict[int | str, Axes]:
     return out
 
 
-def _as_grid(found: _Factored) -> Grid | None:
+def _as_grid(found: _Factored, rank: int) -> Grid | None:
     source, target = found.source, found.target
-    rank = found.rank
     worlds = set(source.get(WORLD, ()))
     if worlds != set(target.get(WORLD, ())):
         return None

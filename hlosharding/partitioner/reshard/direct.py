@@ -114,7 +114,7 @@ def _rows(table: Table) -> tuple[Dims, ...]:
 
 
 def _alike(by_size: dict[Dims, list[int]], tolerance: float, most: int) -> list[tuple[Dims, list[int]]] | None:
-    """Pieces grouped so that one window for a group is at most 1 + tolerance times its smallest; None: too many groups."""
+    """Pieces grouped so that a group's window is at most 1 + tolerance times its smallest; None: too many groups."""
     if tolerance == 0.0:
         return list(by_size.items()) if len(by_size) <= most else None
     groups: list[tuple[Dims, list[int]]] = []

@@ -135,8 +135,8 @@ def missing_elements(source: Layout, target: Layout) -> Table:
 def least_mean_elements(source: Layout, target: Layout) -> float:
     """Lower bound on elements received, mean over devices.
 
-    Of a partial value each element's addends must first meet, then reach every device that wants it: a - 1 messages
-    for a addends, and one more for each further device.
+    Of a partial value the a addends of an element must first meet, which takes a - 1 messages, and then reach every
+    device that wants it: one message each, but for one of them that may be where they meet.
     """
     if source.addends == 1:
         return float(missing_elements(source, target).mean())
@@ -144,4 +144,24 @@ def least_mean_elements(source: Layout, target: Layout) -> float:
     wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
     worlds = int(source.world.max(initial=0)) + 1
     elements = float(np.prod(source.dims)) * worlds
-    return (wanted + elements * (source.addends - 2)) / source.num_devices
+    return (wanted + elements * (source.addends - 1) - _elements_at_home(source, target)) / source.num_devices
+
+
+def _elements_at_home(source: Layout, target: Layout) -> int:
+    """Elements that some device both holds (or an addend of them) and wants."""
+    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
+    start, end = np.maximum(low, want_low), np.minimum(high, want_high)
+    boxes = np.unique(np.concatenate([source.world[:, None], start, end], axis=1)[np.all(end > start, axis=1)], axis=0)
+    rank = len(source.dims)
+    borders = [np.unique(boxes[:, [1 + d, 1 + rank + d]]) for d in range(rank)]
+    volume = np.ones((), np.int64)
+    for border in borders:
+        volume = np.multiply.outer(volume, np.diff(border))
+    total = 0
+    for world in np.unique(boxes[:, 0]):
+        inside = np.zeros(volume.shape, np.bool_)
+        for box in boxes[boxes[:, 0] == world]:
+            cells = (np.searchsorted(border, box[[1 + d, 1 + rank + d]]) for d, border in enumerate(borders))
+            inside[tuple(slice(*cell) for cell in cells)] = True
+        total += int(volume[inside].sum())
+    return total

@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
+from hlosharding.partitioner.reshard import detours
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
 from hlosharding.partitioner.reshard.direct import shipment
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
-from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllReduce, Keep, Pad, ReduceScatter, Slice, Step
+from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, Pad, Slice, Step
 from hlosharding.sharding import HloSharding
 
 Objective = Literal["bytes", "balanced", "time"]
@@ -192,7 +191,7 @@ def _resized(request: Request) -> Iterator[Step]:
 
 def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
     if _is_partial(request.target) and not _is_partial(request.source):
-        yield from _to_partial(request)
+        yield from detours.to_partial(request)
         return
     source, target = request.layouts()
     bound = least_mean_elements(source, target) * _element_bytes(request.shape)
@@ -202,11 +201,10 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         if _is_hard_to_beat(best, bound):
             return
     if source.addends > 1:
-        if best is None:
-            yield from _reduce_first(request)
+        yield from detours.reduce_first(request)
         return
     yield from _direct(request, source, target, best)
-    yield from _gather_last(request)
+    yield from detours.gather_last(request)
 
 
 def _is_hard_to_beat(best: Planned, bound: float) -> bool:
@@ -252,66 +250,3 @@ def _is_partial(sharding: HloSharding) -> bool:
 
 def _element_bytes(shape: Shape) -> float:
     return shape.byte_size / shape.size
-
-
-def _gather_last(request: Request) -> Iterator[tuple[Step, ...]]:
-    """By way of a finer target: where copies grow, each member of a copy group fetches a part, then they gather."""
-    if request.target.is_maximal() or common_grid(
-        request.source, request.target, request.shape.rank, request.num_devices
-    ):
-        return
-    for way in _finer(request.target, request.shape, request.num_devices, "replicated"):
-        yield (*request.between(request.source, way).steps, *request.between(way, request.target).steps)
-
-
-def _finer(sharding: HloSharding, shape: Shape, num_devices: int, kind: str) -> Iterator[HloSharding]:
-    """`sharding` with its subgroup `kind` used to split one dim further, for each dim that divides."""
-    tiled = _as_tiled(sharding, shape.rank, num_devices, kind)
-    if tiled is None:
-        return
-    devices, types = tiled
-    at = shape.rank + types.index(kind)
-    parts = devices.shape[at]
-    for dim, size in enumerate(shape.dims):
-        ways = devices.shape[dim]
-        if parts > 1 and size % (ways * parts) == 0:
-            moved = np.moveaxis(devices, at, dim + 1)
-            new = moved.reshape(*devices.shape[:dim], ways * parts, *moved.shape[dim + 2 :])
-            yield HloSharding.subgroup(new, [t for t in types if t != kind])
-
-
-def _as_tiled(sharding: HloSharding, rank: int, num_devices: int, kind: str) -> tuple[Any, list[Any]] | None:
-    """(device array, subgroup types) of a sharding with a subgroup `kind`."""
-    if sharding.kind == kind:
-        return np.arange(num_devices).reshape(*(1,) * rank, -1), [kind]
-    if sharding.kind == "tiled" and kind in sharding.subgroup_types:
-        return sharding.tiles.array, list(sharding.subgroup_types)
-    return None
-
-
-def _reduce_first(request: Request) -> Iterator[tuple[Step, ...]]:
-    """No common grid: the addends meet where they are, scattered or for all, and the sum moves on."""
-    tiled = _as_tiled(request.source, request.shape.rank, request.num_devices, "unreduced")
-    kind = request.reduce_kind
-    if tiled is None or kind is None:
-        return
-    devices, types = tiled
-    at = request.shape.rank + types.index("unreduced")
-    groups = tuple(map(tuple, np.moveaxis(devices, at, -1).reshape(-1, devices.shape[at]).tolist()))
-    whole = HloSharding.subgroup(devices, ["replicated" if t == "unreduced" else t for t in types])
-    yield (AllReduce(groups, kind), *request.between(whole, request.target).steps)
-    for way in _finer(request.source, request.shape, request.num_devices, "unreduced"):
-        dim = next(d for d in range(request.shape.rank) if way.num_tiles_along(d) != request.source.num_tiles_along(d))
-        yield (ReduceScatter(dim, groups, kind), *request.between(way, request.target).steps)
-
-
-def _to_partial(request: Request) -> Iterator[tuple[Step, ...]]:
-    """Whole to partial: one member of each group keeps the value, the others hold the neutral element."""
-    tiled = _as_tiled(request.target, request.shape.rank, request.num_devices, "unreduced")
-    kind = request.reduce_kind
-    if tiled is None or kind is None:
-        return
-    devices, types = tiled
-    way = HloSharding.subgroup(devices, ["replicated" if t == "unreduced" else t for t in types])
-    addend = layout_of(request.target, request.shape.dims, request.num_devices).addend
-    yield (*request.between(request.source, way).steps, Keep(tuple((addend == 0).tolist()), kind))

@@ -1,0 +1,21 @@
+"""The pipeline as users hold it: partitioned programs, stages, `hs.jit`."""
+
+from hlosharding.compiler.arrays import device_put
+from hlosharding.compiler.jit import Jitted, jit
+from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
+from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
+from hlosharding.executor import ShardedArray
+
+__all__ = [
+    "Compiled",
+    "Jitted",
+    "Partitioned",
+    "PartitionedStage",
+    "PropagatedStage",
+    "ShardedArray",
+    "Traced",
+    "default_machine",
+    "device_put",
+    "jit",
+    "partition",
+]

@@ -1,0 +1,35 @@
+"""Laying out an array by hand: `hs.device_put` for any device-tile sharding.
+
+Floor: compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlosharding.executor import find_devices, sharded_array
+from hlosharding.sharding import HloSharding
+
+
+def device_put(array: Any, sharding: Any, *, devices: Sequence[Any] | None = None) -> Any:
+    """Lay out `array` as `sharding` says: a jax.Array, or an `hs.ShardedArray` where JAX has no name for the layout.
+
+    `sharding`: an HloSharding or its text (over `devices`, by default JAX's own, in order), or a jax Sharding.  Raises
+    ShardingError for a sharding that does not fit the shape, ExecutionError where there are too few devices.
+
+    >>> import numpy as np
+    >>> device_put(np.arange(4.0), "{replicated}").shape
+    (4,)
+    """
+    import jax
+    import numpy as np
+
+    if isinstance(sharding, str):
+        sharding = HloSharding.parse(sharding)
+    if not isinstance(sharding, HloSharding):
+        return jax.device_put(array, sharding)
+    count = sharding.num_devices or len(devices or jax.devices())
+    found = find_devices(count, devices)
+    sharding.validate(tuple(np.shape(array)), count)
+    return sharded_array(array, sharding, found)

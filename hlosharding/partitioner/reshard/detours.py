@@ -1,0 +1,139 @@
+"""Ways by an intermediate sharding, each half of which is planned again.
+
+Floor: partitioner/reshard.  For pairs that one axis plan does not bring to the bound, or that have no common grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.partitioner.reshard.axes import common_grid
+from hlosharding.partitioner.reshard.layout import Layout, layout_of
+from hlosharding.partitioner.reshard.steps import AllReduce, Groups, Keep, Pad, ReduceScatter, Step
+from hlosharding.sharding import HloSharding
+
+if TYPE_CHECKING:
+    from hlosharding.partitioner.reshard.plan import Request
+
+Steps = tuple[Step, ...]
+
+
+def gather_last(request: Request) -> Iterator[Steps]:
+    """Where copies grow and no grid is common: each member of a copy group fetches a part, then they gather."""
+    if request.target.is_maximal() or common_grid(
+        request.source, request.target, request.shape.rank, request.num_devices
+    ):
+        return
+    subgroup = _subgroup(request, request.target, "replicated")
+    source, target = request.layouts()
+    if subgroup is None:
+        return
+    for dim in subgroup.divisible(request.shape.dims):
+        way, _ = subgroup.scattered(dim, target, source)
+        yield (*request.between(request.source, way).steps, *request.between(way, request.target).steps)
+
+
+def reduce_first(request: Request) -> Iterator[Steps]:
+    """The addends meet where they are, for all or scattered over a dim, and the sum moves on."""
+    subgroup = _subgroup(request, request.source, "unreduced")
+    kind = request.reduce_kind
+    if subgroup is None or kind is None:
+        return
+    yield (AllReduce(subgroup.groups, kind), *request.between(subgroup.replicated(), request.target).steps)
+    source, target = request.layouts()
+    for dim in subgroup.divisible(request.shape.dims):
+        way, groups = subgroup.scattered(dim, source, target)
+        tile = list(source.tile)
+        tile[dim] = layout_of(way, request.shape.dims, request.num_devices).tile[dim] * len(groups[0])
+        padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
+        yield (*padding, ReduceScatter(dim, groups, kind), *request.between(way, request.target).steps)
+
+
+def to_partial(request: Request) -> Iterator[Steps]:
+    """Whole to partial: one member of each group keeps the value, the others hold the neutral element."""
+    subgroup = _subgroup(request, request.target, "unreduced")
+    kind = request.reduce_kind
+    if subgroup is None or kind is None:
+        return
+    addend = layout_of(request.target, request.shape.dims, request.num_devices).addend
+    before = request.between(request.source, subgroup.replicated())
+    yield (*before.steps, Keep(tuple((addend == 0).tolist()), kind))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subgroup:
+    """A tile assignment and one of its subgroups."""
+
+    devices: npt.NDArray[np.int64]
+    types: tuple[Any, ...]
+    rank: int
+    at: int
+    """The dim of the subgroup."""
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """[group, member]"""
+        return np.moveaxis(self.devices, self.at, -1).reshape(-1, self.devices.shape[self.at])
+
+    @property
+    def groups(self) -> Groups:
+        """The subgroup's device groups."""
+        return tuple(map(tuple, self.rows.tolist()))
+
+    def replicated(self) -> HloSharding:
+        """The members become copies."""
+        types = [*self.types]
+        types[self.at - self.rank] = "replicated"
+        return HloSharding.subgroup(self.devices, types)
+
+    def divisible(self, dims: tuple[int, ...]) -> Iterator[int]:
+        """Dims that the members can split further: whole ones, and those whose tile is that of the parts together."""
+        parts = self.devices.shape[self.at]
+        for dim, size in enumerate(dims):
+            ways = self.devices.shape[dim]
+            if parts > 1 and (ways == 1 or -(-size // ways) == -(-size // (ways * parts)) * parts):
+                yield dim
+
+    def scattered(self, dim: int, mine: Layout, other: Layout) -> tuple[HloSharding, Groups]:
+        """The members split `dim`, each taking the part of which `other` gives it most; groups in that order."""
+        rows = np.array([_by_overlap(row, dim, mine, other) for row in self.rows])
+        moved = np.moveaxis(self.devices, self.at, -1)
+        devices = np.moveaxis(rows.reshape(moved.shape), -1, dim + 1)
+        shape = [*self.devices.shape[: self.rank], *(n for d, n in enumerate(self.devices.shape) if d >= self.rank)]
+        shape[dim] *= shape.pop(self.at)
+        types = [t for d, t in enumerate(self.types, self.rank) if d != self.at]
+        return HloSharding.subgroup(devices.reshape(shape), types), tuple(map(tuple, rows.tolist()))
+
+
+def _by_overlap(row: npt.NDArray[np.int64], dim: int, mine: Layout, other: Layout) -> list[int]:
+    """Members in the order of the parts they get: greedily, the largest overlap first."""
+    parts = len(row)
+    start, size = mine.starts[row[0], dim], -(-mine.tile[dim] // parts)
+    starts = start + size * np.arange(parts)
+    low, high = other.bounds()
+    along = np.minimum(high[row, dim][:, None], starts + size) - np.maximum(low[row, dim][:, None], starts)
+    mine_low, mine_high = (bound[row[0]] for bound in mine.bounds())
+    across = np.maximum(np.minimum(high[row], mine_high) - np.maximum(low[row], mine_low), 0)
+    across[:, dim] = 1
+    score = np.maximum(along, 0) * across.prod(axis=1)[:, None]
+    order = [-1] * parts
+    left = set(range(parts))
+    for flat in np.argsort(-score, axis=None, kind="stable").tolist():
+        member, part = divmod(flat, parts)
+        if member in left and order[part] < 0:
+            order[part] = int(row[member])
+            left.remove(member)
+    return order
+
+
+def _subgroup(request: Request, sharding: HloSharding, kind: Any) -> _Subgroup | None:
+    rank = request.shape.rank
+    if sharding.kind == kind:
+        return _Subgroup(np.arange(request.num_devices).reshape(*(1,) * rank, -1), (kind,), rank, rank)
+    dim = sharding.subgroup_dim(kind) if sharding.kind == "tiled" else None
+    return None if dim is None else _Subgroup(sharding.tiles.array, sharding.subgroup_types, rank, dim)

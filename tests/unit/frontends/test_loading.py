@@ -1,0 +1,123 @@
+"""The one door: which reader gets what, and errors that name the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hlosharding.errors import LoadError
+from hlosharding.frontends import load
+
+HLO = """HloModule m
+
+%twice (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %s = f32[4]{0} add(%p, %p)
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}
+  ROOT %c = f32[4]{0} call(%x), to_apply=%twice
+}
+"""
+STABLEHLO = """module @m {
+  func.func private @twice(%p: tensor<4xf32>) -> tensor<4xf32> {
+    %s = stablehlo.add %p, %p : tensor<4xf32>
+    return %s : tensor<4xf32>
+  }
+  func.func @main(%x: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) -> tensor<4xf32> {
+    %c = func.call @twice(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    return %c : tensor<4xf32>
+  }
+}
+"""
+
+
+def opcodes(module: object) -> list[str]:
+    return [i.opcode for i in module.entry.instructions]  # type: ignore[attr-defined]
+
+
+def test_hlo_text_and_protos_are_taken_as_they_stand_unless_told_otherwise() -> None:
+    module = load(HLO)
+    assert opcodes(module) == opcodes(load(module.to_hlo_proto())) == ["parameter", "call"]
+    assert opcodes(load(HLO, prepare=True)) == ["parameter", "add"]
+    assert opcodes(load(module.to_hlo_proto(), prepare=True)) == ["parameter", "add"]
+
+
+def test_stablehlo_text_is_prepared_unless_told_otherwise() -> None:
+    module = load(STABLEHLO)
+    assert opcodes(module) == ["parameter", "add"]
+    assert opcodes(load(STABLEHLO, prepare=False)) == ["parameter", "call"]
+    assert str(module.sharding(module.entry.parameters[0])) == "{devices=[2]<=[2]}"
+    assert module.num_partitions == 2
+
+
+def test_stablehlo_from_us_and_from_jax_export_loads() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    assert opcodes(load(load(HLO).to_stablehlo_text())) == ["parameter", "add"]
+    exported = jax.export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((4,), jnp.float32))
+    assert "sine" in opcodes(load(exported.mlir_module_serialized))
+    assert "sine" in opcodes(load(exported.mlir_module()))
+
+
+@pytest.mark.parametrize("suffix", [".hlo", ".txt", ".weird", ""])
+def test_paths_are_read_and_content_decides_where_the_suffix_does_not(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"m{suffix}").write_text(HLO)
+    assert opcodes(load(tmp_path / f"m{suffix}")) == ["parameter", "call"]
+    assert opcodes(load(str(tmp_path / f"m{suffix}"))) == ["parameter", "call"]
+
+
+def test_files_of_protos_and_stablehlo_are_read(tmp_path: Path) -> None:
+    (tmp_path / "m.pb").write_bytes(load(HLO).to_hlo_proto())
+    (tmp_path / "m.bin").write_bytes(load(HLO).to_hlo_proto())
+    (tmp_path / "m.mlir").write_text(STABLEHLO)
+    assert opcodes(load(tmp_path / "m.pb")) == opcodes(load(tmp_path / "m.bin")) == ["parameter", "call"]
+    assert opcodes(load(tmp_path / "m.mlir")) == ["parameter", "add"]
+
+
+def test_an_error_in_a_file_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.hlo"
+    path.write_text(HLO.replace("<=[2]", "<=[3]"))
+    with pytest.raises(LoadError, match=r"bad\.hlo, line 9, column \d+"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("no/such/file.hlo", "No such file"),
+        ("", "cannot read"),
+        ("HloModule without a line break", "line breaks"),
+        ("x" * 5000, "cannot read"),
+        (3, "int is no program"),
+        (None, "NoneType is no program"),
+        (b"", "not HLO text"),
+        (b"\x00\x01\x02", "not a valid HLO module"),
+        ("\n\n", "not HLO text"),
+    ],
+)
+def test_what_is_no_program_is_a_load_error(source: object, message: str) -> None:
+    with pytest.raises(LoadError, match=message):
+        load(source)
+
+
+def test_unknown_formats_are_listed() -> None:
+    with pytest.raises(LoadError, match="hlo, hlo-proto, stablehlo, onnx"):
+        load(HLO, format="mhlo")  # type: ignore[arg-type]
+
+
+def test_a_format_that_contradicts_the_content_is_an_error() -> None:
+    with pytest.raises(LoadError, match="binary mode"):
+        load(HLO, format="hlo-proto")
+    with pytest.raises(LoadError, match="not text"):
+        load(b"\xff\xfe", format="hlo")
+    with pytest.raises(LoadError, match="StableHLO"):
+        load(HLO, format="stablehlo")
+
+
+def test_a_directory_is_no_program(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="directory"):
+        load(tmp_path)
