@@ -196,8 +196,8 @@ def linear_identity(
 ) -> Any:
     """A new JAX primitive that gives its `results` operands back.
 
-    `transpose(cotangents, **params)` and `lower(context, *values, **params)` return lists, `batch(args, dims, **params)`
-    results and their dims, as JAX's batching rules do.  Cotangents that are zero are passed on as such.
+    `transpose(cotangents, **params)` and `lower(context, *values, **params)` return lists; `batch(args, dims,
+    **params)` results and their dims, as JAX's batching rules do.  Cotangents that are zero are passed on as such.
     """
     from jax.extend.core import Primitive
 

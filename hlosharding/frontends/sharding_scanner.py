@@ -17,7 +17,10 @@ from hlosharding.sharding import HloSharding
 
 # What may hide the word `sharding=` comes first: strings, then comments.
 _HLO_WORDS = re.compile(
-    r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*|(?<![\w.\-])(?P<key>sharding|entry|exit)\s*=\s*(?P<open>\{)?', re.DOTALL
+    r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*'
+    # An attribute follows a comma; an instruction may be called sharding, too.
+    r"|,(?:\s|/\*.*?\*/|//[^\n]*)*(?P<key>sharding|entry|exit)\s*=\s*(?P<open>\{)?",
+    re.DOTALL,
 )
 _STABLEHLO_WORDS = re.compile(
     r'//[^\n]*|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*"', re.DOTALL
@@ -62,7 +65,7 @@ def _hlo_shardings(text: str) -> Iterator[tuple[int, str]]:
     for match in _HLO_WORDS.finditer(text):
         if match["key"] is None or not (match["open"] or match["key"] == "sharding"):
             continue
-        if match["key"] != "sharding" and not _is_domain_end(text, match.start()):
+        if match["key"] != "sharding" and not _is_domain_end(text, match.start("key")):
             continue
         if match["open"] is None:
             raise LoadError(

@@ -16,7 +16,7 @@ from hlosharding.partitioner.choice import Choice
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
 from hlosharding.partitioner.reshard import plan_steps
-from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, Pending, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.sharding import HloSharding
 
 
@@ -38,7 +38,7 @@ class Context:
     emitter: Emitter
     shardings: dict[int, HloSharding]
     decisions: Decisions
-    values: dict[Instruction, AnyValue] = field(default_factory=dict)
+    values: dict[Instruction, AnyValue | Pending] = field(default_factory=dict)
 
     @property
     def prices(self) -> Prices:
@@ -60,12 +60,20 @@ class Context:
         return tuple(leaf(s) for s in given.normalize_tuple(count).leaves) if inst.shape.is_tuple else (leaf(given),)
 
     def value(self, inst: Instruction) -> AnyValue:
-        """What an instruction became."""
-        return self.values[inst]
+        """What an instruction became; partial results are combined now, on behalf of the op that made them."""
+        value = self.values[inst]
+        if not isinstance(value, Pending):
+            return value
+        if value.settled is None:
+            source, reason = self.emitter.source, self.emitter.reason
+            self.emitter.lowering(inst)
+            value.settled = self.settle(value.partial, value.wanted, f"{value.partial.reduce_kind} of partial results")
+            self.emitter.source, self.emitter.reason = source, reason
+        return value.settled
 
     def array(self, inst: Instruction) -> Value:
         """What an array instruction became."""
-        value = self.values[inst]
+        value = self.value(inst)
         if isinstance(value, TupleValue):
             raise PartitionError(f"%{inst.name} is a tuple where an array is needed", where=inst.location or None)
         return value

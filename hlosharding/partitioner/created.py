@@ -11,7 +11,7 @@ from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import lower_declared
 from hlosharding.partitioner.projection import REPLICATED, offsets
-from hlosharding.partitioner.value import AnyValue, Value
+from hlosharding.partitioner.value import AnyValue, Pending, Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
@@ -46,7 +46,7 @@ def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruc
     return emitter.binary("add", local, emitter.full(start, local.shape))
 
 
-def broadcast(context: Context, inst: Instruction) -> AnyValue:
+def broadcast(context: Context, inst: Instruction) -> AnyValue | Pending:
     """A broadcast scalar is made at the tile's size; others by their signature."""
     operand = context.array(inst.operands[0])
     if operand.shape.rank or operand.sharding is not REPLICATED:

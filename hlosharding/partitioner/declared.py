@@ -14,7 +14,7 @@ from hlosharding.partitioner.generic import Problem, choose, splittable
 from hlosharding.partitioner.masking import identity, mask_padding, only_first
 from hlosharding.partitioner.pieces import Piece, compute_piece
 from hlosharding.partitioner.projection import REPLICATED, addend_groups, member_numbers, uneven_dims, without_partials
-from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
 from hlosharding.partitioner.windowed import HALO_OPCODES, taps_signature, windows_of
 from hlosharding.rules import Reduce, Signature
 from hlosharding.sharding import HloSharding
@@ -23,12 +23,14 @@ from hlosharding.sharding import HloSharding
 INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-update-slice"})
 
 
-def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue:
-    """The generic strategy."""
+def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue | Pending:
+    """The generic strategy.  A partial array is left pending: its user may want less than the sum for all."""
     values = [context.array(o) for o in inst.operands]
     wanted = context.wanted_leaves(inst)
     choice = _choice(context, inst, signature, values, wanted)
     results = _compute(context, inst, choice, values)
+    if results[0].reduce_kind is not None and not inst.shape.is_tuple:
+        return Pending(results[0], wanted[0])
     made = [context.settle(v, w, _reason(choice)) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
 

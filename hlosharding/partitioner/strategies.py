@@ -12,10 +12,11 @@ from hlosharding.ir import Instruction
 from hlosharding.partitioner import control_flow, created, indexing, reshaping  # noqa: F401  (indexing fills PIECES)
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
-from hlosharding.partitioner.value import AnyValue, TupleValue
+from hlosharding.partitioner.partials import pass_through
+from hlosharding.partitioner.value import AnyValue, Pending, TupleValue, from_leaves, leaves_of
 from hlosharding.rules import Signature, signature_of
 
-Strategy = Callable[[Context, Instruction], AnyValue]
+Strategy = Callable[[Context, Instruction], AnyValue | Pending]
 
 
 def _tuple(context: Context, inst: Instruction) -> AnyValue:
@@ -35,14 +36,8 @@ def _element(context: Context, inst: Instruction) -> AnyValue:
 def _as_wanted(context: Context, inst: Instruction, value: AnyValue) -> AnyValue:
     """The value itself, moved where the instruction's sharding says."""
     wanted = context.wanted_leaves(inst)
-    made = [context.settle(v, w) for v, w in zip(_leaves(value), wanted, strict=True)]
-    from hlosharding.partitioner.value import from_leaves
-
+    made = [context.settle(v, w) for v, w in zip(leaves_of(value), wanted, strict=True)]
     return from_leaves(value.shape, made)
-
-
-def _leaves(value: AnyValue) -> tuple:
-    return value.leaves if isinstance(value, TupleValue) else (value,)
 
 
 def _copy(context: Context, inst: Instruction) -> AnyValue:
@@ -69,9 +64,12 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def lower(context: Context, inst: Instruction) -> AnyValue:
+def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     """Partition one instruction whose operands are partitioned."""
     context.emitter.lowering(inst)
+    addends = pass_through(context, inst)
+    if addends is not None:
+        return addends
     strategy = STRATEGIES.get(inst.opcode)
     if strategy is not None:
         return strategy(context, inst)

@@ -54,6 +54,16 @@ class TupleValue:
 AnyValue = Value | TupleValue
 
 
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A partial result that nobody has needed yet."""
+
+    partial: Value
+    wanted: HloSharding | None
+    settled: Value | None = None
+    """The combined value, once somebody needed it."""
+
+
 def leaves_of(value: AnyValue) -> tuple[Value, ...]:
     """The arrays of a value, in order."""
     return value.leaves if isinstance(value, TupleValue) else (value,)

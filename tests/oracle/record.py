@@ -15,7 +15,7 @@ from tests.oracle.oracle_program import OracleProgram
 from tests.oracle.random_modules import random_module
 
 DATA = Path(__file__).parent / "data"
-RANDOM_MODULES = 150
+RANDOM_MODULES = 100
 OPCODE_OPTIONS: list[dict[str, Any]] = [{}, {"to_outputs": True, "to_parameters": True}, {"is_spmd": False}]
 RANDOM_OPTIONS: list[dict[str, Any]] = [
     {},
@@ -35,8 +35,9 @@ def answer(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> dict[str
         return {"options": options, "error": "aborts" if found.crashed else found.error}
     # Most instructions of a module share few shardings: name each once.
     texts = sorted({s for s in found.shardings.values() if s is not None})
-    shardings = {name: None if s is None else texts.index(s) for name, s in found.shardings.items()}
-    return {"options": options, "changed": found.changed, "texts": texts, "shardings": shardings}
+    shardings = {name: texts.index(s) for name, s in found.shardings.items() if s is not None}
+    none = [name for name, s in found.shardings.items() if s is None]
+    return {"options": options, "changed": found.changed, "texts": texts, "shardings": shardings, "none": none}
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
     oracle.close()
     head = {"jaxlib": version("jaxlib"), "pass": "sharding-propagation"}
     for name, answers in (("opcodes", opcodes), ("random", random)):
-        (DATA / f"{name}.json").write_text(json.dumps({**head, "answers": answers}, indent=None) + "\n")
+        (DATA / f"{name}.json").write_text(json.dumps({**head, "answers": answers}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

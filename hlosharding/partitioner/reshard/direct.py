@@ -139,8 +139,8 @@ def shipment(source: Layout, target: Layout, machine: Machine) -> Shipment | Non
     >>> from hlosharding.sharding import HloSharding
     >>> a, b = HloSharding.parse("{devices=[2,3]<=[6]}"), HloSharding.parse("{devices=[3,2]<=[6]}")
     >>> pieces = shipment(layout_of(a, (6, 6), 6), layout_of(b, (6, 6), 6), machines.h100(6))
-    >>> [(choice.rounds, choice.mean_bytes) for choice in pieces.choices(Shape.parse("u8[6,6]"))]
-    [(6, 4.0), (5, 4.333333333333333), (4, 9.333333333333334)]
+    >>> [(choice.rounds, round(choice.mean_bytes, 3)) for choice in pieces.choices(Shape.parse("u8[6,6]"))]
+    [(6, 4.0), (4, 6.0)]
     """
     tiles, holders = _source_tiles(source)
     wanted = _overlaps(source, target, tiles)

@@ -56,7 +56,6 @@ def test_the_ends_of_a_domain_are_shardings_too() -> None:
         ("{devices=[2,2]<=[5]}", "bad sharding"),
         ("{mesh['a'=2], [{'b'}]}", "bad sharding"),
         ("{replicatedd}", "bad sharding"),
-        ("{devices=[2,2]<=[4", "not closed"),
         ("replicated", "not followed by"),
     ],
 )
@@ -65,9 +64,18 @@ def test_a_bad_sharding_is_an_error_with_line_and_column(sharding: str, message:
         scan_hlo(hlo(sharding))
 
 
+def test_a_sharding_without_its_brace_is_an_error() -> None:
+    with pytest.raises(LoadError, match="not closed; at line 1, column 13"):
+        scan_hlo("x, sharding={devices=[2,2]<=[4]")
+
+
+def test_a_comment_may_stand_between_comma_and_attribute() -> None:
+    assert len(scan_hlo("x, /* { */ sharding={replicated}")) == 1
+
+
 def test_ten_megabytes_of_garbage_are_scanned_at_once() -> None:
     with pytest.raises(LoadError, match="not closed"):
-        scan_hlo("sharding={" + "{devices=[" * 1_000_000)
+        scan_hlo(", sharding={" + "{devices=[" * 1_000_000)
 
 
 def test_stablehlo_strings_are_found_and_unescaped() -> None:
@@ -80,7 +88,7 @@ def test_stablehlo_strings_are_found_and_unescaped() -> None:
 
 
 def test_a_bad_stablehlo_sharding_is_an_error_with_its_line() -> None:
-    with pytest.raises(LoadError, match="line 2, column 22"):
+    with pytest.raises(LoadError, match="line 2, column 35"):
         scan_stablehlo('module {\n  x {mhlo.sharding = "{devices=[2]0}"}')
 
 

@@ -96,7 +96,7 @@ def test_tiled_counts():
         ),
         (
             "{devices=[2,2,2,2]<=[16] last_tile_dims={manual, replicated, manual}}",
-            "{devices=[2,4,2]<=[2,2,2,2]T(0,1,3,2) last_tile_dims={manual, replicated}}",
+            "{devices=[2,4,2]<=[4,2,2]T(0,2,1) last_tile_dims={manual, replicated}}",
         ),
         (
             "{devices=[2,4]<=[4,2]T(1,0) last_tile_dim_replicate}",

@@ -70,8 +70,7 @@ def test_a_list_that_no_iota_makes_means_itself():
         (iota((2, 2, 2)), (2, 0, 1), "[2,2,2]<=[4,2]T(1,0)"),
         # The border between the dims lies within an iota dim, which is cut there.
         (iota((6, 2), (6, 2), (1, 0)), (1, 0), "[2,6]<=[3,4]T(1,0)"),
-        # No iota can say it: the digits of size 2 and 3 straddle the border of the tile dims.
-        (iota((3, 2), (2, 3), (1, 0)), (1, 0), "[2,3]0,1,2,3,4,5"),
+        # No iota can say it: the digits of size 3 and 2 straddle the border of the tile dims.
         (iota((2, 3), (2, 3), (1, 0)), (1, 0), "[3,2]0,4,3,2,1,5"),
         (TileAssignment.from_flat((2, 2), (3, 1, 2, 0)), (1, 0), "[2,2]3,2,1,0"),
     ],
@@ -79,8 +78,7 @@ def test_a_list_that_no_iota_makes_means_itself():
 def test_transpose_keeps_an_iota_where_there_is_one(start, perm, result):
     moved = start.transpose(perm)
     assert np.array_equal(moved.array, start.array.transpose(perm))
-    if not result.endswith("5"):
-        assert str(moved) == result
+    assert str(moved) == result
 
 
 def test_reshape_keeps_devices_in_order():
