@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else XLA says at each comparison that GSPMD will go away
 
 import jax
-from rich.console import Console
 
 import hlosharding as hs
 from examples import devices, walk
@@ -34,11 +33,11 @@ def train(step: Any, config: conv_net.Config) -> Iterator[float]:
 def main() -> None:
     """Show the program, then train on all devices and on one."""
     devices.choose_platform()
-    console, config = Console(), conv_net.Config()
+    console, config = walk.wide_console(), conv_net.Config()
     mesh, single = devices.data_by_model(), devices.one_device()
     console.print(f"[bold]Convolutional training step[/bold] on {mesh}\n")
     step = conv_net.training_step(mesh)
-    walk.show_program(console, "conv_net_step", step, conv_net.abstract_arguments(config), mesh)
+    walk.show_program(console, "conv_net_step", step, conv_net.abstract_arguments(config), mesh, why="batch[1]")
     sharded = train(hs.jit(step, mesh=mesh), config)
     walk.show_losses(console, sharded, train(jax.jit(conv_net.training_step(single)), config), mesh)
 

@@ -16,7 +16,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else XLA says at each comp
 
 import jax
 from jax.sharding import Mesh
-from rich.console import Console
 
 import hlosharding as hs
 from examples import devices, walk
@@ -35,13 +34,15 @@ def train(compiler: Callable[..., Any], config: classifier.Config, mesh: Mesh) -
 def main() -> None:
     """Show the program, then train on all devices and on one."""
     devices.choose_platform()
-    console, config = Console(), classifier.Config()
+    console, config = walk.wide_console(), classifier.Config()
     mesh, single = devices.data_by_model(), devices.one_device()
     console.print(f"[bold]Flax NNX training step[/bold] on {mesh}\n")
     static, state = classifier.build(config, mesh)
     arguments = classifier.abstract_arguments(config, mesh)
     options = classifier.jit_options(state, mesh)
-    walk.show_program(console, "flax_nnx_step", classifier.training_step(static), arguments, mesh, **options)
+    walk.show_program(
+        console, "flax_nnx_step", classifier.training_step(static), arguments, mesh, why="labels", **options
+    )
     sharded = train(lambda step, **options: hs.jit(step, mesh=mesh, **options), config, mesh)
     walk.show_losses(console, sharded, train(jax.jit, config, single), mesh)
 

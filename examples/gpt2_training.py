@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else XLA says at each comparison that GSPMD will go away
 
 import jax
-from rich.console import Console
 
 import hlosharding as hs
 from examples import devices, walk
@@ -36,11 +35,13 @@ def train(step: Any, config: gpt2.Config) -> Iterator[float]:
 def main() -> None:
     """Show the program, then train on all devices and on one."""
     devices.choose_platform()
-    console, config = Console(), gpt2.Config()
+    console, config = walk.wide_console(), gpt2.Config()
     mesh, single = devices.data_by_model(), devices.one_device()
     console.print(f"[bold]GPT-2-style training step[/bold], {config.layers} layers, on {mesh}\n")
     step = gpt2.training_step(mesh)
-    walk.show_program(console, "gpt2_step", step, gpt2.abstract_arguments(config), mesh)
+    walk.show_program(
+        console, "gpt2_step", step, gpt2.abstract_arguments(config), mesh, why="params['layers'][0]['up_bias']"
+    )
     sharded = train(hs.jit(step, mesh=mesh), config)
     walk.show_losses(console, sharded, train(jax.jit(gpt2.training_step(single)), config), mesh)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -20,13 +21,30 @@ STEPS = 20
 AGREE = 1e-4
 
 
+def wide_console() -> Console:
+    """As wide as the terminal, and wide enough for the tables where the output is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
 def show_program(
-    console: Console, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], mesh: Mesh, **options: Any
+    console: Console,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    mesh: Mesh,
+    *,
+    why: str,
+    **options: Any,
 ) -> None:
-    """Print what propagation found and what partitioning makes of it; write the generated program to out/."""
+    """Print what propagation found and what partitioning makes of it; write the generated program to out/.
+
+    `why` is the parameter whose sharding is explained.
+    """
     stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
     propagated, partitioned = stage.propagation, stage.partition().partitioned
     console.print(tables.parameters(propagated, mesh), tables.activations(propagated, mesh))
+    asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
+    console.print(f"Why is {why} split as it is?\n{propagated.explain(asked)}\n", markup=False, highlight=False)
     console.print(tables.collectives(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"

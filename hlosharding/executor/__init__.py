@@ -3,6 +3,7 @@
 from hlosharding.executor.layout import Layout, assemble, split
 from hlosharding.executor.program import Executable, Program, find_devices
 from hlosharding.executor.raw import raw
+from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, sharded_array
 from hlosharding.executor.source import as_python
 
@@ -15,6 +16,8 @@ __all__ = [
     "assemble",
     "find_devices",
     "raw",
+    "run_local",
+    "run_reference",
     "sharded_array",
     "split",
 ]

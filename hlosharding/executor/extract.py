@@ -1,29 +1,33 @@
-"""Instructions as a module of their own: what raw ops are lowered from and the reference executor compiles.
+"""Lines as a module of their own: what raw ops are lowered from and the reference executor compiles.
 
 Floor: executor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hlosharding import wire
+from hlosharding.executor.flow import Leaf, Line, Tree, Var, leaves, tree_of
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape
 
 
-def extract(instructions: Sequence[Instruction], inputs: Sequence[Instruction], outputs: Sequence[Instruction]) -> Module:
-    """A module with one parameter per value of `inputs` whose root is the tuple of `outputs`.
+def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]) -> Module:
+    """A module with one parameter per value of `inputs` whose root is the tuple of the values `outputs`.
 
-    `instructions` come in order and use nothing but each other and the inputs; called computations are copied.
+    The lines come in order and use nothing but each other and the inputs; called computations are copied.
     """
     builder = Builder("extract")
     callees = _Callees(builder)
-    for inst in instructions:
-        callees.of(inst)
+    for line in lines:
+        callees.of(line.inst)
     main = builder.computation("main")
-    new = {inst: main.parameter(number, inst.shape) for number, inst in enumerate(inputs)}
-    for inst in instructions:
-        new[inst] = _copy(main, inst, [new[o] for o in inst.operands], callees)
+    new: dict[Leaf, Instruction] = {var: main.parameter(i, var.shape) for i, var in enumerate(inputs)}
+    for line in lines:
+        operands = [_operand(main, tree, o.shape, new) for tree, o in zip(line.operands, line.inst.operands, strict=True)]
+        made = _copy(main, line.inst, operands, callees)
+        for var, part in zip(leaves(tree_of(line.inst)), _parts(main, made), strict=True):
+            new[var] = part
     main.root(main.add("tuple", Shape.tuple(tuple(o.shape for o in outputs)), [new[o] for o in outputs]))
     return builder.finish(main)
 
@@ -34,27 +38,48 @@ def op_module(inst: Instruction) -> Module:
     callees = _Callees(builder)
     callees.of(inst)
     main = builder.computation("main")
-    counter = iter(range(sum(len(o.shape.leaves) for o in inst.operands)))
-    operands = [_parameters(main, o.shape, counter) for o in inst.operands]
+    numbers = iter(range(sum(len(o.shape.leaves) for o in inst.operands)))
+    operands = [_parameters(main, o.shape, numbers) for o in inst.operands]
     main.root(_copy(main, inst, operands, callees))
     return builder.finish(main)
 
 
-def _parameters(main: ComputationBuilder, shape: Shape, counter: object) -> Instruction:
+def copy_computation(builder: Builder, computation: Computation) -> Computation:
+    """A copy of a computation, and of those that it calls, in another module."""
+    return _Callees(builder).copied(computation)
+
+
+def _parameters(main: ComputationBuilder, shape: Shape, numbers: Iterator[int]) -> Instruction:
     if not shape.is_tuple:
-        return main.parameter(next(counter), shape)  # type: ignore[call-overload]
-    return main.add("tuple", shape, [_parameters(main, part, counter) for part in shape.tuple_shapes])
+        return main.parameter(next(numbers), shape)
+    return main.add("tuple", shape, [_parameters(main, part, numbers) for part in shape.tuple_shapes])
+
+
+def _operand(main: ComputationBuilder, tree: Tree, shape: Shape, new: dict[Leaf, Instruction]) -> Instruction:
+    if not isinstance(tree, tuple):
+        return new[tree]
+    parts = [_operand(main, part, s, new) for part, s in zip(tree, shape.tuple_shapes, strict=True)]
+    return main.add("tuple", shape, parts)
+
+
+def _parts(main: ComputationBuilder, made: Instruction) -> Iterator[Instruction]:
+    if not made.shape.is_tuple:
+        yield made
+        return
+    for index, shape in enumerate(made.shape.tuple_shapes):
+        yield from _parts(main, main.add("get-tuple-element", shape, (made,), tuple_index=index))
 
 
 def _copy(
     into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], callees: _Callees
 ) -> Instruction:
     copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=callees.of(inst))
-    proto = wire.HloInstructionProto()
-    proto.CopyFrom(copy.proto)
-    # The frame table stays behind.
-    proto.ClearField("metadata")
-    copy.proto = proto
+    if copy.proto.HasField("metadata"):
+        # The frame table stays behind.
+        proto = wire.HloInstructionProto()
+        proto.CopyFrom(copy.proto)
+        proto.ClearField("metadata")
+        copy.proto = proto
     return copy
 
 
@@ -66,9 +91,9 @@ class _Callees:
         self._done: dict[Computation, Computation] = {}
 
     def of(self, inst: Instruction) -> list[Computation]:
-        return [self._copied(c) for c in inst.called]
+        return [self.copied(c) for c in inst.called]
 
-    def _copied(self, computation: Computation) -> Computation:
+    def copied(self, computation: Computation) -> Computation:
         if computation not in self._done:
             for inst in computation.instructions:
                 self.of(inst)

@@ -101,8 +101,8 @@ def inline_constant(inst: Instruction) -> str | None:
     return scalar_text(inst.literal) if is_plain_nan(inst.literal) else None
 
 
-def flow_of(computation: Computation) -> Flow:
-    """Resolve a computation.
+def flow_of(computation: Computation, *, inline: bool = True) -> Flow:
+    """Resolve a computation.  Without `inline` every constant is a line.
 
     >>> from hlosharding.ir import Builder, Shape
     >>> main = Builder("m").computation("main")
@@ -116,7 +116,7 @@ def flow_of(computation: Computation) -> Flow:
     trees: dict[Instruction, Tree] = {}
     lines: list[Line] = []
     for inst in _in_order(computation):
-        tree = _without_line(inst, trees)
+        tree = _without_line(inst, trees, inline)
         if tree is None:
             lines.append(Line(inst, tuple(trees[o] for o in inst.operands)))
             tree = tree_of(inst)
@@ -134,7 +134,7 @@ def _in_order(computation: Computation) -> list[Instruction]:
     return computation.instructions
 
 
-def _without_line(inst: Instruction, trees: dict[Instruction, Tree]) -> Tree | None:
+def _without_line(inst: Instruction, trees: dict[Instruction, Tree], inline: bool) -> Tree | None:
     if inst.opcode == "parameter":
         return tree_of(inst)
     if hands_on(inst):
@@ -145,7 +145,7 @@ def _without_line(inst: Instruction, trees: dict[Instruction, Tree]) -> Tree | N
         whole = trees[inst.operands[0]]
         assert isinstance(whole, tuple)
         return whole[inst.tuple_index]
-    return inline_constant(inst)
+    return inline_constant(inst) if inline else None
 
 
 def hands_on(inst: Instruction) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.axes import Groups
 from hlosharding.executor.emit import EMITTERS, Op, raw
-from hlosharding.executor.lax_windows import combiner
+from hlosharding.executor.lax_windows import COMBINERS, combiner, identity
+from hlosharding.executor.text import scalar_text
 from hlosharding.ir import Instruction
 
 REDUCERS = {"add": "psum", "maximum": "pmax", "minimum": "pmin"}
@@ -87,10 +88,40 @@ def _all_reduce(op: Op) -> str:
     if _is_alone(op):
         return operand
     function = _reduces_by(op.inst)
-    if function is None:
-        return raw(op)
     axes, groups = _axes_and_groups(op)
-    return f"lax.{function}({operand}, {axes}{groups})"
+    if function is not None:
+        return f"lax.{function}({operand}, {axes}{groups})"
+    if _has_own_collective(op):
+        return raw(op)
+    texts = [_reduced_by_exchange(op, text, axes, groups) for text in op.args]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _has_own_collective(op: Op) -> bool:
+    """Does XLA know the reducer?  On integers it has no bitwise ones, and none at all that it does not recognise."""
+    name = combiner(op.inst.called[0])
+    if name is None or identity(name, op.inst.operands[0].shape) is None:
+        where = f"%{op.inst.name} {op.inst.location}".strip()
+        raise ExecutionError(f"{op.inst.opcode} with a reducer that is no single operation", where=where)
+    return name in ("multiply", "maximum", "minimum")
+
+
+def _local_reduce(op: Op, text: str, dim: int) -> str:
+    name = combiner(op.inst.called[0]) or ""
+    neutral = identity(name, op.inst.operands[0].shape)
+    assert neutral is not None
+    return f"lax.reduce({text}, {scalar_text(neutral)}, lax.{COMBINERS[name]}, ({dim},))"
+
+
+def _reduced_by_exchange(op: Op, text: str, axes: str, groups: str) -> str:
+    """Exchange pieces, reduce one's own, gather them: the bytes of an all-reduce."""
+    shape = op.inst.operands[0].shape
+    ways = len(device_groups(op.inst, op.program.num_devices)[0])
+    if shape.size % ways:
+        return _local_reduce(op, f"lax.all_gather({text}, {axes}{groups})", 0)
+    rows = f"lax.reshape({text}, {(ways, shape.size // ways)})"
+    piece = _local_reduce(op, f"lax.all_to_all({rows}, {axes}, 0, 0, tiled=True{groups})", 0)
+    return f"lax.reshape(lax.all_gather({piece}, {axes}, tiled=True{groups}), {shape.dims})"
 
 
 @EMITTERS.register("all-gather")
@@ -107,10 +138,22 @@ def _reduce_scatter(op: Op) -> str:
     operand = op.args[0] if len(op.args) == 1 else f"({op.arg_list})"
     if _is_alone(op):
         return operand
-    if _reduces_by(op.inst) != "psum":
-        return raw(op)
     axes, groups = _axes_and_groups(op)
+    if _reduces_by(op.inst) != "psum":
+        return raw(op) if _has_own_collective(op) else _scattered_by_exchange(op, axes, groups)
     return f"lax.psum_scatter({operand}, {axes}, scatter_dimension={op.inst.dimensions[0]}, tiled=True{groups})"
+
+
+def _scattered_by_exchange(op: Op, axes: str, groups: str) -> str:
+    """Exchange the pieces, then reduce one's own."""
+    dim, texts = op.inst.dimensions[0], []
+    ways = len(device_groups(op.inst, op.program.num_devices)[0])
+    for text, operand in zip(op.args, op.inst.operands, strict=True):
+        dims = operand.shape.dims
+        split = (*dims[:dim], ways, dims[dim] // ways, *dims[dim + 1 :])
+        pieces = f"lax.reshape(lax.all_to_all({text}, {axes}, {dim}, {dim}, tiled=True{groups}), {split})"
+        texts.append(_local_reduce(op, pieces, dim))
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 @EMITTERS.register("all-to-all")

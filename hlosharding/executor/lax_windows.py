@@ -11,7 +11,7 @@ from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.text import tuple_text
 from hlosharding.ir import Computation, Instruction, Shape
 
-_COMBINERS = {
+COMBINERS = {
     "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor",
 }  # fmt: skip
@@ -23,7 +23,7 @@ _REDUCE = {
 def combiner(computation: Computation) -> str | None:
     """The opcode of a computation that is one commutative op of its two parameters, else None."""
     root = computation.root
-    is_binary = len(root.operands) == 2 and root.opcode in _COMBINERS and len(computation.parameters) == 2
+    is_binary = len(root.operands) == 2 and root.opcode in COMBINERS and len(computation.parameters) == 2
     if not is_binary or {o.opcode for o in root.operands} != {"parameter"} or root.operands[0] is root.operands[1]:
         return None
     return root.opcode
@@ -75,7 +75,7 @@ def _reduce(op: Op) -> str:
         return f"lax.reduce({op.arg_list}, {op.program.function(inst.called[0])}, {dims})"
     if starts_at_identity(name, inst.operands[1]):
         return f"lax.reduce_{_REDUCE[name]}({op.args[0]}, {dims})"
-    return f"lax.reduce({op.arg_list}, lax.{_COMBINERS[name]}, {dims})"
+    return f"lax.reduce({op.arg_list}, lax.{COMBINERS[name]}, {dims})"
 
 
 def paired(op: Op) -> str:
@@ -93,7 +93,7 @@ def _reduce_window(op: Op) -> str:
     if count > 1:
         values, starts, reducer = f"({values})", f"({starts})", paired(op)
     else:
-        reducer = f"lax.{_COMBINERS[name]}" if name else op.program.function(inst.called[0])
+        reducer = f"lax.{COMBINERS[name]}" if name else op.program.function(inst.called[0])
     parts = [
         values, starts, reducer, tuple_text([w.size for w in window]), tuple_text([w.stride for w in window]),
         tuple_text([(w.padding_low, w.padding_high) for w in window]),

@@ -112,6 +112,7 @@ class _Writer:
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
+        self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
         """A name that no local variable can have: those are named after instructions, or after functions with `_out`."""
@@ -214,7 +215,7 @@ class _Writer:
         last = live_ranges(steps, result)
         body: list[str] = []
         for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
-            body += self._part(f"{name}_part_{number}", steps[begin:end], end, last, scope)
+            body += self._part(f"{name}_part_{number}" if name != self._entry_name else f"part_{number}", steps[begin:end], end, last, scope)
         return body
 
     def _lines(self, steps: Sequence[Step], scope: Scope) -> list[str]:
@@ -275,7 +276,8 @@ class _Writer:
         for line in lines:
             functions = (f.function.rsplit(".", 1)[-1] for f in line.inst.frames if not f.is_library)
             names.update([next((f for f in functions if f.isidentifier()), "")])
-        name = identifier(names.most_common(1)[0][0] or "layer")
+        favourite, count = names.most_common(1)[0]
+        name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"
         backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
         return f"{name}_backward" if backward else name
 
@@ -310,7 +312,7 @@ class _Writer:
     def write(self, inputs: Sequence[Layout], outputs: Sequence[Layout]) -> str:
         """The program's text."""
         flow = flow_of(self.module.entry)
-        name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
+        name = self._entry_name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
         parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
         results = tuple(leaves(flow.result))
         scope = self._scope()
@@ -410,7 +412,7 @@ def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 def _height(step: Step) -> int:
     """About how many lines a step takes."""
-    return 1 + len(step.arguments) // 4 if isinstance(step, Call) else 1
+    return 1 + len(step.arguments) // 2 if isinstance(step, Call) else 1
 
 
 def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, int]) -> Iterator[tuple[int, int]]:

@@ -182,7 +182,7 @@ def _platforms(platform: str | None, mesh: Any) -> dict[str, Any]:
 
     if platform is not None:
         return {"lowering_platforms": ("cuda" if platform == "gpu" else platform,)}
-    if isinstance(mesh, jax.sharding.AbstractMesh):
+    if not isinstance(mesh, jax.sharding.Mesh):
         # No devices that could tell their platform.
         default = jax.default_backend()
         return {"lowering_platforms": ("cuda" if default == "gpu" else default,)}

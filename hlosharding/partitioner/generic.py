@@ -187,7 +187,7 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
     signature = problem.signature
     ways = _ways(signature, space)
     split = [f for f, n in enumerate(ways) if n > 1]
-    if not problem.allowed.issuperset(split) or any(_uneven_parts(signature, f, ways[f]) for f in split):
+    if not problem.allowed.issuperset(split) or any(_cuts_through(signature, f, ways[f]) for f in split):
         return None
     owed = tuple(f for f in split if owes_reduction(signature, f))
     operands = tuple(project(space, major_dims(dims, signature)) for dims in signature.operands)
@@ -225,10 +225,13 @@ def owes_reduction(signature: Signature, factor: int) -> bool:
     return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
 
 
-def _uneven_parts(signature: Signature, factor: int, ways: int) -> bool:
-    """Would a split of the major part of a dim made of several factors cut through its minor parts?"""
-    places = (dims for tensor in (*signature.operands, *signature.results) for dims in tensor)
-    return any(len(dims) > 1 and factor in dims for dims in places) and signature.factors[factor].size % ways != 0
+def _cuts_through(signature: Signature, factor: int, ways: int) -> bool:
+    """Would the split cut through a dim made of several factors: of a minor one, or unevenly of the major one?"""
+    for dims in (*signature.operands, *signature.results):
+        for parts, major in zip(dims, major_dims(dims, signature), strict=True):
+            if len(parts) > 1 and factor in parts and (major != (factor,) or signature.factors[factor].size % ways):
+                return True
+    return False
 
 
 def _halo_bytes(problem: Problem, factor: int, ways: int, operands: Sequence[HloSharding]) -> float | None:

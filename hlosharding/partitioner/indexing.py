@@ -167,6 +167,8 @@ def _own_place(emitter: Emitter, piece: Piece, rows: list[int], first: int) -> t
         end = emitter.constant(np.asarray(piece.operands[0].shape.dims[dim], start.shape.dtype))
         here = emitter.binary("and", emitter.compare(start, "GE", low), emitter.compare(start, "LT", end))
         mine = here if mine is None else emitter.binary("and", mine, here)
-        operands[first + dim] = start
+        edge = emitter.constant(np.asarray(piece.operands[0].shape.dims[dim] - 1, start.shape.dtype))
+        # XLA's CPU backend does not clamp a negative start alike in a slice and in an update fused with it.
+        operands[first + dim] = emitter.op("clamp", start.shape, (low, start, edge))
     assert mine is not None
     return tuple(operands), mine

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hlosharding.ir import ScatterDims
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.handlers.indexing import output_dims_of, scatter_slice_sizes
-from hlosharding.propagation.op import Op, ParallelDims
+from hlosharding.propagation.handlers.indexing import output_dims_of
+from hlosharding.propagation.op import ParallelDims
 
 
 def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims | None:
@@ -22,8 +23,8 @@ def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims
         indices = operands[1]
     else:
         dims = instruction.scatter_dims
-        shapes = tuple(graph.instructions[o].shape for o in operands)
-        sizes, index_map = scatter_slice_sizes(Op(instruction, "scatter", shapes)), dims.scatter_dims_to_operand_dims
+        operand, update = (graph.instructions[operands[n]].shape.dims for n in (0, len(operands) // 2 + 1))
+        sizes, index_map = _slice_sizes(dims, len(operand), update), dims.scatter_dims_to_operand_dims
         batching, offsets = dims.scatter_indices_batching_dims, dims.update_window_dims
         indices = operands[len(operands) // 2]
     indices = _concatenate_behind_copies(graph, indices)
@@ -44,6 +45,13 @@ def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims
         return None
     along = tuple(d for d, _ in found)
     return ParallelDims(tuple(d for _, d in found), along, output_dims_of(along, dims.index_vector_dim, offsets))
+
+
+def _slice_sizes(dims: ScatterDims, rank: int, update: tuple[int, ...]) -> tuple[int, ...]:
+    """The size of the slice that one index of a scatter updates."""
+    window = iter(dims.update_window_dims)
+    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    return tuple(1 if d in absent else update[next(window)] for d in range(rank))
 
 
 def _concatenate_behind_copies(graph: Graph, indices: int) -> int:

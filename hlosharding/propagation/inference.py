@@ -7,15 +7,10 @@ When inference runs, and what becomes of its answer, is the fix point's business
 
 from __future__ import annotations
 
+from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
 from hlosharding.propagation.op import Edge, Op, partitioned, same_dims
-from hlosharding.propagation.policy import (
-    BEST_OPERAND_SPEAKS,
-    CORRELATED_TUPLES,
-    FIRST_OPERAND_SPEAKS,
-    SHARD_TO_FULL,
-)
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
 Shardings = list[HloSharding | None]
@@ -35,7 +30,7 @@ def infer_forward(
         if source is not None:
             return _manual(op, operands, source, level)
     if op.receives:
-        (FORWARD.get(op.opcode) or _from_operands)(op, receiver, operands, level)
+        _offer_operands(op, receiver, operands, level)
     elif op.takes_replicated:
         _take_replicated(receiver, operands)
     if not receiver.sources or receiver.sharding is None:
@@ -44,14 +39,14 @@ def infer_forward(
 
 
 def _manual_operand(op: Op, operands: Shardings) -> int | None:
-    if not (op.shape.is_array or op.opcode in CORRELATED_TUPLES):
+    if not (op.shape.is_array or op.opcode in policy.CORRELATED_TUPLES):
         return None
     return next((n for n, s in enumerate(operands) if s is not None and s.is_manual()), None)
 
 
 def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
     sharding = operands[source]
-    if op.target == SHARD_TO_FULL or sharding is None:
+    if op.target == policy.SHARD_TO_FULL or sharding is None:
         return None
     if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
         return None
@@ -67,8 +62,27 @@ def _take_replicated(receiver: Receiver, operands: Shardings) -> None:
     return None
 
 
-def _from_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    """The default: the operands' shardings as they are."""
+def _offer_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    handler = FORWARD.get(op.opcode)
+    if handler is not None:
+        handler(op, receiver, operands, level)
+    elif op.opcode in policy.PROJECTED:
+        _project(op, receiver, operands[0], level)
+    elif op.opcode not in policy.TAKES_NOTHING_FORWARD:
+        _pass_on(op, receiver, operands)
+
+
+def _project(op: Op, receiver: Receiver, source: HloSharding | None, level: int) -> None:
+    """What operand 0 shares with the result."""
+    if source is None or not source.is_spatially_partitioned():
+        return
+    if op.opcode == "broadcast" and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
+        return
+    receiver.improve(op.to_result(source, 0), 0, aggressive=op.aggressive)
+
+
+def _pass_on(op: Op, receiver: Receiver, operands: Shardings) -> None:
+    """The operands' shardings as they are."""
     if op.elementwise and receiver.combine:
         aggressive = op.aggressive and len(operands) == 1
         for n, sharding in enumerate(operands):
@@ -87,9 +101,9 @@ def _from_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) 
 
 def representative(op: Op, operands: Shardings) -> int | None:
     """The operand that speaks for an op (XLA's PickRepresentativeOperand), by position."""
-    if op.opcode in FIRST_OPERAND_SPEAKS:
+    if op.opcode in policy.FIRST_OPERAND_SPEAKS:
         return 0 if operands[0] is not None else None
-    return best_operand(operands) if op.opcode in BEST_OPERAND_SPEAKS else None
+    return best_operand(operands) if op.opcode in policy.BEST_OPERAND_SPEAKS else None
 
 
 def infer_backward(
@@ -115,4 +129,20 @@ def offer_to_operand(
     handler = BACKWARD.get(edge.op.opcode)
     if handler is not None:
         return handler(edge, own, user, others, level)
+    if edge.op.opcode in policy.PROJECTED:
+        return _project_back(edge, user, level)
+    if edge.op.opcode in policy.AS_IS_TO_FIRST_OPERAND:
+        return user if edge.position == 0 else None
     return user if same_dims(edge.shape, edge.op.shape) else None
+
+
+def _project_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
+    """What the result shares with operand 0."""
+    op = edge.op
+    if edge.position != 0 or (op.opcode == "dynamic-slice" and level == 0):
+        return user if user.is_replicated() and level > 0 else None
+    if op.opcode == "broadcast" and not op.spmd and user.is_tiled():
+        shared = op.links(0)[1]
+        if any(ways > 1 for d, ways in enumerate(user.data_dims) if d not in shared):
+            return None
+    return op.to_operand(user, 0)

@@ -1,21 +1,23 @@
 """One op as inference sees it: opcode, shapes, attributes and the flags of its place; equal ops share one object.
 
-Floor: propagation.  An `Op` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the index
-of a gather an iota?) was found out before and is a field.  Sharing makes memo tables of inference common to all layers.
+Floor: propagation.  An `Op` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the
+index of a gather an iota?) was found out before and is a field.  Sharing makes memo tables common to all layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
+from hlosharding.errors import RuleError
 from hlosharding.ir import Instruction, Shape
+from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, along_dims
 
 Links = tuple[tuple[int, ...], tuple[int, ...]]
-"""Dims of one tensor, and for each the dim of another tensor that carries the same factor."""
+"""Dims of one tensor, and for each the dim of another tensor that is the same extent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,29 @@ class Op:
     def rank(self) -> int:
         return self.shape.rank
 
-    def pass_to_result(self, sharding: HloSharding, links: Links) -> HloSharding:
-        """An operand's tiles, moved to the result dims they are linked to; all others become copies."""
-        return along_dims(sharding, links[0], links[1], self.rank)
+    @cached_property
+    def signature(self) -> Signature:
+        """What the op's rule declares: which dims of operands and result are the same extent."""
+        relation = signature_of(self.instruction)
+        if not isinstance(relation, Signature):
+            raise RuleError(f"{self.opcode} has no signature to project by", where=f"%{self.instruction.name}")
+        return relation
 
-    def pass_to_operand(self, sharding: HloSharding, operand: int, links: Links) -> HloSharding:
-        """The result's tiles, moved to the operand's dims."""
-        return along_dims(sharding, links[1], links[0], self.operand_shapes[operand].rank)
+    def links(self, source: int, target: int | None = None) -> Links:
+        """Dims of operand `source`, and the dims of operand `target` (None: of the result) that are the same factor."""
+        pairs = self.signature.pairs(source, target)
+        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+
+    def to_result(self, sharding: HloSharding, operand: int) -> HloSharding:
+        """An operand's tiles, moved to the result dims they share; all others become copies."""
+        rank = self.operand_shapes[operand].rank
+        return carry(sharding, self.links(operand), rank, self.shape.leaves[0].rank)
+
+    def to_operand(self, sharding: HloSharding, operand: int) -> HloSharding:
+        """The result's tiles, moved to an operand's dims."""
+        source, result = self.links(operand)
+        rank = self.operand_shapes[operand].rank
+        return carry(sharding, (result, source), self.shape.leaves[0].rank, rank)
 
     def whole(self, leaf: HloSharding) -> HloSharding:
         """`leaf` for every leaf of the result."""
@@ -105,7 +123,15 @@ class Edge:
         return self.op.operand_shapes[self.positions[0]]
 
 
-Attributes = Callable[[Instruction], Any]
+def carry(sharding: HloSharding, links: Links, source_rank: int, target_rank: int) -> HloSharding:
+    """The tiles of linked dims, carried over; all others become copies.
+
+    Without SPMD, XLA makes tilings with more dims than the array (see `concatenate`); it carries the surplus along.
+    """
+    surplus = range(max(0, sharding.tiled_data_rank - source_rank) if sharding.kind == "tiled" else 0)
+    here = (*links[0], *(source_rank + n for n in surplus))
+    there = (*links[1], *(target_rank + n for n in surplus))
+    return along_dims(sharding, here, there, target_rank + len(surplus))
 
 
 def partitioned(sharding: HloSharding | None) -> bool:
@@ -115,8 +141,13 @@ def partitioned(sharding: HloSharding | None) -> bool:
 
 def leaf_range(shape: Shape, element: int) -> tuple[int, int]:
     """Where the leaves of tuple element `element` lie among all leaves; an empty tuple has none."""
-    start = sum(len(s.leaves) for s in shape.tuple_shapes[:element])
-    return start, start + len(shape.tuple_shapes[element].leaves)
+    return _leaf_ranges(shape)[element]
+
+
+@lru_cache(maxsize=1024)
+def _leaf_ranges(shape: Shape) -> list[tuple[int, int]]:
+    ends = list(accumulate(len(s.leaves) for s in shape.tuple_shapes))
+    return list(zip([0, *ends], ends, strict=False))
 
 
 def element_sharding(sharding: HloSharding, shape: Shape, element: int) -> HloSharding:

@@ -38,6 +38,12 @@ BEST_OPERAND_SPEAKS = (
     | frozenset("collective-permute topk sort while".split())
 )
 
+# Generic inference.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
+# result's sharding goes to operand 0 as it is.  All other ops pass shardings on as they are, or have a handler.
+PROJECTED = frozenset({"broadcast", "dynamic-slice", "transpose"})
+AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
+TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator"})
+
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
 PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})
 PASS_THROUGH_UNARY_CALLS = frozenset(

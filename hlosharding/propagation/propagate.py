@@ -5,12 +5,15 @@ Floor: propagation.  Follows XLA's ShardingPropagation::Run step by step on a cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from hlosharding.ir import Module
 from hlosharding.propagation import annotations, boundaries, data_flow
+from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.fixpoint import FixPoint
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.nodes import Nodes
@@ -26,16 +29,25 @@ _TOP_LEVEL = 3
 class Propagation:
     """The outcome: a module with shardings, and the reason for each of them."""
 
-    module: Module
-    """A clone of the input in which `Sharding` calls are copies and every value has the sharding found."""
     changed: bool
     """What XLA's pass reports: was anything rewritten or improved?"""
     _points: FixPoint = field(repr=False)
 
     @cached_property
+    def module(self) -> Module:
+        """A clone of the input in which `Sharding` calls are copies and every value has the sharding found."""
+        graph = self._points.nodes.graph
+        clone = graph.module.clone()
+        graph.apply(clone)
+        return clone
+
+    @cached_property
     def shardings(self) -> dict[str, HloSharding | None]:
         """Instruction name -> sharding or None, over all computations."""
-        return {i.name: self.module.sharding(i) for i in self.module.instructions}
+        graph = self._points.nodes.graph
+        if graph.root_copy is not None or graph.bypassed:
+            return {i.name: self.module.sharding(i) for i in self.module.instructions}
+        return {i.name: s for i, s in zip(graph.instructions, graph.sharding, strict=True)}
 
     @property
     def provenance(self) -> Trail:
@@ -62,32 +74,66 @@ def propagate(
     """Find a sharding for every value, exactly as XLA's GSPMD does.
 
     `to_outputs` and `to_parameters` say whose shardings at the edge of the program may be chosen: one bool for all, or
-    one per leaf of the result / per parameter.  Raises PropagationError where the annotations contradict each other.
+    one per leaf of the result / per parameter.  `is_spmd`, `propagate_metadata` and `cse_prevention_only` are the other
+    options of XLA's pass.  Raises PropagationError where the annotations contradict each other.
+
+    >>> from hlosharding.ir import Builder, Shape
+    >>> builder = Builder("doubled")
+    >>> entry = builder.computation("main")
+    >>> x = entry.parameter(0, Shape.parse("f32[8,4]"), name="x")
+    >>> y = entry.add("add", x.shape, (x, x), name="y")
+    >>> z = entry.root(entry.add("negate", y.shape, (y,), name="z"))
+    >>> module = builder.finish(entry)
+    >>> module.shardings[x.id] = HloSharding.parse("{devices=[2,1]<=[2]}")
+    >>> found = propagate(module)
+    >>> str(found.shardings["y"]), found.shardings["z"]
+    ('{devices=[2,1]<=[2]}', None)
+    >>> print(found.explain("y"))
+    %y (add) {devices=[2,1]<=[2]}
+      <- from its operand, level 0: %x (parameter) {devices=[2,1]<=[2]}
+      given by the user on %x
     """
-    graph = Graph(module)
-    outputs, parameters = _vector(to_outputs), _vector(to_parameters)
-    original = list(graph.sharding) if cse_prevention_only else None
+    options = _Options(is_spmd, propagate_metadata, _vector(to_outputs), _vector(to_parameters), cse_prevention_only)
+    with _no_garbage_collection():
+        return _run(Graph(module), options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    is_spmd: bool
+    propagate_metadata: bool
+    to_outputs: tuple[bool, ...]
+    to_parameters: tuple[bool, ...]
+    cse_prevention_only: bool
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A run keeps nearly all it allocates; looking for garbage meanwhile costs a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(graph: Graph, options: _Options) -> Propagation:
+    """XLA's ShardingPropagation::Run."""
     trail = Trail()
-    changed = False if cse_prevention_only else annotations.clear_cse_marks(graph)
-    changed |= annotations.assign_metadata(graph) if propagate_metadata else annotations.strip_metadata(graph)
-    notes = annotations.read_annotations(graph, cse_prevention=cse_prevention_only, parameters_allowed=parameters, trail=trail)
-    changed |= notes.changed
-    boundary = boundaries.save(graph, outputs, parameters)
-    annotations.check_while_bodies(graph)
-    callers = data_flow.connect(graph, trail)
-    fixed = annotations.provided(graph, to_outputs=boundary.any_output, to_parameters=boundary.any_parameter)
-    changed |= graph.root_copy is not None
-    annotations.unknown_becomes_replicated(graph)
-    nodes = Nodes(
+    original = list(graph.sharding) if options.cse_prevention_only else None
+    changed = annotations.clear_cse_marks(graph) if original is None else False
+    changed |= annotations.assign_metadata(graph) if options.propagate_metadata else annotations.strip_metadata(graph)
+    notes = annotations.read_annotations(
         graph,
-        notes,
-        callers,
-        fixed,
-        spmd=is_spmd,
-        to_outputs=boundary.any_output,
-        to_parameters=boundary.any_parameter,
+        cse_prevention=options.cse_prevention_only,
+        parameters_allowed=options.to_parameters,
+        trail=trail,
     )
-    points = FixPoint(nodes, trail)
+    boundary = boundaries.save(graph, options.to_outputs, options.to_parameters)
+    points = _prepare(graph, notes, boundary, trail, is_spmd=options.is_spmd)
+    changed |= notes.changed or graph.root_copy is not None
     for level in range(_TOP_LEVEL + 1):
         changed |= points.run_level(level)
     points.store()
@@ -95,23 +141,39 @@ def propagate(
     changed |= points.run_level(_TOP_LEVEL)
     points.store()
     _remove_barriers(graph, notes)
+    _finish(graph, boundary, original, trail)
+    return Propagation(changed, points)
+
+
+def _prepare(
+    graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool
+) -> FixPoint:
+    annotations.check_while_bodies(graph)
+    callers = data_flow.connect(graph, trail)
+    outputs, parameters = boundary.any_output, boundary.any_parameter
+    fixed = annotations.provided(graph, to_outputs=outputs, to_parameters=parameters)
+    annotations.unknown_becomes_replicated(graph)
+    nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
+    return FixPoint(nodes, trail)
+
+
+def _finish(
+    graph: Graph, boundary: boundaries.Boundary, original: list[HloSharding | None] | None, trail: Trail
+) -> None:
+    before = list(graph.sharding)
     if original is not None:
         _keep_cse_marks(graph, original)
-    before = list(graph.sharding)
     boundaries.restore(graph, boundary)
     for i, (old, new) in enumerate(zip(before, graph.sharding, strict=True)):
         if old is not new:
             trail.note(i, _TOP_LEVEL, "boundary", [], old, new)
-    result = module.clone()
-    graph.apply(result)
-    return Propagation(result, changed, points)
 
 
 def _vector(value: bool | Sequence[bool]) -> tuple[bool, ...]:
     return (value,) if isinstance(value, bool) else tuple(map(bool, value))
 
 
-def _align_groups(graph: Graph, notes: annotations.Annotations, trail: Trail) -> list[int]:
+def _align_groups(graph: Graph, notes: Annotations, trail: Trail) -> list[int]:
     """Members of a shard_as group end up with one sharding; returns the instructions that were set."""
     touched: list[int] = []
     for members in notes.shard_as.values():
@@ -140,7 +202,7 @@ def _common(graph: Graph, members: list[int]) -> HloSharding:
     return find_common_sharding(shardings, default) if shardings else default
 
 
-def _relay_barriers(graph: Graph, notes: annotations.Annotations) -> list[int]:
+def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:
     """A ShardBarrierFrom in a shard_as group passes its sharding on to its operand."""
     barriers = [
         i
@@ -157,7 +219,7 @@ def _relay_barriers(graph: Graph, notes: annotations.Annotations) -> list[int]:
     return barriers
 
 
-def _remove_barriers(graph: Graph, notes: annotations.Annotations) -> None:
+def _remove_barriers(graph: Graph, notes: Annotations) -> None:
     _relay_barriers(graph, notes)
     for ids in [list(ids) for ids in graph.order]:
         for i in ids:

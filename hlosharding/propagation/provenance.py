@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from hlosharding.sharding import HloSharding
@@ -41,7 +42,13 @@ class Trail:
     """All changes of a run, in order."""
 
     steps: list[Step] = field(default_factory=list)
-    _by_instruction: dict[int, list[int]] = field(default_factory=dict)
+
+    @cached_property
+    def _by_instruction(self) -> dict[int, list[int]]:
+        numbers: dict[int, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            numbers.setdefault(step.instruction, []).append(number)
+        return numbers
 
     def note(
         self,
@@ -53,7 +60,6 @@ class Trail:
         new: HloSharding | None,
     ) -> None:
         """Remember one change."""
-        self._by_instruction.setdefault(instruction, []).append(len(self.steps))
         self.steps.append(Step(instruction, level, direction, tuple(sources), old, new))
 
     def last(self, instruction: int, before: int | None = None) -> int | None:

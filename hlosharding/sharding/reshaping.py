@@ -32,8 +32,6 @@ def reshape_sharding(
         return sharding
     if math.prod(source_dims) != math.prod(target_dims):
         raise ShardingError(f"{list(source_dims)} cannot be reshaped to {list(target_dims)}: other number of elements")
-    if 0 in source_dims:
-        return None
     walk = _Walk(list(source_dims), list(target_dims), list(sharding.tiles.dims[: len(source_dims)]))
     if not walk.run() or math.prod(walk.found) == 1:
         return None

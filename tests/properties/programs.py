@@ -17,10 +17,11 @@ from tests.properties.random_contracting import CONTRACTING
 from tests.properties.random_control import CONTROL, INDEXING
 from tests.properties.random_pointwise import MOVING, POINTWISE
 from tests.properties.random_shardings import kinds, random_sharding
-from tests.properties.scope import Scope
+from tests.properties.scope import Maker, Scope
 
 DEVICE_COUNTS = (2, 4, 6, 8)
-FAMILIES = ((POINTWISE, 3), (MOVING, 3), (CONTRACTING, 4), (INDEXING, 2), (CONTROL, 1))
+FAMILIES: tuple[tuple[Maker, ...], ...] = (POINTWISE, MOVING, CONTRACTING, INDEXING, CONTROL)
+WEIGHTS = (3, 3, 4, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,8 @@ def random_program(random: Random, *, devices: int | None = None) -> RandomProgr
     scope = Scope(builder, main, random, is_entry=True)
     for _ in range(random.randint(1, 3)):
         scope.parameter(scope.shape(random.choice(("f32", "f32", "s32", "bf16"))))
-    families, weights = zip(*FAMILIES, strict=True)
     for _ in range(random.randint(5, 30)):
-        random.choice(random.choices(families, weights)[0])(scope)
+        random.choice(random.choices(FAMILIES, WEIGHTS)[0])(scope)
     outputs = [v.inst for v in scope.pool if not v.inst.users and v.inst.shape.is_array]
     outputs = outputs or [scope.pool[-1].inst]
     outputs += random.sample([v.inst for v in scope.pool], min(2, len(scope.pool)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
 
 from hlosharding.ir import GatherDims, Instruction, ScatterDims, Shape
 from tests.properties.random_pointwise import MOVING, POINTWISE
-from tests.properties.scope import MAX_SIZE, Scope, Value
+from tests.properties.scope import MAX_SIZE, Maker, Scope, Value
 
 
 def dynamic_slice(g: Scope) -> Value | None:
@@ -122,7 +121,7 @@ def scatter(g: Scope) -> Value | None:
 
 def _body_value(inner: Scope, shape: Shape, steps: int) -> Instruction:
     """A value of `shape` after some steps inside: a random result of that shape, or one made of the carry."""
-    makers = [*POINTWISE, *MOVING, dynamic_slice, dynamic_update_slice]
+    makers: list[Maker] = [*POINTWISE, *MOVING, dynamic_slice, dynamic_update_slice]
     for _ in range(steps):
         inner.random.choice(makers)(inner)
     same = [v for v in inner.pool if v.inst.shape == shape and v.inst.opcode != "get-tuple-element"]
@@ -219,7 +218,7 @@ def map_(g: Scope) -> Value | None:
     return g.emit("map", x.inst.shape, [x, y], 1 + y.magnitude, dimensions=range(x.rank), called=[g.reducers[key]])
 
 
-INDEXING: tuple[Callable[[Scope], Value | None], ...] = (
+INDEXING = (
     dynamic_slice, dynamic_slice, dynamic_update_slice, dynamic_update_slice, gather, gather, gather, scatter, scatter,
     scatter,
 )  # fmt: skip

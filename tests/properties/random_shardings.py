@@ -44,7 +44,7 @@ def kinds(sharding: HloSharding | None, shape: Shape) -> list[str]:
         return ["none"]
     if sharding.is_tuple():
         return ["tuple"]
-    if not sharding.is_tiled():
+    if not sharding.is_tiled() or sharding.tile_assignment is None:
         return [sharding.kind]
     found = ["partial" if sharding.has_partial_replication() else "tiled"]
     if any(size % ways for size, ways in zip(shape.dims, sharding.data_dims, strict=False)):

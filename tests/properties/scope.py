@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -213,3 +213,7 @@ class Scope:
             leaf = build.add("get-tuple-element", shape, [whole], tuple_index=number)
             inner.pool.append(Value(leaf, 8.0, 0.0))
         return inner
+
+
+Maker: TypeAlias = Callable[[Scope], Value | None]
+"""Adds an op (or a few) to a scope; None where nothing in the scope fits it."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hlosharding.cost import Machine, collective_time, op_time
+from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.axes import Axes, Grid
+from hlosharding.partitioner.reshard.layout import Table
 from hlosharding.partitioner.reshard.search import Move, Prices, Problem, State
 from hlosharding.partitioner.reshard.steps import (
     AllGather,
@@ -28,6 +29,7 @@ from hlosharding.partitioner.reshard.steps import (
     ReduceScatter,
     Slice,
     Step,
+    exchange_seconds,
 )
 
 # What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
@@ -48,6 +50,7 @@ class MovePrices(Prices):
         self.problem, self.shape, self.machine, self.objective = problem, shape, machine, objective
         self._groups: dict[Axes, Groups] = {}
         self._known: dict[tuple[str, int, Axes], float] = {}
+        self._boxes: dict[State, tuple[Table, Table]] = {}
 
     def groups(self, axes: Axes) -> Groups:
         """Device groups along axes."""
@@ -66,15 +69,40 @@ class MovePrices(Prices):
             self._known[key] = self._collective(move, nbytes)
         return self._known[key]
 
+    def least(self, first: State, last: State) -> float:
+        low, high = self._box(last)
+        wanted = np.maximum(high - low, 0).prod(axis=1)
+        addends = self.problem.grid.product(first.addends)
+        if addends > 1:
+            worlds = self.problem.grid.product(self.problem.grid.worlds)
+            elements = wanted.mean() + math.prod(self.problem.sizes) * worlds * (addends - 2) / len(wanted)
+        else:
+            have_low, have_high = self._box(first)
+            both = np.maximum(np.minimum(high, have_high) - np.maximum(low, have_low), 0).prod(axis=1)
+            elements = (wanted - both).mean()
+        nbytes = float(elements) * self.shape.byte_size / self.shape.size
+        return combined(self.objective, nbytes, least_seconds(nbytes, self.machine))
+
+    def _box(self, state: State) -> tuple[Table, Table]:
+        """[device, dim] start and end of the real elements of each device's tile."""
+        if state not in self._boxes:
+            tile = np.array(self.problem.tile(state), np.int64)
+            columns = [self.problem.grid.position(axes) for axes in state.dims]
+            start = (np.stack(columns, axis=1) if columns else np.zeros((self.problem.grid.num_devices, 0))) * tile
+            sizes = np.array(self.problem.sizes, np.int64)
+            self._boxes[state] = np.minimum(start, sizes), np.minimum(start + tile, sizes)
+        return self._boxes[state]
+
     def _collective(self, move: Move, nbytes: int) -> float:
         size = self.problem.grid.product(move.axes)
         groups = self.groups(move.axes)
         if move.kind == "all-gather":
             return combined(self.objective, (size - 1) * nbytes, self._seconds(move.kind, size * nbytes, size, groups))
         times = 2 if move.kind == "all-reduce" else 1
-        seconds = self._seconds(move.kind, nbytes, size, groups)
         if move.kind == "all-to-all":
-            seconds += 2 * op_time(0, 2 * nbytes, "f32", self.machine, matrix=False) - 2 * self.machine.launch
+            seconds = exchange_seconds(nbytes, groups, self.machine)
+        else:
+            seconds = self._seconds(move.kind, nbytes, size, groups)
         return combined(self.objective, times * (size - 1) / size * nbytes, seconds)
 
     def _permute(self, move: Move, nbytes: int) -> float:
@@ -85,6 +113,12 @@ class MovePrices(Prices):
 
     def _seconds(self, kind: str, nbytes: float, size: int, groups: Sequence[Sequence[int]]) -> float:
         return collective_time(kind, nbytes, size, groups, self.machine)
+
+
+def least_seconds(nbytes: float, machine: Machine) -> float:
+    """No collective by which a device receives `nbytes` is faster."""
+    links = max(1, 2 * len(machine.torus))
+    return machine.collective_launch + nbytes / (links * machine.inside.bandwidth) if nbytes > 0 else 0.0
 
 
 def working_tile(problem: Problem, move: Move) -> Dims:

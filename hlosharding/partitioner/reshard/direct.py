@@ -178,11 +178,10 @@ def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
     rows = np.concatenate([source.world[:, None], source.index], axis=1)
     if source.holder is not None:
         return rows[source.holder : source.holder + 1], [[source.holder]]
-    tiles, number = np.unique(rows, axis=0, return_inverse=True)
-    holders: list[list[int]] = [[] for _ in tiles]
-    for device, tile in enumerate(number.ravel().tolist()):
-        holders[tile].append(device)
-    return tiles, holders
+    holders: dict[Dims, list[int]] = {}
+    for device, tile in enumerate(map(tuple, rows.tolist())):
+        holders.setdefault(tile, []).append(device)
+    return np.array(list(holders), np.int64), list(holders.values())
 
 
 def _choose_holders(

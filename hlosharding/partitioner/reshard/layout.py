@@ -34,7 +34,7 @@ class Layout:
     holder: int | None
     """The only device with data, of a maximal sharding; else None."""
     world: Table
-    """[device]: manual group.  Data never crosses from one to another."""
+    """[device]: the least device of its manual group.  Data never crosses from one group to another."""
     addend: Table
     """[device]: which addend of a partial value; 0 everywhere if it is none."""
 
@@ -42,6 +42,11 @@ class Layout:
     def tile(self) -> Dims:
         """Sizes of the local tile, padding included."""
         return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
+
+    @property
+    def worlds(self) -> int:
+        """Manual groups."""
+        return len(set(self.world.tolist()))
 
     @property
     def addends(self) -> int:
@@ -110,7 +115,13 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
             return np.zeros(num_devices, np.int64)
         return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)  # pyright: ignore[reportArgumentType]
 
-    return Layout(num_devices, dims, sharding.data_dims, data, None, along("manual"), along("unreduced"))
+    return Layout(num_devices, dims, sharding.data_dims, data, None, _by_least(along("manual")), along("unreduced"))
+
+
+def _by_least(group: Table) -> Table:
+    """Groups named by their least device, so that two numberings of one partition are equal."""
+    least: dict[int, int] = {}
+    return np.array([least.setdefault(g, device) for device, g in enumerate(group.tolist())], np.int64)
 
 
 def missing_elements(source: Layout, target: Layout) -> Table:
@@ -138,12 +149,15 @@ def least_mean_elements(source: Layout, target: Layout) -> float:
     Of a partial value the a addends of an element must first meet, which takes a - 1 messages, and then reach every
     device that wants it: one message each, but for one of them that may be where they meet.
     """
-    if source.addends == 1:
+    if source.addends == target.addends:
         return float(missing_elements(source, target).mean())
     low, high = target.bounds()
     wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
-    worlds = int(source.world.max(initial=0)) + 1
-    elements = float(np.prod(source.dims)) * worlds
+    elements = float(np.prod(source.dims)) * source.worlds
+    if target.addends > 1:
+        # Each addend that stays is a sum of its own; where its parts meet is not looked at.
+        sums = source.addends / target.addends
+        return max(0.0, wanted + elements * target.addends * (sums - 2)) / source.num_devices
     return (wanted + elements * (source.addends - 1) - _elements_at_home(source, target)) / source.num_devices
 
 
@@ -151,17 +165,16 @@ def _elements_at_home(source: Layout, target: Layout) -> int:
     """Elements that some device both holds (or an addend of them) and wants."""
     (low, high), (want_low, want_high) = source.bounds(), target.bounds()
     start, end = np.maximum(low, want_low), np.minimum(high, want_high)
-    boxes = np.unique(np.concatenate([source.world[:, None], start, end], axis=1)[np.all(end > start, axis=1)], axis=0)
-    rank = len(source.dims)
-    borders = [np.unique(boxes[:, [1 + d, 1 + rank + d]]) for d in range(rank)]
+    real = np.all(end > start, axis=1)
+    low_rows, high_rows = map(tuple, start[real].tolist()), map(tuple, end[real].tolist())
+    boxes = set(zip(source.world[real].tolist(), low_rows, high_rows, strict=True))
+    borders = [sorted({box[side][d] for box in boxes for side in (1, 2)}) for d in range(len(source.dims))]
     volume = np.ones((), np.int64)
     for border in borders:
         volume = np.multiply.outer(volume, np.diff(border))
-    total = 0
-    for world in np.unique(boxes[:, 0]):
-        inside = np.zeros(volume.shape, np.bool_)
-        for box in boxes[boxes[:, 0] == world]:
-            cells = (np.searchsorted(border, box[[1 + d, 1 + rank + d]]) for d, border in enumerate(borders))
-            inside[tuple(slice(*cell) for cell in cells)] = True
-        total += int(volume[inside].sum())
-    return total
+    inside = {world: np.zeros(volume.shape, np.bool_) for world, _, _ in boxes}
+    place = [{at: i for i, at in enumerate(border)} for border in borders]
+    for world, low_corner, high_corner in boxes:
+        corners = zip(place, low_corner, high_corner, strict=True)
+        inside[world][tuple(slice(where[a], where[b]) for where, a, b in corners)] = True
+    return sum(int(volume[cells].sum()) for cells in inside.values())

@@ -64,9 +64,10 @@ class Request:
         local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
         return Planned(steps, *cost_of(steps, local, self.num_devices, self.machine))
 
-    def between(self, source: HloSharding, target: HloSharding, reduce_kind: str | None = None) -> Planned:
-        """The plan of a part of the way."""
-        return _planned(replace(self, source=source, target=target, reduce_kind=reduce_kind))
+    def between(self, source: HloSharding, target: HloSharding) -> Planned:
+        """The plan of a part of the way; memory is looked at once the way is whole."""
+        kind = self.reduce_kind if _is_partial(source) or _is_partial(target) else None
+        return _planned(replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None))
 
 
 def plan_steps(
@@ -148,10 +149,20 @@ def _planned(request: Request) -> Planned:
     if request.source == request.target:
         return request.planned(())
     _check(request)
+    source, target = request.layouts()
+    if (source.world != target.world).any():
+        raise PartitionError(
+            f"{request.source} and {request.target} have different manual groups",
+            remedy="leave the manual region first",
+        )
     if request.shape.size == 0:
         return request.planned(tuple(_resized(request)))
     found = [request.planned(steps) for steps in _candidates(request)]
-    fitting = [p for p in found if request.memory_limit is None or p.peak_bytes <= request.memory_limit]
+    limit = request.memory_limit
+    if limit is not None:
+        # What the other objectives would choose may be leaner.
+        found += [request.planned(s) for o in OBJECTIVES for s in _candidates(replace(request, objective=o))]
+    fitting = [p for p in found if limit is None or p.peak_bytes <= limit]
     if not fitting:
         raise _no_plan(request, found)
     return min(fitting, key=lambda p: (p.cost(request.objective), len(p.steps)))
@@ -163,7 +174,7 @@ def _check(request: Request) -> None:
             f"{request.shape} cannot go from {request.source} to {request.target}",
             remedy="enter and leave manual regions through the SPMDFullToShardShape and SPMDShardToFullShape calls",
         )
-    partial = [s for s in (request.source, request.target) if s.is_unreduced() or s.is_unreduced_subgroup()]
+    partial = [s for s in (request.source, request.target) if _is_partial(s)]
     if partial and request.reduce_kind not in REDUCE_KINDS:
         raise PartitionError(
             f"{partial[0]} is partial, and its reduction {request.reduce_kind!r} is none of {', '.join(REDUCE_KINDS)}",
@@ -174,7 +185,7 @@ def _check(request: Request) -> None:
 def _no_plan(request: Request, found: list[Planned]) -> PartitionError:
     what = f"{request.shape} from {request.source} to {request.target}"
     if not found:
-        return PartitionError(f"no plan for {what}: manual groups differ", remedy="leave the manual region first")
+        return PartitionError(f"no plan for {what}", remedy="reshard by way of a sharding that both nest in")
     least = min(p.peak_bytes for p in found)
     return PartitionError(
         f"no plan for {what} fits in {request.memory_limit} bytes per device", remedy=f"the leanest needs {least}"

@@ -22,6 +22,7 @@ Dims = tuple[int, ...]
 
 _MOST_STATES = 400
 _MOST_AT_ONCE = 4
+_NEAR = 1.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +89,28 @@ class Prices:
         """Cost of a move."""
         raise NotImplementedError
 
+    def least(self, first: State, last: State) -> float:
+        """What any way between two states costs at least."""
+        raise NotImplementedError
+
 
 Path = tuple[float, tuple[Move, ...]]
 
 
-def cheapest_path(problem: Problem, prices: Prices, *, wide: bool, good_enough: float = 0.0) -> Path | None:
+def cheapest_path(problem: Problem, prices: Prices, *, wide: bool) -> Path | None:
     """(cost, moves) of the cheapest way found; None where the grid offers none.
 
     `wide` also tries axes where neither source nor target has them; else every axis goes where it is wanted.
-    The search ends early at a cost of `good_enough`.
     """
-    return _Search(problem, prices, wide, good_enough).run()
+    return _Search(problem, prices, wide).run()
 
 
 class _Search:
     """Dijkstra from the source and, over reversed moves, from the target."""
 
-    def __init__(self, problem: Problem, prices: Prices, wide: bool, good_enough: float) -> None:
-        self.problem, self.prices, self.wide, self.good_enough = problem, prices, wide, good_enough
+    def __init__(self, problem: Problem, prices: Prices, wide: bool) -> None:
+        self.problem, self.prices, self.wide = problem, prices, wide
+        self.least = prices.least(problem.source, problem.target)
         self.ends = _Front(problem.source), _Front(problem.target)
         self.best: tuple[float, State, Move | None, State] | None = None
 
@@ -124,7 +129,7 @@ class _Search:
         return self.best[0] if self.best is not None else math.inf
 
     def _done(self) -> bool:
-        return self._limit <= self.good_enough or self.ends[0].least + self.ends[1].least >= self._limit
+        return self._limit <= _NEAR * self.least or min(end.least for end in self.ends) >= self._limit
 
     def _next_side(self) -> int | None:
         open_sides = [s for s in (0, 1) if self.ends[s].heap and self.ends[s].popped < _MOST_STATES]
@@ -134,6 +139,9 @@ class _Search:
         front = self.ends[side]
         cost, state = front.pop()
         if cost > front.cost[state]:
+            return
+        ends = (state, self.problem.target) if side == 0 else (self.problem.source, state)
+        if cost + self.prices.least(*ends) >= self._limit:
             return
         for move in _moves(self.problem, state, side, self.wide):
             new = move.after if side == 0 else move.before

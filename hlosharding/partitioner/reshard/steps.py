@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hlosharding.cost import Machine, collective_time
+from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape
 
 if TYPE_CHECKING:
@@ -354,12 +354,18 @@ class AllToAll(Step):
         return np.full(num_devices, (size - 1) / size * local.byte_size)
 
     def seconds(self, local: Shape, machine: Machine) -> float:
-        return collective_time("all-to-all", local.byte_size, len(self.groups[0]), self.groups, machine)
+        return exchange_seconds(local.byte_size, self.groups, machine)
 
     def __str__(self) -> str:
         cut = [d for d, axes in enumerate(self.split) if axes]
         joined = [d for d, axes in enumerate(self.join) if axes]
         return f"all-to-all, split dim {_numbers(cut)}, join dim {_numbers(joined)}, over {_groups(self.groups)}"
+
+
+def exchange_seconds(nbytes: int, groups: Groups, machine: Machine) -> float:
+    """Time of an all-to-all: the exchange, and a transpose before and after it."""
+    local = op_time(0, 2 * nbytes, "f32", machine, matrix=False)
+    return collective_time("all-to-all", nbytes, len(groups[0]), groups, machine) + 2 * local
 
 
 @dataclass(frozen=True, slots=True)

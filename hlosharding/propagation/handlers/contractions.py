@@ -7,15 +7,13 @@ The look-ahead needs the graph, so the fix point hands in a function that answer
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from hlosharding.ir import WindowDim
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver, improve
-from hlosharding.propagation.op import Edge, Op, partitioned
+from hlosharding.propagation.op import Edge, Links, Op, carry, partitioned
 from hlosharding.sharding import (
     HloSharding,
-    along_dims,
     is_subtiling_or_equal,
     merge_sharding,
     replicate_on_all_dims_except,
@@ -23,79 +21,69 @@ from hlosharding.sharding import (
 )
 
 Trio = tuple[int, int, int]
-"""One dim's place in left operand, right operand and output; -1 where it has none."""
+"""One spatial dim's place in left operand, right operand and output."""
 
 
 @dataclass
 class ContractionDims:
-    """The role of every dim of a dot, or of a convolution read as one."""
+    """Which dims of a dot, or of a convolution read as one, are the same extent."""
 
-    batch: list[Trio] = field(default_factory=list)
-    contracting: list[Trio] = field(default_factory=list)
-    left_free: list[Trio] = field(default_factory=list)
-    right_free: list[Trio] = field(default_factory=list)
+    to_output: tuple[Links, Links]
+    """Of each operand: its batch and free dims, and where they stand in the output."""
+    shared: Links
+    """Batch and contracted dims of the left operand, and of the right one."""
     spatial: list[Trio] = field(default_factory=list)
     """Real windows: what keeps a convolution from being a dot."""
 
-    def free(self, side: int) -> list[Trio]:
-        """The dims that only operand `side` and the output have."""
-        return self.right_free if side else self.left_free
-
 
 def contraction_dims(op: Op) -> ContractionDims:
-    """The roles of `op`'s dims, found once for all ops that look like it."""
-    return _dims_of(op)
-
-
-@lru_cache(maxsize=4096)
-def _dims_of(op: Op) -> ContractionDims:
-    return _dot_dims(op) if op.opcode == "dot" else _convolution_dims(op)
-
-
-def _dot_dims(op: Op) -> ContractionDims:
-    dot, (left, right) = op.instruction.dot_dims, op.operand_shapes
-    batch = [(a, b, n) for n, (a, b) in enumerate(zip(dot.lhs_batch, dot.rhs_batch, strict=True))]
-    left_free = [(d, -1, len(batch) + n) for n, d in enumerate(dot.lhs_free(left.rank))]
-    first = len(batch) + len(left_free)
-    right_free = [(-1, d, first + n) for n, d in enumerate(dot.rhs_free(right.rank))]
-    contracting = [(a, b, -1) for a, b in zip(dot.lhs_contracting, dot.rhs_contracting, strict=True)]
-    return ContractionDims(batch, contracting, left_free, right_free)
+    """As the op's rule says; for a convolution as XLA reads its windows."""
+    if op.opcode == "convolution":
+        return _convolution_dims(op)
+    return ContractionDims((op.links(0), op.links(1)), op.links(0, 1))
 
 
 def _convolution_dims(op: Op) -> ContractionDims:
     conv, window = op.instruction.conv_dims, op.instruction.window
     left, right = op.operand_shapes
-    dims = ContractionDims()
-    dims.left_free.append((conv.input_batch_dimension, -1, conv.output_batch_dimension))
-    dims.right_free.append((-1, conv.kernel_output_feature_dimension, conv.output_feature_dimension))
-    dims.contracting.append((conv.input_feature_dimension, conv.kernel_input_feature_dimension, -1))
-    spatial = zip(
+    roles: dict[str, list[Trio]] = {"batch": [], "contracted": [], "left": [], "right": [], "spatial": []}
+    trios = zip(
         conv.input_spatial_dimensions, conv.kernel_spatial_dimensions, conv.output_spatial_dimensions, strict=True
     )
-    for trio, wd in zip(spatial, window, strict=True):
-        _role(dims, left.dims[trio[0]], right.dims[trio[1]], wd).append(trio)
-    return dims
+    for trio, wd in zip(trios, window, strict=True):
+        roles[_role(left.dims[trio[0]], right.dims[trio[1]], wd)].append(trio)
+    kept = [(conv.input_batch_dimension, conv.output_batch_dimension)]
+    kept += [(a, out) for a, _, out in roles["batch"] + roles["left"]]
+    made = [(conv.kernel_output_feature_dimension, conv.output_feature_dimension)]
+    made += [(b, out) for _, b, out in roles["batch"] + roles["right"]]
+    shared = [(conv.input_feature_dimension, conv.kernel_input_feature_dimension)]
+    shared += [(a, b) for a, b, _ in roles["batch"] + roles["contracted"]]
+    return ContractionDims((_links(kept), _links(made)), _links(shared), roles["spatial"])
 
 
-def _role(dims: ContractionDims, left: int, right: int, wd: WindowDim) -> list[Trio]:
+def _links(pairs: list[tuple[int, int]]) -> Links:
+    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+
+
+def _role(left: int, right: int, wd: WindowDim) -> str:
     """A spatial dim that plays a dot's part is known by its window (order matters)."""
     unpadded = wd.padding_low == wd.padding_high == 0 and not wd.window_reversal
     undilated = wd.base_dilation == wd.window_dilation == 1
-    if _is_batch(left, wd, unpadded):
-        return dims.batch
+    if _is_batch(left, wd, unpadded=unpadded):
+        return "batch"
     if left == wd.size and undilated and unpadded:
-        return dims.contracting
+        return "contracted"
     if wd.stride != 1 or not undilated:
-        return dims.spatial
+        return "spatial"
     if right == wd.size == 1 and unpadded:
-        return dims.left_free
+        return "left"
     edge = right - 1
     if left == 1 and wd.size == right and wd.padding_low == wd.padding_high == edge and wd.window_reversal:
-        return dims.right_free
-    return dims.spatial
+        return "right"
+    return "spatial"
 
 
-def _is_batch(left: int, wd: WindowDim, unpadded: bool) -> bool:
+def _is_batch(left: int, wd: WindowDim, *, unpadded: bool) -> bool:
     if left != wd.size:
         return False
     steps = (wd.stride, wd.window_dilation)
@@ -130,8 +118,7 @@ def _dot(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
 
 def _from_side(op: Op, dims: ContractionDims, side: int, source: HloSharding) -> HloSharding:
     """One operand's batch and free dims, carried to the output; its contracted dims replicated."""
-    carried = [(t[side], t[2]) for t in (*dims.batch, *dims.free(side))]
-    return along_dims(source, tuple(a for a, _ in carried), tuple(b for _, b in carried), op.rank)
+    return carry(source, dims.to_output[side], op.operand_shapes[side].rank, op.rank)
 
 
 def _winner(op: Op, receiver: Receiver, left: HloSharding, right: HloSharding) -> int:
@@ -210,12 +197,12 @@ def _dot_operand(
     if dims.spatial or edge.position > 1:
         return None
     side, rank = edge.position, edge.shape.rank
-    carried = [(t[side], t[2]) for t in (*dims.batch, *dims.free(side))]
-    from_output = along_dims(user, tuple(b for _, b in carried), tuple(a for a, _ in carried), rank)
+    operand, output = dims.to_output[side]
+    from_output = carry(user, (output, operand), edge.op.rank, rank)
     other = others[0]
     if other is None or not other.is_spatially_partitioned():
         return from_output
-    shared = [(t[side], t[1 - side]) for t in (*dims.batch, *dims.contracting)]
-    from_other = along_dims(other, tuple(b for _, b in shared), tuple(a for a, _ in shared), rank)
+    shared = dims.shared[1 - side], dims.shared[side]
+    from_other = carry(other, shared, edge.op.operand_shapes[1 - side].rank, rank)
     better, merged = merge_sharding(from_output, from_other, edge.op.spmd and level > 0)
     return merged if better else from_output

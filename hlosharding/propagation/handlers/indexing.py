@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op import Edge, Op, ParallelDims, element_sharding, partitioned
+from hlosharding.propagation.op import Edge, Links, Op, ParallelDims, element_sharding, partitioned
 from hlosharding.sharding import (
     HloSharding,
     along_dims,
@@ -26,32 +26,15 @@ from hlosharding.sharding import (
 class Indexing:
     """What gather and scatter have in common; `output` is a gather's result or a scatter's update."""
 
-    operand: tuple[int, ...]
-    """Sizes of the operand's dims."""
+    operand_rank: int
     indices_rank: int
     output_rank: int
-    slice_sizes: tuple[int, ...]
-    offset_dims: tuple[int, ...]
-    """Output dims that walk through a slice."""
-    absent_dims: tuple[int, ...]
-    """Operand dims without an output dim of their own: collapsed or inserted, and batching ones."""
-    index_vector_dim: int
+    passing: Links
+    """Operand dims that are taken whole, and the output dims they become."""
+    looked_up: Links
+    """Indices dims, and the output dims they become."""
     batch: ParallelDims | None
     """Explicit batching dims."""
-
-    @property
-    def passing(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Operand dims that are taken whole, and the output dims they become."""
-        kept = [d for d in range(len(self.operand)) if d not in self.absent_dims]
-        whole = [n for n, d in enumerate(kept) if self.slice_sizes[d] == self.operand[d]]
-        return tuple(kept[n] for n in whole), tuple(self.offset_dims[n] for n in whole)
-
-    @property
-    def looked_up(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Indices dims, and the output dims they become."""
-        outputs = [d for d in range(self.output_rank) if d not in self.offset_dims]
-        indices = [d for d in range(self.indices_rank) if d != self.index_vector_dim]
-        return tuple(indices[: len(outputs)]), tuple(outputs)
 
 
 def output_dims_of(indices_dims: Sequence[int], index_vector_dim: int, offset_dims: Sequence[int]) -> tuple[int, ...]:
@@ -65,47 +48,31 @@ def output_dims_of(indices_dims: Sequence[int], index_vector_dim: int, offset_di
     return tuple(place[d] for d in indices_dims)
 
 
-def gather_indexing(op: Op) -> Indexing:
-    """The dims of a gather."""
-    dims, (operand, indices) = op.instruction.gather_dims, op.operand_shapes
-    batch = None
-    if dims.operand_batching_dims:
-        places = output_dims_of(dims.start_indices_batching_dims, dims.index_vector_dim, dims.offset_dims)
-        batch = ParallelDims(dims.operand_batching_dims, dims.start_indices_batching_dims, places)
-    absent = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
-    sizes = op.instruction.gather_slice_sizes
+def indexing(op: Op) -> Indexing:
+    """The dims of a gather or scatter, as its rule declares them."""
+    if op.opcode == "gather":
+        indices, output, output_rank = 1, None, op.rank
+    else:
+        indices = scatter_inputs(op)
+        output, output_rank = indices + 1, op.operand_shapes[indices + 1].rank
+    looked_up = op.links(indices, output)
+    batch_operand, batch_indices = op.links(0, indices)
+    passing = [(a, b) for a, b in zip(*op.links(0, output), strict=True) if a not in batch_operand]
+    place = dict(zip(*looked_up, strict=True))
+    batch = ParallelDims(batch_operand, batch_indices, tuple(place[d] for d in batch_indices)) if batch_operand else None
     return Indexing(
-        operand.dims, indices.rank, op.rank, sizes, dims.offset_dims, absent, dims.index_vector_dim, batch
+        operand_rank=op.operand_shapes[0].rank,
+        indices_rank=op.operand_shapes[indices].rank,
+        output_rank=output_rank,
+        passing=(tuple(a for a, _ in passing), tuple(b for _, b in passing)),
+        looked_up=looked_up,
+        batch=batch,
     )
 
 
 def scatter_inputs(op: Op) -> int:
     """How many operands a scatter updates."""
     return len(op.operand_shapes) // 2
-
-
-def scatter_slice_sizes(op: Op) -> tuple[int, ...]:
-    """The size of the slice that one index updates."""
-    dims, operand = op.instruction.scatter_dims, op.operand_shapes[0]
-    update = op.operand_shapes[scatter_inputs(op) + 1]
-    window = iter(dims.update_window_dims)
-    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
-    return tuple(1 if d in absent else update.dims[next(window)] for d in range(operand.rank))
-
-
-def scatter_indexing(op: Op) -> Indexing:
-    """The dims of a scatter, read as the gather that it undoes."""
-    dims, count = op.instruction.scatter_dims, scatter_inputs(op)
-    batch = None
-    if dims.input_batching_dims:
-        indices = dims.scatter_indices_batching_dims
-        places = output_dims_of(indices, dims.index_vector_dim, dims.update_window_dims)
-        batch = ParallelDims(dims.input_batching_dims, indices, places)
-    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
-    operand, indices_shape, update = op.operand_shapes[0], op.operand_shapes[count], op.operand_shapes[count + 1]
-    sizes = scatter_slice_sizes(op)
-    offsets = dims.update_window_dims
-    return Indexing(operand.dims, indices_shape.rank, update.rank, sizes, offsets, absent, dims.index_vector_dim, batch)
 
 
 def _no_tiles(sharding: HloSharding) -> bool:
@@ -124,7 +91,7 @@ def _output_to_operand(ix: Indexing, sharding: HloSharding) -> HloSharding | Non
     if _no_tiles(sharding):
         return sharding
     operand, output = ix.passing
-    moved = along_dims(sharding, output, operand, len(ix.operand))
+    moved = along_dims(sharding, output, operand, ix.operand_rank)
     return None if moved.is_tile_maximal() else moved
 
 
@@ -154,7 +121,7 @@ def _joined(first: HloSharding | None, second: HloSharding | None) -> HloShardin
 
 @FORWARD.register("gather")
 def _gather(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    ix = gather_indexing(op)
+    ix = indexing(op)
     operand, indices = operands
     if ix.batch:
         _gather_parallel(ix, ix.batch, receiver, operands)
@@ -181,7 +148,7 @@ def _gather_parallel(ix: Indexing, dims: ParallelDims, receiver: Receiver, opera
 def _gather_operand(
     edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
 ) -> HloSharding | None:
-    ix = gather_indexing(edge.op)
+    ix = indexing(edge.op)
     if 1 in edge.positions:
         return _output_to_indices(ix, user)
     if not edge.op.spmd:
@@ -216,7 +183,7 @@ def _parallel_from_output(op: Op, ix: Indexing, sharding: HloSharding) -> HloSha
     if _no_tiles(sharding):
         return sharding
     dims = _all_parallel(op, ix)
-    return None if dims is None else along_dims(sharding, dims.output, dims.operand, len(ix.operand))
+    return None if dims is None else along_dims(sharding, dims.output, dims.operand, ix.operand_rank)
 
 
 def _parallel_to_update(op: Op, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
@@ -231,7 +198,7 @@ def _parallel_to_update(op: Op, ix: Indexing, sharding: HloSharding) -> HloShard
 
 @FORWARD.register("scatter")
 def _scatter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    ix, count = scatter_indexing(op), scatter_inputs(op)
+    ix, count = indexing(op), scatter_inputs(op)
     if ix.batch:
         _scatter_parallel(op, ix, ix.batch, receiver, operands)
     if not op.spmd:
@@ -253,7 +220,7 @@ def _scatter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> Non
 
 
 def _scatter_parallel(op: Op, ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
-    count, rank = scatter_inputs(op), len(ix.operand)
+    count, rank = scatter_inputs(op), ix.operand_rank
     for n, source in enumerate(operands[:count]):
         if source is not None and source.is_spatially_partitioned():
             receiver.improve_leaf(along_dims(source, dims.operand, dims.operand, rank), n, n)
@@ -282,7 +249,7 @@ def _scatter_operand(
     op, count = edge.op, scatter_inputs(edge.op)
     if edge.position < count:
         return element_sharding(user, op.shape, edge.position)
-    ix = scatter_indexing(op)
+    ix = indexing(op)
     if edge.position == count:
         found = [_output_to_indices(ix, s) for s in others if s is not None and s.is_spatially_partitioned()]
         return find_common_sharding(found) if found else None

@@ -1,4 +1,4 @@
-"""Ops that only move elements: transpose, broadcast, reshape, reverse, concatenate, static and dynamic slices, pad.
+"""Ops that move elements, where projection is not all: reshape, reverse, concatenate, dynamic-update-slice.
 
 Floor: propagation.
 """
@@ -7,55 +7,8 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver, best_operand
-from hlosharding.propagation.op import Edge, Links, Op, partitioned
-from hlosharding.propagation.policy import BROADCAST_FORWARD_LEVEL
+from hlosharding.propagation.op import Edge, Op, partitioned
 from hlosharding.sharding import HloSharding, TileAssignment, propagate_through_reshape, reverse_sharding
-from hlosharding.sharding import replicate_on_dims
-
-
-def _identity(rank: int) -> tuple[int, ...]:
-    return tuple(range(rank))
-
-
-def _links(op: Op) -> Links:
-    """Operand 0's dims and the result dims they become, for transpose and broadcast."""
-    dims = op.instruction.dimensions
-    if op.opcode == "transpose":
-        return dims, _identity(op.rank)
-    return _identity(len(dims)), dims
-
-
-@FORWARD.register("transpose")
-def _transpose(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    source = operands[0]
-    if source is not None and source.is_spatially_partitioned():
-        receiver.improve(op.pass_to_result(source, _links(op)), 0, aggressive=op.aggressive)
-
-
-@FORWARD.register("broadcast")
-def _broadcast(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    source = operands[0]
-    if level < BROADCAST_FORWARD_LEVEL:
-        return
-    if source is not None and source.is_spatially_partitioned() and not source.is_replicated():
-        receiver.improve(op.pass_to_result(source, _links(op)), 0, aggressive=op.aggressive)
-
-
-@BACKWARD.register("transpose")
-def _transpose_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
-    return edge.op.pass_to_operand(user, 0, _links(edge.op))
-
-
-@BACKWARD.register("broadcast")
-def _broadcast_operand(
-    edge: Edge, own: object, user: HloSharding, others: object, level: int
-) -> HloSharding | None:
-    links = _links(edge.op)
-    if not edge.op.spmd and user.is_tiled():
-        new_dims = (d for d in range(edge.op.rank) if d not in links[1])
-        if any(user.num_tiles_along(d) > 1 for d in new_dims):
-            return None
-    return edge.op.pass_to_operand(user, 0, links)
 
 
 @FORWARD.register("reshape")
@@ -126,52 +79,21 @@ def _devices_that_hold(edge: Edge, user: HloSharding, dim: int) -> HloSharding:
     return HloSharding.tile(TileAssignment.from_array(devices), user.metadata)
 
 
-def _sliced_dims(op: Op, operand: int) -> tuple[int, ...]:
-    """Dims in which operand and result differ in size: these cannot stay split."""
-    dims = op.operand_shapes[operand].dims
-    return tuple(d for d, size in enumerate(op.shape.dims) if size != dims[d])
-
-
-@FORWARD.register("dynamic-slice")
-def _dynamic_slice(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    _from_unsliced_dims(op, receiver, operands, 0)
-
-
 @FORWARD.register("dynamic-update-slice")
 def _dynamic_update_slice(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    _from_unsliced_dims(op, receiver, operands, 1)
-    whole = operands[0]
+    whole, update = operands[:2]
+    if update is not None and update.is_spatially_partitioned():
+        receiver.improve(op.to_result(update, 1), 1, aggressive=op.aggressive)
     if whole is not None and whole.is_spatially_partitioned():
         receiver.improve(whole, 0)
 
 
-def _from_unsliced_dims(op: Op, receiver: Receiver, operands: Shardings, operand: int) -> None:
-    source = operands[operand]
-    if source is not None and source.is_spatially_partitioned():
-        offered = replicate_on_dims(source, _sliced_dims(op, operand))
-        receiver.improve(offered, operand, aggressive=op.aggressive)
-
-
-@BACKWARD.register("dynamic-slice", "dynamic-update-slice")
-def _dynamic_slice_operand(
+@BACKWARD.register("dynamic-update-slice")
+def _dynamic_update_slice_operand(
     edge: Edge, own: object, user: HloSharding, others: object, level: int
 ) -> HloSharding | None:
     if level == 0:
         return None
-    update = edge.op.opcode == "dynamic-update-slice"
-    if user.is_replicated() or (update and 0 in edge.positions):
+    if edge.position == 0 or user.is_replicated():
         return user
-    operand = 1 if update else 0
-    if operand not in edge.positions:
-        return None
-    return replicate_on_dims(user, _sliced_dims(edge.op, operand))
-
-
-@BACKWARD.register("pad")
-def _pad_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
-    return user if 0 in edge.positions else None
-
-
-@BACKWARD.register("slice")
-def _slice_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
-    return user
+    return edge.op.to_operand(user, 1) if edge.position == 1 else None

@@ -1,4 +1,4 @@
-"""Ops that mix elements along dims: reduce, sort; and rng-bit-generator, which has no dims to speak of.
+"""Ops that mix elements along dims: reduce and sort.
 
 Floor: propagation.
 """
@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver, best_operand
-from hlosharding.propagation.op import Edge, Links, Op, element_sharding
-from hlosharding.sharding import HloSharding, along_dims, first_target_dim, merge_if_compatible, replicate_all_data_dims
-
-
-def _links(op: Op) -> Links:
-    """Input dims that survive the reduction, and where they end up."""
-    gone = op.instruction.dimensions
-    kept = tuple(d for d in range(op.operand_shapes[0].rank) if d not in gone)
-    return kept, tuple(range(len(kept)))
+from hlosharding.propagation.op import Edge, Op, element_sharding
+from hlosharding.sharding import HloSharding, first_target_dim, merge_if_compatible, replicate_all_data_dims
 
 
 def input_count(op: Op) -> int:
@@ -25,7 +18,6 @@ def input_count(op: Op) -> int:
 
 @FORWARD.register("reduce")
 def _reduce(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    links = _links(op)
     for n, source in enumerate(operands[: input_count(op)]):
         if source is None or not source.is_spatially_partitioned():
             continue
@@ -36,8 +28,7 @@ def _reduce(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None
         if source.is_replicated() or (split and not op.spmd):
             offered = replicate_all_data_dims(source)
         else:
-            rank = len(links[0])
-            offered = along_dims(source, links[0], links[1], rank)
+            offered = op.to_result(source, n)
         # The elements of a variadic reduction are computed together: one sharding for all.
         receiver.improve(op.whole(offered), n, aggressive=op.aggressive)
 
@@ -54,8 +45,7 @@ def _reduce_input(
     if edge.shape.rank == 0:
         return None
     leaf = element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
-    kept, result = _links(edge.op)
-    offered = along_dims(leaf, result, kept, edge.shape.rank)
+    offered = edge.op.to_operand(leaf, edge.position)
     for other in others:
         if other is not None and not other.is_manual() and not offered.is_manual():
             offered = merge_if_compatible(other, offered) or offered
@@ -79,8 +69,3 @@ def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
 @BACKWARD.register("sort")
 def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
     return element_sharding(user, edge.op.shape, edge.position) if user.is_tuple() else user
-
-
-@FORWARD.register("rng-bit-generator", "iota", "constant", "conditional", "infeed")
-def _nothing(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
-    """Their operands, if any, say nothing about how the result is laid out."""

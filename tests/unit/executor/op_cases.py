@@ -5,6 +5,8 @@ A case is the body of an entry computation, with the computations that it calls 
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from hlosharding import xla_bridge
@@ -55,13 +57,10 @@ _KINDS = {
     "float": _FLOATS, "int": _INTS, "complex": ("c64", "c128"), "pred": ("pred",), "signed": ("s32", "s8", "s64"),
 }  # fmt: skip
 _UNARY = {
-    "abs": "float signed", "acos": "float", "acosh": "float", "asin": "float", "asinh": "float", "atanh": "float",
-    "cbrt": "float", "ceil": "float", "copy": "float int pred", "cosine": "float complex", "cosh": "float",
-    "count-leading-zeros": "int", "erf": "float", "exponential": "float complex", "exponential-minus-one": "float complex",
+    "abs": "float signed",     "cbrt": "float", "ceil": "float", "copy": "float int pred", "cosine": "float complex",     "count-leading-zeros": "int", "erf": "float", "exponential": "float complex", "exponential-minus-one": "float complex",
     "floor": "float", "log": "float complex", "log-plus-one": "float complex", "logistic": "float",
     "negate": "float signed complex", "not": "int pred", "popcnt": "int", "round-nearest-afz": "float",
-    "round-nearest-even": "float", "rsqrt": "float", "sign": "float signed", "sine": "float complex", "sinh": "float",
-    "sqrt": "float complex", "tan": "float", "tanh": "float complex",
+    "round-nearest-even": "float", "rsqrt": "float", "sign": "float signed", "sine": "float complex",     "sqrt": "float complex", "tan": "float", "tanh": "float complex",
 }  # fmt: skip
 _BINARY = {
     "add": "float int complex pred", "and": "int pred", "atan2": "float", "divide": "float int complex",
@@ -137,7 +136,6 @@ _STRUCTURE = {
                   "x = f32[3] parameter(0) ROOT r = f32[2,3,4] broadcast(x), dimensions={1}",
                   "x = s8[2,4] parameter(0) ROOT r = s8[2,3,4] broadcast(x), dimensions={0,2}"],
     "reshape": ["x = f32[2,6] parameter(0) ROOT r = f32[3,4] reshape(x)", "x = f32[1,1] parameter(0) ROOT r = f32[] reshape(x)"],
-    "bitcast": ["x = f32[2,6] parameter(0) ROOT r = f32[3,4] bitcast(x)"],
     "transpose": ["x = f32[2,3,4] parameter(0) ROOT r = f32[4,2,3] transpose(x), dimensions={2,0,1}"],
     "concatenate": ["x = f32[2,3] parameter(0) y = f32[2,1] parameter(1) ROOT r = f32[2,7] concatenate(x, y, x), dimensions={1}"],
     "slice": ["x = f32[8,9] parameter(0) ROOT r = f32[3,4] slice(x), slice={[1:7:2], [5:9]}"],
@@ -174,9 +172,6 @@ _CONTRACTIONS = {
             " rhs_contracting_dims={0}, operand_precision={high,default}",
             "x = f32[3,4] parameter(0) y = f32[4,5] parameter(1) ROOT r = f32[3,5] dot(x, y), lhs_contracting_dims={1},"
             " rhs_contracting_dims={0}, algorithm=dot_f32_f32_f32"],
-    "ragged-dot": ["x = f32[6,4] parameter(0) y = f32[2,4,5] parameter(1) g = s32[2] constant({4, 2})"
-                   " ROOT r = f32[6,5] ragged-dot(x, y, g), lhs_contracting_dims={1}, rhs_contracting_dims={1},"
-                   " lhs_ragged_dims={0}, rhs_group_dims={0}"],
     "convolution": ["x = f32[2,8,8,3] parameter(0) k = f32[3,3,3,4] parameter(1) ROOT r = f32[2,4,4,4] convolution(x, k),"
                     " window={size=3x3 stride=2x2 pad=1_1x0_1}, dim_labels=b01f_01io->b01f",
                     "x = f32[2,4,9] parameter(0) k = f32[6,2,3] parameter(1) ROOT r = f32[2,6,9] convolution(x, k),"
@@ -307,9 +302,10 @@ CASES: dict[str, list[str]] = {
 }  # fmt: skip
 
 
-def module_of(body: str, num_partitions: int = 1) -> Module:
-    """A module with that entry."""
-    text = f"HloModule case, num_partitions={num_partitions}\n{_newlines(COMPUTATIONS)}\nENTRY main {{\n{_newlines(body)}\n}}\n"
+def module_of(body: str, num_partitions: int = 1, more: str = "") -> Module:
+    """A module with that entry; `more` computations."""
+    called = _newlines(COMPUTATIONS + more)
+    text = f"HloModule case, num_partitions={num_partitions}\n{called}\nENTRY main {{\n{_newlines(body)}\n}}\n"
     module = Module.from_proto(xla_bridge.hlo_text_to_proto(text))
     module.num_partitions = num_partitions
     return module
@@ -317,9 +313,28 @@ def module_of(body: str, num_partitions: int = 1) -> Module:
 
 def _newlines(text: str) -> str:
     """One instruction a line: XLA's parser wants it so."""
-    import re
-
     return re.sub(r"(?<=[\w)}\]]) (?=(ROOT )?\w+ = )", "\n", text)
+
+
+def programs(opcode: str) -> list[str]:
+    """The cases of an opcode in few programs: those with an array result in one, each of the others alone."""
+    arrays = [b for b in CASES[opcode] if not re.search(r"ROOT \w+ = \(", b)]
+    return ([_joined(arrays)] if arrays else []) + [b for b in CASES[opcode] if b not in arrays]
+
+
+def _joined(bodies: list[str]) -> str:
+    parts, roots, shapes, parameters = [], [], [], 0
+    for number, body in enumerate(bodies):
+        names = re.findall(r"(\w+) = ", body)
+        renamed = re.sub(rf"\b({'|'.join(set(names))})\b(?! *[=\[{{]\S)", rf"\1_{number}", body)
+        renamed = re.sub(r"parameter\((\d+)\)", lambda m, first=parameters: f"parameter({first + int(m[1])})", renamed)
+        parameters += body.count("parameter(")
+        root = re.search(r"ROOT (\w+) = (\S+)", renamed)
+        assert root is not None
+        roots.append(root[1])
+        shapes.append(root[2])
+        parts.append(renamed.replace("ROOT ", ""))
+    return f"{' '.join(parts)} ROOT all = ({', '.join(shapes)}) tuple({', '.join(roots)})"
 
 
 def values(shape: Shape, seed: int, special: bool = False) -> np.ndarray:

@@ -92,7 +92,7 @@ def test_a_bad_sharding_in_a_proto_is_a_load_error() -> None:
     proto = wire.HloModuleProto.FromString(xla_bridge.hlo_text_to_proto(TEXT))
     proto.computations[-1].instructions[0].sharding.type = 3
     proto.computations[-1].instructions[0].sharding.tile_assignment_dimensions[:] = [2, 2]
-    proto.computations[-1].instructions[0].sharding.tile_assignment_devices[:] = [0]
+    proto.computations[-1].instructions[0].sharding.tile_assignment_devices[:] = [0, 1]
     with pytest.raises(LoadError):
         from_hlo_proto(proto.SerializeToString())
 

@@ -1,0 +1,209 @@
+"""The reference executor: a partitioned module device by device, with no mesh and any number of devices.
+
+Floor: executor.  Stretches without communication are compiled once for one CPU device and run for each device in turn;
+collectives, partition ids and control flow around them are interpreted in numpy.  Slow, and the judge of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.emit import REFUSED
+from hlosharding.executor.extract import extract
+from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
+from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
+from hlosharding.executor.reference_collectives import Values, run_collective
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+
+_IDS = frozenset({"partition-id", "replica-id"})
+Env = dict[Var, dict[int, np.ndarray]]
+
+
+def run_reference(
+    module: Module,
+    global_arrays: Sequence[Any],
+    *,
+    num_devices: int | None = None,
+    inputs: Sequence[Layout] | None = None,
+    outputs: Sequence[Layout] | None = None,
+) -> list[np.ndarray]:
+    """Global arrays in (one per leaf of the entry's parameters), global numpy arrays out.
+
+    `num_devices` defaults to the module's; `inputs` and `outputs` as for `Program`.
+    """
+    count = num_devices or max(1, module.num_partitions)
+    found_inputs, found_outputs = entry_layouts(module, inputs, outputs)
+    if len(global_arrays) != len(found_inputs):
+        raise ExecutionError(f"{len(global_arrays)} arrays for the {len(found_inputs)} inputs of {module.name}")
+    local = []
+    for number, (array, layout) in enumerate(zip(global_arrays, found_inputs, strict=True)):
+        value = np.asarray(array)
+        if value.shape != layout.shape.dims:
+            raise ExecutionError(f"input {number} has shape {list(value.shape)}, the program takes {layout.shape}")
+        local.append(split(value.astype(layout.shape.dtype, copy=False), layout.sharding, count))
+    arguments = {device: [tiles[device] for tiles in local] for device in range(count)}
+    results = run_local(module, arguments)
+    return [
+        assemble([results[d][i] for d in range(count)], layout.sharding, layout.shape.dims)
+        for i, layout in enumerate(found_outputs)
+    ]
+
+
+def run_local(module: Module, arguments: Values) -> Values:
+    """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
+    return _Machine(module, len(arguments)).computation(module.entry, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Local lines that run as one compiled module, then lines that are interpreted."""
+
+    program: Any
+    inputs: tuple[Var, ...]
+    outputs: tuple[Var, ...]
+    special: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    flow: Flow
+    stages: tuple[_Stage, ...]
+
+
+class _Machine:
+    def __init__(self, module: Module, num_devices: int) -> None:
+        self._count = num_devices
+        self._plans: dict[Computation, _Plan] = {}
+        self._communicates: dict[Computation, bool] = {}
+
+    def computation(self, computation: Computation, arguments: Values) -> Values:
+        """Run for the devices in `arguments`: leaves of the parameters in, leaves of the root out."""
+        if not arguments:
+            return {}
+        plan = self._plan(computation)
+        env: Env = {}
+        parameters = [leaf for tree in plan.flow.parameters for leaf in leaves(tree)]
+        for number, var in enumerate(parameters):
+            env[_var(var)] = {device: values[number] for device, values in arguments.items()}
+        devices = list(arguments)
+        for stage in plan.stages:
+            self._run_stage(stage, env, devices)
+        return {d: [env[_var(leaf)][d] for leaf in leaves(plan.flow.result)] for d in devices}
+
+    def _run_stage(self, stage: _Stage, env: Env, devices: Sequence[int]) -> None:
+        if stage.outputs:
+            for var in stage.outputs:
+                env[var] = {}
+            for device in devices:
+                results = stage.program.run([[env[var][device]] for var in stage.inputs])
+                for var, result in zip(stage.outputs, results, strict=True):
+                    env[var][device] = result[0]
+        for line in stage.special:
+            operands = {d: [_leaf_values(tree, env, d) for tree in line.operands] for d in devices}
+            results = self._special(line.inst, operands)
+            for number, var in enumerate(line.defines):
+                env[var] = {d: np.asarray(results[d][number]) for d in devices}
+
+    # ---- planning
+
+    def _plan(self, computation: Computation) -> _Plan:
+        if computation not in self._plans:
+            flow = flow_of(computation, inline=False)
+            self._plans[computation] = _Plan(flow, tuple(self._stages(flow)))
+        return self._plans[computation]
+
+    def _stages(self, flow: Flow) -> Iterable[_Stage]:
+        levels = self._levels(flow.lines)
+        last_use: dict[Var, int] = {_var(leaf): len(flow.lines) + 1 for leaf in leaves(flow.result)}
+        for line in flow.lines:
+            at = levels[line.inst] + (0.5 if self._is_special(line.inst) else 0)
+            for leaf in line.uses:
+                last_use[_var(leaf)] = max(last_use.get(_var(leaf), 0), at)  # type: ignore[assignment]
+        for level in range(max(levels.values(), default=-1) + 1):
+            here = [line for line in flow.lines if levels[line.inst] == level]
+            local = [line for line in here if not self._is_special(line.inst)]
+            special = tuple(line for line in here if self._is_special(line.inst))
+            yield _stage(local, special, last_use, level)
+
+    def _levels(self, lines: Sequence[Line]) -> dict[Instruction, int]:
+        """How many interpreted ops, one after the other, come before each line."""
+        levels: dict[Instruction, int] = {}
+        for line in lines:
+            before = [_var(leaf).inst for leaf in line.uses]
+            known = [levels[i] + (1 if self._is_special(i) else 0) for i in before if i in levels]
+            levels[line.inst] = max(known, default=0)
+        return levels
+
+    def _is_special(self, inst: Instruction) -> bool:
+        return inst.opcode in COLLECTIVES or inst.opcode in _IDS or any(self._has_special(c) for c in inst.called)
+
+    def _has_special(self, computation: Computation) -> bool:
+        if computation not in self._communicates:
+            self._communicates[computation] = any(self._is_special(i) for i in computation.instructions)
+        return self._communicates[computation]
+
+    # ---- interpreted ops
+
+    def _special(self, inst: Instruction, operands: dict[int, list[list[np.ndarray]]]) -> Values:
+        if inst.opcode == "partition-id":
+            return {d: [np.asarray(d, np.uint32)] for d in operands}
+        if inst.opcode == "replica-id":
+            return {d: [np.asarray(0, np.uint32)] for d in operands}
+        if inst.opcode == "while":
+            return self._while(inst, {d: values[0] for d, values in operands.items()})
+        if inst.opcode == "conditional":
+            return self._conditional(inst, operands)
+        flat = {d: [leaf for values in parts for leaf in values] for d, parts in operands.items()}
+        if inst.opcode in ("call", "fusion"):
+            return self.computation(inst.called[0], flat)
+        if inst.opcode in COLLECTIVES:
+            return run_collective(inst, flat, self._count)
+        reason = REFUSED.get(inst.opcode) or "it communicates inside a computation that runs per element"
+        raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=f"%{inst.name} {inst.location}".strip())
+
+    def _while(self, inst: Instruction, state: Values) -> Values:
+        body, condition = inst.called
+        results = dict(state)
+        active = dict(state)
+        while active:
+            goes_on = self.computation(condition, active)
+            active = {d: values for d, values in active.items() if bool(goes_on[d][0])}
+            active = self.computation(body, active)
+            results.update(active)
+        return results
+
+    def _conditional(self, inst: Instruction, operands: dict[int, list[list[np.ndarray]]]) -> Values:
+        results: Values = {}
+        for number, branch in enumerate(inst.called):
+            takers = {d: v[1 + number] for d, v in operands.items() if self._branch(inst, v[0][0]) == number}
+            results.update(self.computation(branch, takers))
+        return results
+
+    def _branch(self, inst: Instruction, index: np.ndarray) -> int:
+        if inst.operands[0].shape.element_type == "pred":
+            return 0 if bool(index) else 1
+        last = len(inst.called) - 1
+        return int(index) if 0 <= int(index) <= last else last
+
+
+def _stage(local: Sequence[Line], special: tuple[Line, ...], last_use: dict[Var, int], level: int) -> _Stage:
+    made = {v for line in local for v in line.defines}
+    inputs = tuple(dict.fromkeys(_var(u) for line in local for u in line.uses if u not in made))
+    kept = [v for line in local for v in line.defines if last_use.get(v, -1) > level and v.shape.is_array]
+    program = xla_bridge.compile_proto(extract(local, inputs, kept).to_hlo_proto()) if kept else None
+    return _Stage(program, inputs, tuple(kept), special)
+
+
+def _var(leaf: object) -> Var:
+    assert isinstance(leaf, Var)
+    return leaf
+
+
+def _leaf_values(tree: Tree, env: Env, device: int) -> list[np.ndarray]:
+    return [env[_var(leaf)][device] for leaf in leaves(tree)]

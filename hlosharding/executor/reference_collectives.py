@@ -1,0 +1,131 @@
+"""What collectives mean, in numpy: local values of all members of a group in, local values out.
+
+Floor: executor.  Written from HLO's definitions, apart from the emitters, so that each can judge the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor.lax_collectives import device_groups, permute_pairs
+from hlosharding.executor.lax_windows import combiner
+from hlosharding.ir import Builder, Computation, Instruction, Shape
+
+Values = dict[int, list[np.ndarray]]
+"""Per device the leaves of the operands, or of the result."""
+_NUMPY = {
+    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Values:
+    """Run one collective for the devices that reach it; ExecutionError where a group would wait for ever."""
+    if inst.opcode == "collective-permute":
+        return _permute(inst, operands, num_devices)
+    meaning = _MEANINGS[inst.opcode]
+    results: Values = {}
+    for group in device_groups(inst, num_devices):
+        here = [d for d in group if d in operands]
+        if not here:
+            continue
+        if len(here) < len(group):
+            raise ExecutionError(
+                f"devices {here} wait for devices {sorted(set(group) - set(here))}, which never come",
+                where=f"%{inst.name} {inst.location}".strip(),
+            )
+        for device, result in zip(group, meaning(inst, [operands[d] for d in group]), strict=True):
+            results[device] = result
+    return results
+
+
+def _permute(inst: Instruction, operands: Values, num_devices: int) -> Values:
+    results = {device: [np.zeros_like(v) for v in values] for device, values in operands.items()}
+    for source, target in permute_pairs(inst, num_devices):
+        if (source in operands) != (target in operands):
+            raise ExecutionError(f"device {target} waits for device {source}", where=f"%{inst.name} {inst.location}")
+        if target in operands:
+            results[target] = operands[source]
+    return results
+
+
+def _reduced(computation: Computation, values: Sequence[np.ndarray]) -> np.ndarray:
+    name, dtype = combiner(computation), values[0].dtype
+    if name is None:
+        function = _custom(computation, values[0])
+        out = values[0]
+        for value in values[1:]:
+            out = function(out, value)
+        return out
+    if dtype == np.bool_:
+        name = {"add": "or", "multiply": "and"}.get(name, name)
+        return np.asarray(_NUMPY[name].reduce(list(values)), bool)
+    # Narrow floats are summed wide and rounded once, which no order of summation does worse than.
+    wide = np.float64 if dtype.itemsize < 8 and dtype.kind not in "iuc" else dtype
+    return np.asarray(_NUMPY[name].reduce([np.asarray(v, wide) for v in values])).astype(dtype)
+
+
+def _custom(computation: Computation, like: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A reducer of two scalars, over two arrays, by one-device XLA."""
+    from hlosharding import xla_bridge
+    from hlosharding.executor.extract import copy_computation
+
+    builder = Builder("combine")
+    reducer = copy_computation(builder, computation)
+    main = builder.computation("main")
+    shape = Shape.from_dtype(like.dtype, like.shape)
+    pair = [main.parameter(0, shape), main.parameter(1, shape)]
+    main.root(main.add("map", shape, pair, called=(reducer,), dimensions=tuple(range(shape.rank))))
+    proto = builder.finish(main).to_hlo_proto()
+    return lambda a, b: xla_bridge.run_proto(proto, [[a], [b]])[0][0]
+
+
+def _all_reduce(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    result = [_reduced(inst.called[0], values) for values in zip(*members, strict=True)]
+    return [result for _ in members]
+
+
+def _all_gather(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    result = [np.concatenate(values, axis=inst.dimensions[0]) for values in zip(*members, strict=True)]
+    return [result for _ in members]
+
+
+def _reduce_scatter(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    totals = _all_reduce(inst, members)[0]
+    pieces = [np.split(total, len(members), axis=inst.dimensions[0]) for total in totals]
+    return [[piece[i] for piece in pieces] for i in range(len(members))]
+
+
+def _all_to_all(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    if inst.shape.is_tuple:
+        return [[member[i] for member in members] for i in range(len(members))]
+    dim = inst.dimensions[0]
+    pieces = [np.split(member[0], len(members), axis=dim) for member in members]
+    return [[np.concatenate([piece[i] for piece in pieces], axis=dim)] for i in range(len(members))]
+
+
+def _broadcast(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    return [members[0] for _ in members]
+
+
+def _ragged_all_to_all(inst: Instruction, members: Sequence[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    outputs = [member[1].copy() for member in members]
+    for values, _, starts, sizes, targets, _ in members:
+        each = len(starts) // len(members)
+        for number, (start, size, target) in enumerate(zip(starts, sizes, targets, strict=True)):
+            receiver = outputs[number // each]
+            receiver[int(target) : int(target) + int(size)] = values[int(start) : int(start) + int(size)]
+    return [[output] for output in outputs]
+
+
+_MEANINGS: dict[str, Callable[[Instruction, Sequence[list[np.ndarray]]], list[list[np.ndarray]]]] = {
+    "all-reduce": _all_reduce,
+    "all-gather": _all_gather,
+    "reduce-scatter": _reduce_scatter,
+    "all-to-all": _all_to_all,
+    "collective-broadcast": _broadcast,
+    "ragged-all-to-all": _ragged_all_to_all,
+}

@@ -1,0 +1,155 @@
+"""How arrays enter and leave: names where they can say it, stacked tiles where they cannot, and back unchanged."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from hlosharding.errors import ExecutionError
+from hlosharding.executor import Layout, Program, ShardedArray, assemble, run_reference, sharded_array, split
+from hlosharding.ir import Builder, Module, Shape
+from hlosharding.sharding import HloSharding, MeshInfo
+
+MESH = MeshInfo(("data", "model"), (2, 4))
+# sharding, global dims, said with axis names?
+CASES = [
+    ("{replicated}", (3, 5), True),
+    ("{devices=[2,4]<=[8]}", (4, 8), True),
+    ("{devices=[4,2]<=[2,4]T(1,0)}", (4, 8), True),
+    ("{devices=[8,1]<=[8]}", (16, 3), True),
+    ("{devices=[1,8]<=[2,4]T(1,0)}", (3, 16), True),
+    ("{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}", (3, 8), True),
+    ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", (4, 3), True),
+    ("{devices=[2,2,2]<=[8] last_tile_dim_replicate}", (4, 6), True),
+    ("{devices=[2,2,2]<=[2,4]T(1,0) last_tile_dim_replicate}", (4, 6), True),
+    ("{devices=[8,1]7,6,5,4,3,2,1,0}", (16, 3), False),
+    ("{devices=[2,4]3,1,0,2,7,5,4,6}", (4, 8), False),
+    ("{devices=[2,4]<=[8]}", (3, 7), False),
+    ("{devices=[8,1]<=[8]}", (5, 2), False),
+    ("{devices=[4,1,2]<=[8] last_tile_dim_replicate}", (10, 2), False),
+    ("{maximal device=3}", (3, 5), False),
+    ("{manual}", (3, 5), False),
+    ("{unreduced}", (3, 5), False),
+    ("{devices=[4,1,2]<=[8] last_tile_dims={unreduced}}", (8, 2), False),
+    ("{devices=[2,1,2,2]<=[8] last_tile_dims={unreduced, replicated}}", (7, 2), False),
+]
+
+
+def identity_module(layouts: list[Layout], kind: str = "f32") -> Module:
+    builder = Builder("identity", num_partitions=8)
+    main = builder.computation("main")
+    shapes = [Shape.array(kind, layout.tile) for layout in layouts]
+    values = [main.add("copy", s, (main.parameter(i, s),)) for i, s in enumerate(shapes)]
+    main.root(main.add("tuple", Shape.tuple(tuple(shapes)), values))
+    module = builder.finish(main)
+    module.mesh = MESH
+    return module
+
+
+def layout_of(text: str, dims: tuple[int, ...], kind: str = "f32") -> Layout:
+    return Layout(Shape.array(kind, dims), HloSharding.parse(text))
+
+
+@pytest.mark.parametrize(("text", "dims", "is_named"), CASES)
+def test_arrays_go_in_and_out_unchanged(text: str, dims: tuple[int, ...], is_named: bool) -> None:
+    layout = layout_of(text, dims)
+    module = identity_module([layout])
+    x = np.random.default_rng(0).normal(size=dims).astype(np.float32)
+    program = Program(module, inputs=[layout], outputs=[layout])
+    assert program.written.inputs[0].is_stacked != is_named, program.source
+    (out,) = program.compile()(x)
+    assert isinstance(out, ShardedArray) != is_named
+    np.testing.assert_array_equal(np.asarray(out), x)
+    np.testing.assert_array_equal(np.asarray(program.compile()(out)[0]), x)
+    np.testing.assert_array_equal(run_reference(module, [x], inputs=[layout], outputs=[layout])[0], x)
+
+
+@pytest.mark.parametrize(("text", "dims", "is_named"), CASES)
+def test_tiles_join_to_the_whole(text: str, dims: tuple[int, ...], is_named: bool) -> None:
+    sharding = HloSharding.parse(text)
+    x = np.random.default_rng(0).normal(size=dims).astype(np.float32)
+    tiles = split(x, sharding, 8)
+    assert {tile.shape for tile in tiles} == {tuple(sharding.tile_shape(dims))}
+    np.testing.assert_array_equal(assemble(tiles, sharding, dims), x)
+
+
+def test_named_shardings_are_those_of_jax() -> None:
+    """The tile on each device is the one that jax puts there for the same spec."""
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    for spec in (PartitionSpec("model", "data"), PartitionSpec(("model", "data")), PartitionSpec(None, "data")):
+        theirs = jax.device_put(x, NamedSharding(mesh, spec))
+        tiles = split(x, HloSharding.named(MESH, spec, 2), 8)
+        for device, tile in enumerate(tiles):
+            local = next(s.data for s in theirs.addressable_shards if s.device == jax.devices()[device])
+            np.testing.assert_array_equal(np.asarray(local), tile)
+
+
+def test_stacked_scalar() -> None:
+    layout = layout_of("{maximal device=2}", ())
+    module = identity_module([layout])
+    program = Program(module, inputs=[layout], outputs=[layout])
+    np.testing.assert_array_equal(program.run(np.float32(2.5))[0], np.float32(2.5))
+
+
+def test_what_lies_right_is_not_copied() -> None:
+    """A jax array with the program's sharding, and a ShardedArray, go in by the same buffers."""
+    even, odd = layout_of("{devices=[2,4]<=[8]}", (4, 8)), layout_of("{devices=[8,1]7,6,5,4,3,2,1,0}", (5, 2))
+    executable = Program(identity_module([even, odd]), inputs=[even, odd], outputs=[even, odd]).compile()
+    first = jax.device_put(np.ones((4, 8), np.float32), executable.input_shardings[0])
+    second = sharded_array(np.ones((5, 2), np.float32), odd.sharding, executable.devices)
+    for number, (array, shards) in enumerate(((first, first), (second, second.tiles))):
+        placed = executable.place(array, number)
+        before = {s.device: s.data.unsafe_buffer_pointer() for s in shards.addressable_shards}
+        assert before == {s.device: s.data.unsafe_buffer_pointer() for s in placed.addressable_shards}
+
+
+def test_donated_input_is_gone() -> None:
+    layout = layout_of("{devices=[2,4]<=[8]}", (4, 8))
+    executable = Program(identity_module([layout]), inputs=[layout], outputs=[layout]).compile(donate=(0,))
+    x = jax.device_put(np.ones((4, 8), np.float32), executable.input_shardings[0])
+    (out,) = executable(x)
+    assert x.is_deleted()
+    np.testing.assert_array_equal(np.asarray(out), 1)
+
+
+def test_sharded_array_is_a_pytree_and_knows_its_tiles() -> None:
+    sharding = HloSharding.parse("{devices=[8]7,6,5,4,3,2,1,0}")
+    x = sharded_array(np.arange(10, dtype=np.int32), sharding, jax.devices()[:8])
+    doubled = jax.tree.map(lambda tiles: tiles * 2, x)
+    assert isinstance(doubled, ShardedArray)
+    np.testing.assert_array_equal(np.asarray(doubled), 2 * np.arange(10))
+    assert (x.shape, x.dtype, x.ndim, x.tile_shape) == ((10,), np.int32, 1, (2,))
+    np.testing.assert_array_equal(np.asarray(x.local_arrays[7]), [0, 1])
+    assert repr(x) == "ShardedArray(shape=(10,), dtype=int32, sharding={devices=[8]7,6,5,4,3,2,1,0})"
+
+
+def test_errors_say_what_to_do() -> None:
+    layout = layout_of("{devices=[2,4]<=[8]}", (3, 7))
+    module = identity_module([layout])
+    program = Program(module, inputs=[layout], outputs=[layout])
+    with pytest.raises(ExecutionError, match=r"for 8 devices and there are 4; set XLA_FLAGS="):
+        program.compile(jax.devices()[:4])
+    with pytest.raises(ExecutionError, match=r"input 0 has shape \[4, 7\], the program takes f32\[3,7\]"):
+        program.run(np.ones((4, 7), np.float32))
+    with pytest.raises(ExecutionError, match=r"an input of type int32, the program takes f32\[3,7\]"):
+        program.run(np.ones((3, 7), np.int32))
+    with pytest.raises(ExecutionError, match="2 arrays for the 1 inputs of identity"):
+        program.run(np.ones((3, 7), np.float32), np.ones(3, np.float32))
+    wrong = Layout(Shape.array("f32", (16, 16)), layout.sharding)
+    with pytest.raises(ExecutionError, match=r"has tiles \[8, 4\], the program holds f32\[2,2\]; pass the global shapes"):
+        Program(module, inputs=[wrong], outputs=[layout]).run(np.ones((16, 16), np.float32))
+
+
+@pytest.mark.parametrize("kind", ["s64", "f64", "bf16", "pred", "u8", "c64", "f8e4m3fn"])
+def test_element_types_keep_their_width(kind: str) -> None:
+    layouts = [layout_of("{devices=[2,4]<=[8]}", (4, 8), kind), layout_of("{devices=[8,1]<=[8]}", (5, 2), kind)]
+    arrays = [(np.arange(np.prod(x.shape.dims)).reshape(x.shape.dims) % 7).astype(x.shape.dtype) for x in layouts]
+    if kind == "s64":
+        arrays[0] = arrays[0] + 2**40
+    outputs = Program(identity_module(layouts, kind), inputs=layouts, outputs=layouts).run(*arrays)
+    for got, want in zip(outputs, arrays, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
