@@ -86,7 +86,10 @@ def _field_1(proto: bytes) -> bytes:
 
 
 def pass_seconds(lowered: jax.stages.Lowered) -> dict[str, float]:
-    """Compile under JAX's profiler: seconds of each of the two passes."""
+    """Compile under JAX's profiler: seconds of each of the two passes.
+
+    A program that was compiled before must be lowered anew, after `jax.clear_caches()`: else JAX compiles nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
         with gspmd(), jax.profiler.trace(folder):
             lowered.compile(compiler_options=dict(QUICK))

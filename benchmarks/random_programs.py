@@ -1,33 +1,39 @@
 """Are random programs partitioned right?  `python -m benchmarks.random_programs [N] [SEED] [--how run|local|reference]`
 
-Prints how often each opcode and each kind of sharding occurred, over all opcodes there are, and every program that was
-wrong, by its seed.  Status 1 where one was.
+Prints how often each opcode and each kind of sharding occurred, with the list of all opcodes as the denominator, and
+every program that was wrong, by its seed.  Status 1 where one was.  The work is done in processes of its own (an abort
+inside XLA then costs one program, and is reported).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import Any
 
-import jax
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-import hlosharding as hs
-from hlosharding.errors import HloShardingError
 from hlosharding.ir import ALL_OPCODES
-from tests.properties.program_check import RUNNERS, Unrunnable, WrongResult, check
-from tests.properties.programs import coverage, random_program
 from tests.properties.random_shardings import KINDS
 
+WAYS = ("run", "local", "reference")
+CHUNK = 25
+SECONDS_A_CHUNK = 900
 NOT_DRAWN = {
     "collectives and their asynchronous halves": "they are what partitioning writes, not what it reads",
     "infeed, outfeed, send, recv, partition-id, replica-id, rng": "they have no one-device run to compare with",
     "fusion, bitcast, domain, dynamic shapes": "they come from compiled or foreign modules; they stay whole",
     "ragged-dot, acos, acosh, asin, asinh, atanh, cosh, sinh": "XLA's CPU compiler has no code for them",
+    "fft of more than one dim": "XLA's CPU kernel aborts on layouts that its own layout pass picks",
 }
 
 
@@ -36,36 +42,107 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Are random programs partitioned right?")
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("seed", nargs="?", type=int, default=0)
-    parser.add_argument("--how", choices=sorted(RUNNERS), default="run")
+    parser.add_argument("--how", choices=WAYS, default="run")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", 8)
+    if options.worker:
+        work(range(options.seed, options.seed + options.count), options.how)
+    else:
+        sys.exit(report(options))
+
+
+# The worker: one line of JSON a program
+
+
+def work(seeds: range, how: str) -> None:
+    """Check each seed; a line says that it began, another what came of it."""
+    import conftest
+    import hlosharding as hs
+    from tests.properties.program_check import check
+    from tests.properties.programs import coverage, random_program
+
+    conftest.set_environment()
+    for seed in seeds:
+        tell({"seed": seed})
+        program = random_program(Random(seed))
+        seen = coverage(hs.propagate(program.module).module)
+        tell({"seen": [[opcode, kind, count] for (opcode, kind), count in seen.items()]})
+        try:
+            check(program, how=how)
+            tell({"wrong": None})
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is the finding)
+            tell({"wrong": f"{type(error).__name__}: {str(error)[:300]}"})
+
+
+def tell(message: dict[str, Any]) -> None:
+    """To the parent."""
+    sys.stdout.write("@" + json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+# The parent
+
+
+def report(options: argparse.Namespace) -> int:
+    """Run the workers and print; 1 where a program was wrong."""
     console = Console(width=max(120, Console().width))
     seen: Counter[tuple[str, str]] = Counter()
     wrong: list[tuple[int, str]] = []
-    refused = 0
-    for seed in track(range(options.seed, options.seed + options.count), console=console):
-        program = random_program(Random(seed))
-        seen += coverage(hs.propagate(program.module).module)
-        try:
-            check(program, how=options.how)
-        except Unrunnable:
-            refused += 1
-        except (WrongResult, HloShardingError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            wrong.append((seed, f"{type(error).__name__}: {str(error)[:300]}"))
+    chunks = [
+        range(at, min(at + CHUNK, options.seed + options.count))
+        for at in range(options.seed, options.seed + options.count, CHUNK)
+    ]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = pool.map(lambda chunk: list(outcomes(chunk, options.how)), chunks)
+        for found in track(results, total=len(chunks), console=console):
+            for seed, counts, what in found:
+                seen.update({(opcode, kind): count for opcode, kind, count in counts})
+                if what is not None:
+                    wrong.append((seed, what))
     console.print(table(seen))
     for opcodes, reason in NOT_DRAWN.items():
         console.print(f"[dim]not drawn: {opcodes}: {reason}[/dim]")
     for seed, what in wrong:
-        console.print(f"[red]seed {seed}[/red] {what}", markup=True, highlight=False)
-    right = options.count - len(wrong) - refused
-    console.print(
-        f"{right} of {options.count} right, {len(wrong)} wrong, {refused} that XLA's CPU runtime refuses to run"
-    )
-    sys.exit(bool(wrong))
+        console.print(f"seed {seed}: {what}", markup=False, highlight=False)
+    console.print(f"{options.count - len(wrong)} of {options.count} programs right ({options.how})")
+    return int(bool(wrong))
+
+
+def outcomes(seeds: range, how: str) -> Iterator[tuple[int, list[list[Any]], str | None]]:
+    """(seed, counts, what was wrong) of each seed; a worker that dies is replaced behind the seed that killed it."""
+    at = seeds.start
+    while at < seeds.stop:
+        seed, counts = at, []
+        for message in messages(at, seeds.stop - at, how):
+            if "seed" in message:
+                seed, counts = message["seed"], []
+            elif "seen" in message:
+                counts = message["seen"]
+            else:
+                yield seed, counts, message["wrong"]
+                at = seed + 1
+        if at <= seed < seeds.stop:
+            yield seed, counts, "the process died or hung"
+            at = seed + 1
+
+
+def messages(seed: int, count: int, how: str) -> Iterator[dict[str, Any]]:
+    """What one worker says until it ends."""
+    command = [sys.executable, "-m", "benchmarks.random_programs", str(count), str(seed), "--how", how, "--worker"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "4"}
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=SECONDS_A_CHUNK, check=False
+        )
+        output = ran.stdout
+    except subprocess.TimeoutExpired as error:
+        output = (error.stdout or b"").decode()
+    yield from (json.loads(line[1:]) for line in output.splitlines() if line.startswith("@"))
 
 
 def table(seen: Counter[tuple[str, str]]) -> Table:
-    """Opcodes by kinds of sharding; those that never occurred are counted in the title."""
+    """Opcodes by kinds of sharding."""
     drawn = sorted({opcode for opcode, _ in seen})
     title = f"{len(drawn)} of {len(ALL_OPCODES)} opcodes occurred; instructions by the sharding they had"
     out = Table("opcode", *KINDS, title=title)

@@ -62,7 +62,8 @@ _MESSAGES: dict[str, str] = {
     "ReplicaGroup": "*replica_ids 1 int64",
     "IotaReplicaGroupListProto": "num_replica_groups 1 int64; num_devices_per_group 2 int64;"
     " *iota_reshape_dims 3 int64; *iota_transpose_perm 4 int32",
-    "CollectiveDeviceListProto": "*replica_groups 1 ReplicaGroup; iota_replica_group_list 2 IotaReplicaGroupListProto",
+    "CollectiveDeviceListProto": "*replica_groups 1 ReplicaGroup;"
+    " iota_replica_group_list 2 IotaReplicaGroupListProto",
     "MeshAxis": "name 1 string; size 2 int64",
     "IotaTransform": "*reshape_dims 1 int64; *transpose_perm 2 int64",
     "MeshProto": "*axes 1 MeshAxis; *device_ids 2 int64; iota_transform 3 IotaTransform",
@@ -75,7 +76,8 @@ _MESSAGES: dict[str, str] = {
     "OpSharding": "type 1 int32; tile_shape 2 ShapeProto; *tile_assignment_dimensions 3 int64;"
     " *tile_assignment_devices 4 int64; *tuple_shardings 5 OpSharding; replicate_on_last_tile_dim 6 bool;"
     " *metadata 7 OpMetadata; *last_tile_dims 8 int32; *iota_reshape_dims 9 int64; *iota_transpose_perm 10 int32;"
-    " is_shard_group 11 bool; shard_group_id 12 int64; shard_group_type 13 int32; named_sharding 14 NamedShardingProto",
+    " is_shard_group 11 bool; shard_group_id 12 int64; shard_group_type 13 int32;"
+    " named_sharding 14 NamedShardingProto",
     "SourceTarget": "source 1 int64; target 2 int64",
     "PrecisionConfig": "*operand_precision 1 int32; algorithm 2 int32",
     "TriangularSolveOptions": "left_side 1 bool; lower 2 bool; unit_diagonal 3 bool; transpose_a 4 int32",
@@ -100,13 +102,16 @@ _MESSAGES: dict[str, str] = {
     " comparison_direction 63 string; custom_call_has_side_effect 65 bool; delta 66 int64;"
     " indices_are_sorted 67 bool; frontend_attributes 68 FrontendAttributes; unique_indices 69 bool;"
     " rng_algorithm 70 int32; use_global_device_ids 71 bool; comparison_type 72 string;"
-    " *output_operand_aliasing 74 OutputOperandAliasing; custom_call_schedule 76 int32; custom_call_api_version 77 int32;"
-    " async_execution_thread 79 string; k 81 int64; largest 85 bool; collective_device_list 87 CollectiveDeviceListProto;"
+    " *output_operand_aliasing 74 OutputOperandAliasing; custom_call_schedule 76 int32;"
+    " custom_call_api_version 77 int32;"
+    " async_execution_thread 79 string; k 81 int64; largest 85 bool;"
+    " collective_device_list 87 CollectiveDeviceListProto;"
     " ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers; iota_replica_groups 92 IotaReplicaGroupListProto;"
     " mesh_replica_groups 93 MeshReplicaGroupListProto",
     "HloComputationProto": "name 1 string; *instructions 2 HloInstructionProto; program_shape 4 ProgramShapeProto;"
     " id 5 int64; root_id 6 int64; execution_thread 8 string",
-    "AliasEntryProto": "*output_shape_index 1 int64; parameter_number 2 int64; *parameter_shape_index 3 int64; kind 4 int32",
+    "AliasEntryProto": "*output_shape_index 1 int64; parameter_number 2 int64; *parameter_shape_index 3 int64;"
+    " kind 4 int32",
     "HloInputOutputAliasProto": "*entries 1 AliasEntryProto",
     "BufferDonorEntryProto": "parameter_number 1 int64; *parameter_shape_index 2 int64",
     "HloBufferDonorProto": "*entries 1 BufferDonorEntryProto",
@@ -119,7 +124,8 @@ _MESSAGES: dict[str, str] = {
     " *stack_frames 4 StackFrame",
     "HloModuleProto": "name 1 string; entry_computation_name 2 string; *computations 3 HloComputationProto;"
     " host_program_shape 4 ProgramShapeProto; id 5 int64; entry_computation_id 6 int64;"
-    " schedule 7 HloScheduleProto; input_output_alias 8 HloInputOutputAliasProto; is_dynamic 11 bool; spmd_output_sharding 12 OpSharding;"
+    " schedule 7 HloScheduleProto; input_output_alias 8 HloInputOutputAliasProto; is_dynamic 11 bool;"
+    " spmd_output_sharding 12 OpSharding;"
     " *spmd_parameters_shardings 14 OpSharding; stack_frame_index 17 StackFrameIndexProto;"
     " buffer_donor 18 HloBufferDonorProto; frontend_attributes 19 FrontendAttributes",
 }  # fmt: skip

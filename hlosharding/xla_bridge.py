@@ -54,28 +54,38 @@ def hlo_text_to_proto(text: str) -> bytes:
 
     jaxlib writes each computation in post order; ids keep the order of the text, and sorting by them restores it.
     """
-    return xla_process.ask("hlo-text-to-proto", text.encode())
+    return _convert("hlo-text-to-proto", text.encode())
 
 
 def hlo_proto_to_text(proto: bytes, *, metadata: bool = True, layouts: bool = True) -> str:
     """HLO text of a serialized HloModuleProto, constants in full; `metadata` prints names, lines and frame tables."""
     words = ["hlo-proto-to-text", *(["metadata"] if metadata else []), *(["layouts"] if layouts else [])]
-    return xla_process.ask(" ".join(words), proto).decode()
+    return _convert(" ".join(words), proto).decode()
 
 
 def hlo_proto_to_stablehlo(proto: bytes) -> str:
     """StableHLO text of a serialized HloModuleProto (shardings as `mhlo.sharding` attributes)."""
-    return xla_process.ask("hlo-proto-to-stablehlo", proto).decode()
+    return _convert("hlo-proto-to-stablehlo", proto).decode()
 
 
 def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
     """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
-    return xla_process.ask("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
+    return _convert("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
 
 
 def stablehlo_bytecode_to_text(module: bytes) -> str:
     """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`)."""
-    return xla_process.ask("stablehlo-bytecode-to-text", module).decode()
+    return _convert("stablehlo-bytecode-to-text", module).decode()
+
+
+def _convert(kind: str, payload: bytes) -> bytes:
+    try:
+        return xla_process.ask(kind, payload)
+    except OSError:  # no child can be started here: then without its protection
+        status, answer = _answer(kind, payload)
+    if status:
+        raise LoadError(answer.decode("utf-8", "replace"))
+    return answer
 
 
 def serve() -> None:
@@ -84,13 +94,17 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever jaxlib prints
     while (question := xla_process.read_frame(sys.stdin.buffer)) is not None:
         split, payload = question
-        kind, *options = payload[:split].decode().split()
-        what, convert = _CONVERSIONS[kind]
-        try:
-            status, answer = 0, convert(payload[split:], frozenset(options))
-        except Exception as error:  # noqa: BLE001  (jaxlib: MLIRError, JaxRuntimeError, ValueError ...)
-            status, answer = 1, f"{what}: {str(error).strip()[:2000]}".encode()
-        xla_process.write_frame(answers, status, answer)
+        xla_process.write_frame(answers, *_answer(payload[:split].decode(), payload[split:]))
+
+
+def _answer(question: str, payload: bytes) -> tuple[int, bytes]:
+    """0 and the converted bytes, or 1 and what is wrong."""
+    kind, *options = question.split()
+    what, convert = _CONVERSIONS[kind]
+    try:
+        return 0, convert(payload, frozenset(options))
+    except Exception as error:  # noqa: BLE001  (jaxlib: MLIRError, JaxRuntimeError, ValueError ...)
+        return 1, f"{what}: {str(error).strip()[:2000]}".encode()
 
 
 def _parse_hlo(text: bytes, _: frozenset[str]) -> bytes:
@@ -143,6 +157,15 @@ def lowered_to_hlo_proto(lowered: Any) -> bytes:
     if computation is None:
         raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
     return computation.as_serialized_hlo_module_proto()
+
+
+def compiled_to_hlo_proto(compiled: Any) -> tuple[bytes, str]:
+    """Serialized HloModuleProto of a `jax.stages.Compiled`, optimized as it runs, and the header line of its text."""
+    try:
+        module = compiled.runtime_executable().hlo_modules()[0]
+        return module.as_serialized_hlo_module_proto(), module.to_string().partition("\n")[0]
+    except _FATAL as error:
+        raise LoadError(f"this compiled function shows no HLO: {str(error)[:2000]}") from error
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -243,7 +266,8 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 
     `num_devices`; `kept`: the flat arguments that became parameters; `open_inputs`, `open_outputs`: per parameter and
-    per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`).
+    per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`:
+    the first that a NamedSharding of the boundary, a constraint or the context brings.
     """
     arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
     found = {
@@ -251,8 +275,19 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
         "kept": arguments.get("kept_var_idx"),
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),
+        "mesh": _mesh_among(arguments),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _mesh_among(arguments: dict[str, Any]) -> Any:
+    for key in ("in_shardings", "out_shardings", "intermediate_shardings"):
+        for sharding in arguments.get(key) or ():
+            mesh = getattr(sharding, "mesh", None)
+            if mesh is not None and mesh.axis_names:
+                return mesh
+    mesh = arguments.get("context_mesh")
+    return mesh if mesh is not None and mesh.axis_names else None
 
 
 def _open(shardings: Sequence[Any] | None, *, partly: bool = False) -> tuple[bool, ...] | None:

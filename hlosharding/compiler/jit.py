@@ -1,7 +1,7 @@
 """`hs.jit`: a drop-in for `jax.jit` that runs our own propagation and partitioning.
 
-Floor: compiler.  Inside another JAX transformation (`jit`, `grad`, `vmap`, `scan`) the call is handed to `jax.jit` of the
-original function, so that results are those of JAX.
+Floor: compiler.  Inside another JAX transformation (`jit`, `grad`, `vmap`, `scan`) the call is handed to `jax.jit` of
+the original function, so that results are those of JAX.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class Jitted:
 
     def _is_traced(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
         import jax
+        from jax.core import Tracer
 
-        return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
+        return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
 
     def _as_jax(self) -> Callable[..., Any]:
         """`jax.jit` of the original function.  Shardings only move data, so the result is the same without them."""
@@ -93,7 +94,7 @@ class Jitted:
         dynamic = tuple(a for n, a in enumerate(arguments) if n not in self._static)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         try:
-            return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), jax.config.jax_enable_x64
+            return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), bool(jax.config.read("jax_enable_x64"))
         except TypeError as error:
             raise TraceError(f"a static argument cannot be hashed: {error}", remedy="pass hashable values") from error
 
@@ -121,7 +122,12 @@ def _leaf_key(leaf: Any) -> Any:
         return type(leaf)
     sharding = getattr(leaf, "sharding", None)
     aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-    return aval.shape, aval.dtype, getattr(aval, "weak_type", False), sharding if isinstance(sharding, NamedSharding) else None
+    return (
+        aval.shape,
+        aval.dtype,
+        getattr(aval, "weak_type", False),
+        sharding if isinstance(sharding, NamedSharding) else None,
+    )
 
 
 def jit(

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
-from hlosharding.executor import Layout, Program, run_reference
+from hlosharding.executor import Layout, Program
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
@@ -92,8 +92,7 @@ class Partitioned:
 
     def run_reference(self, *arguments: Any, **keywords: Any) -> Any:
         """Run device by device without a mesh: the meaning of the program, for any number of devices."""
-        flat = self._flatten(arguments, keywords)
-        return self._unflatten(run_reference(self.module, flat, self.num_partitions))
+        return self._unflatten(self.program.run_reference(*self._flatten(arguments, keywords)))
 
     def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Callable[..., Any]:
         """A callable on jax Arrays (pytrees as the traced function had them).  `donate`: numbers of flat parameters."""
@@ -107,9 +106,13 @@ class Partitioned:
     @cached_property
     def program(self) -> Program:
         """The generated source with the layouts of its boundary, as the executor takes it."""
+        inputs, outputs = self._boundary
+        return Program(self.module, inputs=inputs, outputs=outputs)
+
+    @cached_property
+    def _boundary(self) -> tuple[list[Layout], list[Layout]]:
         entry = self._source.entry
-        inputs = [layout for p in entry.parameters for layout in self._layouts(p)]
-        return Program(self.module, inputs=inputs, outputs=self._layouts(entry.root))
+        return [layout for p in entry.parameters for layout in self._layouts(p)], self._layouts(entry.root)
 
     def _layouts(self, inst: Instruction) -> list[Layout]:
         """Global shape and sharding of each array of an entry parameter, or of the root."""

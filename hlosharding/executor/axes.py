@@ -168,7 +168,10 @@ def _atoms(names: Sequence[str], sizes: Sequence[int], device_ids: Sequence[int]
     for choice in product(*[o[:24] for o in orders]):
         parts = [(axis, factor) for axis, factors in enumerate(choice) for factor in factors]
         owners = [axis for axis, _ in parts]
-        yield Axes(tuple(f"{names[a]}_{i}" for i, a in enumerate(owners)), tuple(f for _, f in parts), tuple(device_ids)), owners
+        yield (
+            Axes(tuple(f"{names[a]}_{i}" for i, a in enumerate(owners)), tuple(f for _, f in parts), tuple(device_ids)),
+            owners,
+        )
 
 
 @dataclass(frozen=True, slots=True)

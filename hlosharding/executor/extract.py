@@ -24,10 +24,11 @@ def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]
     main = builder.computation("main")
     new: dict[Leaf, Instruction] = {var: main.parameter(i, var.shape) for i, var in enumerate(inputs)}
     for line in lines:
-        operands = [_operand(main, tree, o.shape, new) for tree, o in zip(line.operands, line.inst.operands, strict=True)]
+        operands = [
+            _operand(main, tree, o.shape, new) for tree, o in zip(line.operands, line.inst.operands, strict=True)
+        ]
         made = _copy(main, line.inst, operands, callees)
-        for var, part in zip(leaves(tree_of(line.inst)), _parts(main, made), strict=True):
-            new[var] = part
+        new.update(zip(leaves(tree_of(line.inst)), _parts(main, made), strict=True))
     main.root(main.add("tuple", Shape.tuple(tuple(o.shape for o in outputs)), [new[o] for o in outputs]))
     return builder.finish(main)
 

@@ -17,8 +17,8 @@ PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
 # Custom calls that only say something about a value: what is left of them in a partitioned program is the value.
 _ANNOTATIONS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "annotate_device_placement",
-    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToHost", "MoveToDevice",
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "MoveToHost",
+    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToDevice", "annotate_device_placement",
 })  # fmt: skip
 
 

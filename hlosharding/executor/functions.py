@@ -90,7 +90,7 @@ def _keys(lines: Sequence[Line], references: Sequence[tuple[tuple[int, int], ...
     keys = []
     for place, (line, reference) in enumerate(zip(lines, references, strict=True)):
         constants = tuple((i, leaf) for i, leaf in enumerate(line.uses) if isinstance(leaf, str))
-        near = tuple(place - p if 0 <= p and place - p < NEARBY else 0 for p, _ in reference)
+        near = tuple(place - p if p >= 0 and place - p < NEARBY else 0 for p, _ in reference)
         key = (structure.instruction(line.inst), constants, near)
         keys.append(numbers.setdefault(key, len(numbers)))
     return keys
@@ -111,11 +111,13 @@ def _calls(
 ) -> Iterator[tuple[int, Call]]:
     stretches = [lines[s : s + repeat.length] for s in repeat.starts]
     slots, body = _with_slots(stretches, repeat.starts, producer)
-    outputs = sorted({
-        at
-        for start, stretch in zip(repeat.starts, stretches, strict=True)
-        for at in _outputs(stretch, start + repeat.length, used_by)
-    })
+    outputs = sorted(
+        {
+            at
+            for start, stretch in zip(repeat.starts, stretches, strict=True)
+            for at in _outputs(stretch, start + repeat.length, used_by)
+        }
+    )
     results = tuple(body[i].defines[j] for i, j in outputs)
     steps = plan(body, results, structure) if repeat.length > MIN_SAVING else tuple(body)
     shared = Shared(tuple(Slot(i, _var(key[0])) for key, i in slots.items()), steps, results, tuple(body))
@@ -140,7 +142,7 @@ def _var(leaf: Leaf) -> Var:
 def _with_slots(
     stretches: Sequence[Sequence[Line]], starts: Sequence[int], producer: dict[Var, int]
 ) -> tuple[dict[tuple[Leaf, ...], int], list[Line]]:
-    """Number what comes from outside, one slot for each tuple of values over all stretches; the first one's lines with it."""
+    """Number what comes from outside, a slot for each tuple of values over all stretches; and the first one's lines."""
     slots: dict[tuple[Leaf, ...], int] = {}
     body = []
     for place, line in enumerate(stretches[0]):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hlosharding.executor.emit import EMITTERS, Op, raw
 
+
 @EMITTERS.register("call", "fusion")
 def _call(op: Op) -> str:
     return f"{op.program.function(op.inst.called[0])}({op.arg_list})"
@@ -37,6 +38,6 @@ def _conditional(op: Op) -> str:
     return f"lax.switch({inside}, [{', '.join(branches)}], {operands})"
 
 
-@EMITTERS.register("custom-call")
+@EMITTERS.register("custom-call", "scan")
 def _custom_call(op: Op) -> str:
     return raw(op)

@@ -63,7 +63,7 @@ def _bitcast_convert(op: Op) -> str:
 def _compare(op: Op) -> str:
     shape = op.inst.operands[0].shape
     total_order = op.inst.proto.comparison_type == "TOTALORDER" and shape.is_floating
-    if total_order or shape.is_complex and op.inst.comparison_direction not in ("EQ", "NE"):
+    if total_order or (shape.is_complex and op.inst.comparison_direction not in ("EQ", "NE")):
         return raw(op)
     return f"lax.{_COMPARE[op.inst.comparison_direction]}({op.arg_list})"
 

@@ -1,7 +1,7 @@
 """Gather, scatter, dynamic slices, sort and top-k.
 
-Floor: executor.  HLO's own rules for indices out of bounds hold: gathers and dynamic slices clamp, scatters drop.  In lax
-those are the plain ops, spelled `promise_in_bounds` for a gather (lax's `clip` would clamp a second time).
+Floor: executor.  HLO's own rules for indices out of bounds hold: gathers and dynamic slices clamp, scatters drop.  In
+lax those are the plain ops, spelled `promise_in_bounds` for a gather (lax's `clip` would clamp a second time).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _scatter_function(inst: Instruction) -> str | None:
     if root.opcode == "parameter" and root.parameter_number == 1:
         return "scatter"
     name = combiner(inst.called[0])
-    if name is None or inst.shape.element_type == "pred" or inst.shape.is_complex and name != "add":
+    if name is None or inst.shape.element_type == "pred" or (inst.shape.is_complex and name != "add"):
         return None
     return _SCATTERS.get(name)
 
@@ -97,7 +97,9 @@ def _starts(op: Op, first: int, sizes: tuple[int, ...]) -> str:
 @EMITTERS.register("dynamic-slice")
 def _dynamic_slice(op: Op) -> str:
     sizes = op.inst.dynamic_slice_sizes
-    return f"lax.dynamic_slice({op.args[0]}, [{_starts(op, 1, sizes)}], {tuple_text(sizes)}, allow_negative_indices=False)"
+    return (
+        f"lax.dynamic_slice({op.args[0]}, [{_starts(op, 1, sizes)}], {tuple_text(sizes)}, allow_negative_indices=False)"
+    )
 
 
 @EMITTERS.register("dynamic-update-slice")

@@ -85,7 +85,10 @@ def _after_all(op: Op) -> str:
 def _rng_bit_generator(op: Op) -> str:
     state, bits = op.inst.shape.tuple_shapes
     # The state's forms that lax takes; XLA knows some more.
-    if (state.element_type, state.dims) not in (("u32", (4,)), ("u64", (2,))) or op.inst.proto.rng_algorithm not in NAMES:
+    if (state.element_type, state.dims) not in (
+        ("u32", (4,)),
+        ("u64", (2,)),
+    ) or op.inst.proto.rng_algorithm not in NAMES:
         return raw(op)
     algorithm = f"lax.RandomAlgorithm.{NAMES[op.inst.proto.rng_algorithm]}"
     return f"lax.rng_bit_generator({op.args[0]}, {tuple_text(bits.dims)}, {dtype_text(bits)}, {algorithm})"
@@ -110,4 +113,6 @@ for _opcode in ("async-start", "async-update", "async-done", "copy-start", "copy
     REFUSED.add(_opcode, "it is a product of XLA's scheduler; load the module as it was before optimization")
 for _opcode in ("all-gather", "all-reduce", "collective-permute"):
     for _end in ("start", "done"):
-        REFUSED.add(f"{_opcode}-{_end}", "it is a product of XLA's scheduler; load the module as it was before optimization")
+        REFUSED.add(
+            f"{_opcode}-{_end}", "it is a product of XLA's scheduler; load the module as it was before optimization"
+        )

@@ -71,7 +71,7 @@ def _reduce(op: Op) -> str:
     if count > 1:
         values, starts = ", ".join(op.args[:count]), ", ".join(op.args[count:])
         return f"lax.reduce(({values}), ({starts}), {paired(op)}, {dims})"
-    if name is None or inst.shape.element_type == "pred" and name not in ("and", "or"):
+    if name is None or (inst.shape.element_type == "pred" and name not in ("and", "or")):
         return f"lax.reduce({op.arg_list}, {op.program.function(inst.called[0])}, {dims})"
     if starts_at_identity(name, inst.operands[1]):
         return f"lax.reduce_{_REDUCE[name]}({op.args[0]}, {dims})"

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.layout import Layout, assemble
+from hlosharding.executor.layout import Layout
+from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, stacked
 from hlosharding.executor.source import Source, write_source
 from hlosharding.ir import Module
@@ -93,6 +94,11 @@ class Program:
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:
         """Global arrays in (one per leaf of the entry parameters), global numpy arrays out."""
         return self.compile(devices).run(*arrays)
+
+    def run_reference(self, *arrays: Any) -> list[np.ndarray]:
+        """As `run`, by the reference executor: no mesh, one CPU device is enough."""
+        inputs, outputs, _ = self._arguments
+        return run_reference(self.module, arrays, self.num_devices, inputs=inputs, outputs=outputs)
 
 
 @dataclass(eq=False)
@@ -176,7 +182,9 @@ class Executable:
         with self._width():
             placed = [self.place(array, number) for number, array in enumerate(arrays)]
             results = self.compiled(*placed)
-        return [self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)]
+        return [
+            self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)
+        ]
 
     def place(self, array: Any, number: int) -> Any:
         """Input `number` as the boundary array that the program takes; what already lies right is not copied."""
@@ -193,7 +201,9 @@ class Executable:
             return self._relabelled(array.tiles, sharding, layout)
         order = [self.devices[d] for d in self.program.written.axes.device_ids]
         tiles = self._typed(array, layout, lambda a: stacked(np.asarray(a), layout.sharding, self.devices))
-        return self._relabelled(tiles, sharding, layout) if order != list(self.devices) else self._relabel(tiles, sharding)
+        return (
+            self._relabelled(tiles, sharding, layout) if order != list(self.devices) else self._relabel(tiles, sharding)
+        )
 
     def _typed(self, array: Any, layout: Layout, put: Callable[[Any], Any]) -> Any:
         if not hasattr(array, "dtype"):
@@ -232,12 +242,3 @@ class Executable:
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out."""
         return [np.asarray(result) for result in self(*arrays)]
-
-
-def tiles_of(array: Any, layout: Layout, devices: Sequence[Any]) -> list[np.ndarray]:
-    """The local tiles of a boundary array, by partition id, as numpy."""
-    by_device = {shard.device: np.asarray(shard.data) for shard in array.addressable_shards}
-    return [by_device[d].reshape(layout.tile) for d in devices]
-
-
-__all__ = ["Executable", "Program", "assemble", "find_devices", "tiles_of"]

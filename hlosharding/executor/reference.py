@@ -28,8 +28,8 @@ Env = dict[Var, dict[int, np.ndarray]]
 def run_reference(
     module: Module,
     global_arrays: Sequence[Any],
-    *,
     num_devices: int | None = None,
+    *,
     inputs: Sequence[Layout] | None = None,
     outputs: Sequence[Layout] | None = None,
 ) -> list[np.ndarray]:

@@ -110,7 +110,7 @@ def _candidates(windows: _Windows, covered: np.ndarray, min_length: int, min_sav
 def _longest_free_run(covered: np.ndarray) -> int:
     edges = np.flatnonzero(np.concatenate([[True], covered, [True]]))
     # Repeats may lie in different runs, so twice the longest run is the limit of what halving would allow.
-    return 2 * int(np.diff(edges).max() - 1) if len(edges) > 2 else int(len(covered))
+    return 2 * int(np.diff(edges).max() - 1) if len(edges) > 2 else len(covered)
 
 
 def _best_group(hashes: np.ndarray, places: np.ndarray, length: int, min_saving: int) -> Repeat | None:
@@ -164,7 +164,7 @@ def _alike(places: np.ndarray, keys: np.ndarray, covered: np.ndarray) -> bool:
 def _turned(repeat: Repeat, keys: np.ndarray, covered: np.ndarray, alive: Sequence[int]) -> Repeat:
     """Of stretches without gaps, the ones that begin further on, at the border that the fewest values cross.
 
-    Where the row does not go on beyond its last stretch, turning costs one of them; fewer than six are left as they are.
+    Where the row does not go on beyond its last stretch, turning costs one of them; fewer than six are left alone.
     """
     length, starts = repeat.length, np.array(repeat.starts)
     if len(starts) < 2 or (np.diff(starts) != length).any():
@@ -176,7 +176,9 @@ def _turned(repeat: Repeat, keys: np.ndarray, covered: np.ndarray, alive: Sequen
     borders = np.asarray(alive)
     # Values that are kept for later make the counts rise from stretch to stretch: that trend is no one's choice.
     slope = (borders[starts[-1]] - borders[starts[0]]) / max(1, starts[-1] - starts[0])
-    costs = [float(borders[starts[:-1] + d].mean() - slope * d + (0.5 if d > free - end else 0)) for d in range(limit + 1)]
+    costs = [
+        float(borders[starts[:-1] + d].mean() - slope * d + (0.5 if d > free - end else 0)) for d in range(limit + 1)
+    ]
     turn = int(np.argmin(costs))
     kept = starts if turn <= free - end else starts[:-1]
     return Repeat(length, tuple((kept + turn).tolist()))

@@ -15,7 +15,7 @@ MANY = 6
 
 
 def wish(var: Var) -> str:
-    """The name a value would like: a parameter's path, its instruction's name, or that of the element taken out of it."""
+    """The name a value would like: a parameter's path, its instruction's name, or that of the element taken from it."""
     inst = var.inst
     if inst.opcode == "parameter" and inst.computation.is_entry and inst.op_name and not var.path:
         return identifier(inst.op_name)
@@ -67,7 +67,7 @@ class Scope:
         moved = set(roots)
         for leaf, root in self._roots.items():
             if root in moved:
-                self._texts[leaf] = f'{record}["{root}"]{self._texts[leaf][len(root):]}'
+                self._texts[leaf] = f'{record}["{root}"]{self._texts[leaf][len(root) :]}'
                 self._roots[leaf] = record
 
     def copy_entries(self, leaves: Iterable[Leaf], other: Scope) -> None:

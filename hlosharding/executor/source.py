@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlosharding.cost import CAUSE_ATTRIBUTE
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
 from hlosharding.executor.emit import Op, emit
@@ -54,7 +55,10 @@ def as_python(
     outputs: Sequence[Layout] | None = None,
     causes: Mapping[int, str] | None = None,
 ) -> str:
-    """The program's text.  `causes`: per instruction id a word on why it is there; it becomes a comment."""
+    """The program's text.
+
+    `causes`: per instruction id a word on why it is there; it becomes a comment.  Default: what the partitioner noted.
+    """
     return write_source(module, inputs=inputs, outputs=outputs, causes=causes).text
 
 
@@ -98,7 +102,7 @@ class _Writer:
         self.module = module
         self.axes = axes
         self.num_devices = max(1, module.num_partitions)
-        self.causes = causes
+        self._causes = causes
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
         self._structure = Structure()
@@ -115,7 +119,7 @@ class _Writer:
         self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
-        """A name that no local variable can have: those are named after instructions, or after functions with `_out`."""
+        """A name that no local variable can have: those are named after instructions, or after functions and `_out`."""
         is_taken = wish_name in self._local_names or _RECORD.search(wish_name)
         return self._globals.fresh(f"{wish_name}_fn" if is_taken else wish_name)
 
@@ -215,7 +219,13 @@ class _Writer:
         last = live_ranges(steps, result)
         body: list[str] = []
         for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
-            body += self._part(f"{name}_part_{number}" if name != self._entry_name else f"part_{number}", steps[begin:end], end, last, scope)
+            body += self._part(
+                f"{name}_part_{number}" if name != self._entry_name else f"part_{number}",
+                steps[begin:end],
+                end,
+                last,
+                scope,
+            )
         return body
 
     def _lines(self, steps: Sequence[Step], scope: Scope) -> list[str]:
@@ -237,7 +247,7 @@ class _Writer:
         inst = line.inst
         expression = emit(Op(inst, tuple(scope.text(o) for o in line.operands), self))
         target = scope.bind(tree_of(inst))
-        cause = self.causes.get(inst.id)
+        cause = self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE)
         text = expression if target == "()" else f"{target} = {expression}"
         return f"{text}  # {cause}" if cause else text
 
@@ -324,7 +334,8 @@ class _Writer:
         doc = '"""One device\'s share of the program."""'
         self._define(name, signature, [doc, *head, *body, *ending], is_jitted=False)
         return "\n\n\n".join([
-            self._header(), *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs), _PROGRAM.format(name=name),
+            self._header(), *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs),
+            _PROGRAM.format(name=name),
         ])  # fmt: skip
 
     def _entry_signature(
@@ -384,9 +395,7 @@ class _Writer:
             body += f"\n{name} = {groups!r}"
         if self.constants:
             body += "\n\n# Arrays of the module, handed over beside this text."
-            body += "".join(
-                f'\n# CONSTANTS["{k}"]: {v.dtype.name}{list(v.shape)}' for k, v in self.constants.items()
-            )
+            body += "".join(f'\n# CONSTANTS["{k}"]: {v.dtype.name}{list(v.shape)}' for k, v in self.constants.items())
         if self._raw:
             body += "\n\n# Ops without a jax.lax form, in their own StableHLO."
             for text, name in self._raw.items():

@@ -16,7 +16,24 @@ from hlosharding.ir import Shape
 
 _NOT_IDENTIFIER = re.compile(r"\W+")
 GLOBAL_NAMES = frozenset(
-    "np jax lax P AXES CONSTANTS IN_SPECS OUT_SPECS program raw ml_dtypes operator partial RAW_OPS CLIP DROP".split()
+    [
+        "np",
+        "jax",
+        "lax",
+        "P",
+        "AXES",
+        "CONSTANTS",
+        "IN_SPECS",
+        "OUT_SPECS",
+        "program",
+        "raw",
+        "ml_dtypes",
+        "operator",
+        "partial",
+        "RAW_OPS",
+        "CLIP",
+        "DROP",
+    ]
 )
 
 

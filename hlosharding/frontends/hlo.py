@@ -26,10 +26,19 @@ def from_hlo_text(text: str) -> Module:
         raise LoadError("HLO text holds a zero byte", remedy='pass format="hlo-proto" for binary files')
     found = scan_hlo(text)
     module = _module(in_text_order(xla_bridge.hlo_text_to_proto(text)))
-    header = text[text.find("HloModule") :].partition("\n")[0]
-    stated = _PARTITIONS.search(header)
-    module.num_partitions = int(stated[1]) if stated else devices_of(f.sharding for f in found)
+    stated = partitions_in(text[text.find("HloModule") :].partition("\n")[0])
+    module.num_partitions = stated or devices_of(f.sharding for f in found)
     return module
+
+
+def partitions_in(header: str) -> int | None:
+    """The `num_partitions` that the first line of an HLO text states.
+
+    >>> partitions_in("HloModule m, num_partitions=8")
+    8
+    """
+    stated = _PARTITIONS.search(header)
+    return int(stated[1]) if stated and int(stated[1]) > 0 else None
 
 
 def from_hlo_proto(data: bytes) -> Module:

@@ -90,7 +90,10 @@ def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
         return jax.sharding.use_abstract_mesh(mesh)
     if not isinstance(mesh, jax.sharding.Mesh):
         raise TraceError(f"{mesh!r} is no mesh", remedy="pass a jax.sharding.Mesh or AbstractMesh")
-    return jax.set_mesh(mesh)
+    try:
+        return jax.set_mesh(mesh)
+    except ValueError:  # inside another trace, where only the axes can be told
+        return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 def _arguments(
@@ -171,22 +174,20 @@ def _lower(
     results = _results(traced, out_shardings, call.mesh)
     if results.for_jax is not None:
         traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
-    lowered = traced.lower(**_platforms(platform, call.mesh))
+    lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
     module = from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered))
     _attach(module, lowered, call, results, static)
     return module
 
 
-def _platforms(platform: str | None, mesh: Any) -> dict[str, Any]:
+def _platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
+    """The platform to lower for: as told, else the mesh's, else JAX's default."""
     import jax
 
-    if platform is not None:
-        return {"lowering_platforms": ("cuda" if platform == "gpu" else platform,)}
-    if not isinstance(mesh, jax.sharding.Mesh):
-        # No devices that could tell their platform.
-        default = jax.default_backend()
-        return {"lowering_platforms": ("cuda" if default == "gpu" else default,)}
-    return {}
+    if platform is None:
+        has_devices = isinstance(mesh, jax.sharding.Mesh)
+        platform = mesh.devices.flat[0].platform if has_devices else jax.default_backend()
+    return ("cuda" if platform == "gpu" else platform,)
 
 
 def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:

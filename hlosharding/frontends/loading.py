@@ -31,7 +31,7 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
     """A Module of a program.
 
     `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto or StableHLO
-    bytecode), or a `jax.stages.Lowered`.  `format` decides where suffix and content cannot.  `prepare`: run what XLA's
+    bytecode), a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides where suffix and content cannot.  `prepare`: run what XLA's
     compile pipeline runs before propagation; by default for StableHLO and lowerings, not for HLO, which is taken as
     it stands.  Raises LoadError.
 
@@ -70,6 +70,8 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
     """The module, and whether it is one to be prepared by default."""
     if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
         return _from_lowered(content), True
+    if hasattr(content, "runtime_executable"):
+        return _from_compiled(content), False
     if isinstance(content, (bytearray, memoryview)):
         content = bytes(content)
     if not isinstance(content, (str, bytes)):
@@ -123,6 +125,12 @@ def _from_lowered(lowered: Any) -> Module:
     from hlosharding.frontends.lowered import from_lowered
 
     return from_lowered(lowered)
+
+
+def _from_compiled(compiled: Any) -> Module:
+    from hlosharding.frontends.lowered import from_compiled
+
+    return from_compiled(compiled)
 
 
 def _from_object(source: Any) -> tuple[Module, bool]:

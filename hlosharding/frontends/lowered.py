@@ -1,4 +1,4 @@
-"""A `jax.stages.Lowered`, as users hold it, to a Module.
+"""A `jax.stages.Lowered` or `Compiled`, as users hold it, to a Module.
 
 Floor: frontends.  Shardy's dialect (JAX's default) and GSPMD's give the same module.
 """
@@ -8,19 +8,30 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding import xla_bridge
-from hlosharding.frontends.hlo import devices_of, from_hlo_proto
+from hlosharding.frontends.hlo import devices_of, from_hlo_proto, partitions_in
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.frontends.signature import Signature
 from hlosharding.ir import Module
+from hlosharding.sharding import MeshInfo
 
 
 def from_lowered(lowered: Any) -> Module:
     """A module of a lowered function, with its signature; not prepared yet."""
     facts = xla_bridge.lowering_facts(lowered)
     module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
+    if module.mesh is None and "mesh" in facts:
+        module.mesh = MeshInfo.from_jax(facts["mesh"])
     mesh_size = module.mesh.num_devices if module.mesh is not None else 1
     module.num_partitions = max(facts.get("num_devices", 1), mesh_size, devices_of(module.shardings.values()))
     module.signature = _signature(lowered, module, facts)
+    return module
+
+
+def from_compiled(compiled: Any) -> Module:
+    """The optimized module of a `jax.stages.Compiled`, as XLA made it: to be read and priced."""
+    proto, header = xla_bridge.compiled_to_hlo_proto(compiled)
+    module = from_hlo_proto(proto)
+    module.num_partitions = max(module.num_partitions, partitions_in(header) or 1)
     return module
 
 

@@ -6,6 +6,7 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -190,7 +191,7 @@ def _mesh_groups(proto: Any) -> Groups:
     parts: list[tuple[int, int, int]] = []
     for axis, size in enumerate(sizes):
         cuts = sorted({1, size} | {c for a, lo, hi in used if a == axis for c in (lo, hi)})
-        parts += [(axis, lo, hi) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+        parts += [(axis, lo, hi) for lo, hi in pairwise(cuts)]
     order = [i for a, lo, hi in used for i, (b, x, y) in enumerate(parts) if a == b and lo <= x and y <= hi]
     rest = [i for i in range(len(parts)) if i not in order]
     grid = ids.reshape([hi // lo for _, lo, hi in parts] or [1]).transpose([*rest, *order] if parts else [0])

@@ -196,7 +196,7 @@ class Builder:
         """Close the module: entry, callees before callers, dense ids, side table."""
         module = self.module
         for computation in module.computations:
-            if computation._root is None:  # noqa: SLF001  (the builder is the one who sets it)
+            if computation._root is None:
                 if not computation.instructions:
                     raise ModuleError(f"computation %{computation.name} is empty")
                 computation.set_root(computation.instructions[-1])

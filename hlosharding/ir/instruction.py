@@ -219,7 +219,7 @@ class Instruction:
 
     @property
     def location(self) -> str:
-        """"file.py:31" of the innermost frame outside installed packages; "" when unknown."""
+        """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
         frames = self.frames
         return next((str(f) for f in frames if not f.is_library), str(frames[0]) if frames else "")
 

@@ -24,7 +24,9 @@ ASYNC = frozenset(
     " collective-permute-done collective-permute-start copy-done copy-start recv recv-done send send-done".split()
 )
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
-SIDE_EFFECTS = frozenset({"infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "send", "send-done"})
+SIDE_EFFECTS = frozenset(
+    {"infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "send", "send-done"}
+)
 _OTHER = frozenset(
     "add-dependency after-all batch-norm-grad batch-norm-inference batch-norm-training bitcast broadcast cholesky"
     " concatenate constant convolution custom-call domain dot dynamic-reshape dynamic-slice dynamic-update-slice fft"

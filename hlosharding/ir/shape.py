@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,7 @@ class Shape:
         return _intern, (self.element_type, self.dims, self.tuple_shapes, self.dynamic_dims)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _intern(
     element_type: str, dims: tuple[int, ...], tuple_shapes: tuple[Shape, ...], dynamic: tuple[int, ...]
 ) -> Shape:

@@ -37,15 +37,18 @@ def _verify_computation(computation: Computation) -> None:
 
 
 def _verify_instruction(instruction: Instruction, seen: set[Instruction]) -> None:
-    where = f"{instruction!r} {instruction.location}".strip()
     for operand in instruction.operands:
         if operand not in seen:
-            raise ModuleError(f"operand %{operand.name} is not defined before its use", where=where)
+            raise ModuleError(f"operand %{operand.name} is not defined before its use", where=_place(instruction))
         if instruction not in operand.users:
-            raise ModuleError(f"%{operand.name} does not know this user", where=where)
+            raise ModuleError(f"%{operand.name} does not know this user", where=_place(instruction))
     expected = _structural_shape(instruction)
-    if expected is not None and str(expected) != str(instruction.shape):
-        raise ModuleError(f"shape {instruction.shape}, but the operands make {expected}", where=where)
+    if expected is not None and expected is not instruction.shape and str(expected) != str(instruction.shape):
+        raise ModuleError(f"shape {instruction.shape}, but the operands make {expected}", where=_place(instruction))
+
+
+def _place(instruction: Instruction) -> str:
+    return f"{instruction!r} {instruction.location}".strip()
 
 
 def _structural_shape(instruction: Instruction) -> Shape | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.choice import Choice
+from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
 from hlosharding.partitioner.reshard import plan_steps

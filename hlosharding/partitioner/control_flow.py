@@ -126,7 +126,7 @@ def partition_computation(
     builder = context.emitter.program.builder.computation(source.name)
     inner = Context(Emitter(context.emitter.program, builder), context.shardings, context.decisions)
     for parameter, shardings in zip(source.parameters, parameters, strict=True):
-        inner.values[parameter] = enter_parameter(inner, parameter, shardings)
+        _, inner.values[parameter] = enter_parameter(inner, parameter, shardings)
     for inst in source.instructions:
         if inst.opcode != "parameter":
             inner.values[inst] = lower(inner, inst)
@@ -149,11 +149,11 @@ def local_shape(context: Context, shape: Shape, shardings: list[HloSharding]) ->
     return context.local_shape(shape, shardings.pop(0))
 
 
-def enter_parameter(context: Context, parameter: Instruction, shardings: Shardings) -> AnyValue:
-    """A local parameter, unpacked."""
+def enter_parameter(context: Context, parameter: Instruction, shardings: Shardings) -> tuple[Instruction, AnyValue]:
+    """A local parameter, and its arrays."""
     shape = local_shape(context, parameter.shape, list(shardings))
     context.emitter.lowering(parameter, "parameter")
     local = context.emitter.computation.parameter(
         parameter.parameter_number, shape, name=parameter.name, like=parameter
     )
-    return context.unpack(local, parameter.shape, list(shardings))
+    return local, context.unpack(local, parameter.shape, list(shardings))

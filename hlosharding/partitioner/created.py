@@ -19,10 +19,16 @@ from hlosharding.sharding import HloSharding
 def constant(context: Context, inst: Instruction) -> AnyValue:
     """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
     if inst.shape.is_tuple or not inst.shape.is_array:
-        return context.unpack(context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves))
+        return context.unpack(
+            context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
+        )
     wanted = context.wanted_leaves(inst)[0] or REPLICATED
     flat = inst.literal.reshape(-1)
-    if inst.shape.rank and flat.size and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all():
+    if (
+        inst.shape.rank
+        and flat.size
+        and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all()
+    ):
         return _remade(context, inst, wanted, lambda s: _splat(context, inst, s))
     return context.reshard(Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED), wanted)
 
@@ -60,7 +66,7 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | Pending:
     return _remade(context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make)
 
 
-def _remade(context: Context, inst: Instruction, sharding: HloSharding, make) -> Value:  # noqa: ANN001
+def _remade(context: Context, inst: Instruction, sharding: HloSharding, make) -> Value:
     """A value that `make` makes at any tiling."""
 
     def remake(target: HloSharding) -> Value:

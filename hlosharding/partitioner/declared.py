@@ -40,7 +40,11 @@ def _reason(choice: Choice) -> str:
 
 
 def _choice(
-    context: Context, inst: Instruction, signature: Signature, values: list[Value], wanted: tuple[HloSharding | None, ...]
+    context: Context,
+    inst: Instruction,
+    signature: Signature,
+    values: list[Value],
+    wanted: tuple[HloSharding | None, ...],
 ) -> Choice:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
     shapes = tuple(o.shape for o in inst.operands)
@@ -105,7 +109,9 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, cho
         owes = factors[factor].owes
         # An initial value of an unknown reducer is its identity, as XLA demands: it may enter every piece.
         if isinstance(owes, Reduce) and index in owes.once and owes.kind != "other":
-            return only_first(context.emitter, local, member_numbers(choice.results[0], context.num_partitions), owes.kind)
+            return only_first(
+                context.emitter, local, member_numbers(choice.results[0], context.num_partitions), owes.kind
+            )
     dims = tuple(
         d
         for d in uneven_dims(value.sharding, value.shape.dims)
@@ -124,7 +130,12 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, cho
 def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
     """The last resort: every device computes the op on whole operands.  Said aloud when it costs anything."""
     moved = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
-    cost = sum(leaf.shape.byte_size for o in inst.operands for leaf in leaves_of(context.value(o)) if leaf.sharding is not REPLICATED)
+    cost = sum(
+        leaf.shape.byte_size
+        for o in inst.operands
+        for leaf in leaves_of(context.value(o))
+        if leaf.sharding is not REPLICATED
+    )
     if cost:
         name = f"{inst.opcode} {inst.custom_call_target}".strip()
         context.emitter.program.warnings.append(
@@ -135,5 +146,3 @@ def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
     whole = context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     wanted = context.wanted_leaves(inst)
     return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])
-
-

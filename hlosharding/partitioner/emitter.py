@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding import wire
 from hlosharding.cost import CAUSE_ATTRIBUTE
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, PaddingDim, Shape, SliceDim
 
@@ -29,6 +30,7 @@ class Program:
     channel: int = 0
     reducers: dict[tuple[str, str], Computation] = field(default_factory=dict)
     copies: dict[Computation, Computation] = field(default_factory=dict)
+    equal: dict[Any, Computation] = field(default_factory=dict)
 
     def next_channel(self) -> int:
         """A channel id no other collective has."""
@@ -47,17 +49,34 @@ class Program:
         return self.reducers[key]
 
     def copy_computation(self, source: Computation) -> Computation:
-        """A computation of scalars (a reducer, a comparator), taken over as it is."""
+        """A computation of scalars (a reducer, a comparator), taken over as it is; equal ones become one."""
         if source not in self.copies:
             called = {c: self.copy_computation(c) for i in source.instructions for c in i.called}
-            body = self.builder.computation(source.name)
-            made: dict[Instruction, Instruction] = {}
-            for i in source.instructions:
-                operands = [made[o] for o in i.operands]
-                made[i] = body.add(i.opcode, i.shape, operands, like=i, called=[called[c] for c in i.called])
-            body.root(made[source.root])
-            self.copies[source] = body.computation
+            key = tuple(_token(i, source, called) for i in source.instructions)
+            if key not in self.equal:
+                self.equal[key] = self._copy(source, called)
+            self.copies[source] = self.equal[key]
         return self.copies[source]
+
+    def _copy(self, source: Computation, called: dict[Computation, Computation]) -> Computation:
+        body = self.builder.computation(source.name)
+        made: dict[Instruction, Instruction] = {}
+        for i in source.instructions:
+            operands = [made[o] for o in i.operands]
+            made[i] = body.add(i.opcode, i.shape, operands, like=i, called=[called[c] for c in i.called])
+        body.root(made[source.root])
+        return body.computation
+
+
+def _token(inst: Instruction, source: Computation, called: dict[Computation, Computation]) -> Any:
+    """All that an instruction computes: names, ids and metadata left out."""
+    proto = wire.HloInstructionProto()
+    proto.CopyFrom(inst.proto)
+    for field_name in ("name", "id", "metadata", "operand_ids", "called_computation_ids", "sharding"):
+        proto.ClearField(field_name)
+    places = tuple(source.instructions.index(o) for o in inst.operands)
+    callees = tuple(id(called[c]) for c in inst.called)
+    return proto.SerializeToString(deterministic=True), inst.opcode, places, callees, inst.is_root
 
 
 class Emitter:
@@ -79,7 +98,13 @@ class Emitter:
         self.source, self.reason = source, reason
 
     def op(
-        self, opcode: str, shape: Shape, operands: Sequence[Instruction], *, called: Sequence[Computation] = (), **attrs: Any
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[Instruction],
+        *,
+        called: Sequence[Computation] = (),
+        **attrs: Any,
     ) -> Instruction:
         """A helper op; the same op on the same operands is returned again instead of made twice."""
         key = (opcode, shape, tuple(operands), tuple(called), tuple(sorted(attrs.items())))
@@ -90,7 +115,13 @@ class Emitter:
         return found
 
     def local(
-        self, source: Instruction, shape: Shape, operands: Sequence[Instruction], *, opcode: str | None = None, **attrs: Any
+        self,
+        source: Instruction,
+        shape: Shape,
+        operands: Sequence[Instruction],
+        *,
+        opcode: str | None = None,
+        **attrs: Any,
     ) -> Instruction:
         """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
         called = [self.program.copy_computation(c) for c in source.called]
@@ -119,7 +150,9 @@ class Emitter:
             step = self.partition_id()
             return step if table[1] == 1 else self.binary("multiply", step, self.constant(np.int32(table[1])))
         values = self.constant(np.asarray(table, np.int32))
-        row = self.op("dynamic-slice", Shape.array("s32", (1,)), (values, self.partition_id()), dynamic_slice_sizes=(1,))
+        row = self.op(
+            "dynamic-slice", Shape.array("s32", (1,)), (values, self.partition_id()), dynamic_slice_sizes=(1,)
+        )
         return self.reshape(row, ())
 
     def reshape(self, x: Instruction, dims: Sequence[int]) -> Instruction:
@@ -247,7 +280,9 @@ class Emitter:
         if size == 1:
             return x
         if split_dim == concat_dim:
-            return self._collective("all-to-all", x.shape, x, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups)
+            return self._collective(
+                "all-to-all", x.shape, x, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups
+            )
         # HLO's array form splits and joins the same dim: give the parts a dim of their own, then move it.
         parts = (*dims[:split_dim], size, dims[split_dim] // size, *dims[split_dim + 1 :])
         split = self.reshape(x, parts)
@@ -266,4 +301,3 @@ class Emitter:
             return x
         pairs = tuple(sorted(pairs))
         return self._collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)
-

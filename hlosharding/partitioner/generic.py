@@ -193,7 +193,9 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
     operands = tuple(project(space, major_dims(dims, signature)) for dims in signature.operands)
     results = tuple(project_result(space, major_dims(dims, signature), owed) for dims in signature.results)
     kind = next((_kind(signature, f) for f in owed), None)
-    seconds = prices.work(_elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature))
+    seconds = prices.work(
+        _elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature)
+    )
     moves = zip(problem.operand_shapes, problem.operand_shardings, operands, problem.reduce_kinds, strict=True)
     seconds += sum(prices.move(shape, source, target, k) for shape, source, target, k in moves)
     for factor in split:
@@ -210,7 +212,7 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
 
 
 def major_dims(dims: Dims, signature: Signature) -> Dims:
-    """Of a dim made of several factors the major one, which alone can be split as a tile; parts of size 1 do not count."""
+    """Of a dim made of several factors the major one, which alone can be split; parts of size 1 do not count."""
     if all(len(factors) <= 1 for factors in dims):
         return dims
     real = (tuple(f for f in factors if signature.factors[f].size > 1) or factors for factors in dims)

@@ -81,7 +81,9 @@ def _plan(window: WindowDim, size: int, ways: int, step: int, out: int, taps: in
     if max(-(-left // tile), -(-right // tile)) > ways - 1 or left + right > tile * (ways - 1):
         return None
     rest = span - skip - (count - 1) * base - 1
-    return HaloPlan(tile, starts, count, left, right, WindowDim(taps, window.stride, skip, rest, window.window_dilation, base))
+    return HaloPlan(
+        tile, starts, count, left, right, WindowDim(taps, window.stride, skip, rest, window.window_dilation, base)
+    )
 
 
 def _reach(starts: tuple[int, ...], count: int, tile: int, size: int) -> tuple[int, int]:
@@ -118,8 +120,11 @@ def selection_plans(window: WindowDim, size: int, windows: int, ways: int) -> tu
     return operand, HaloPlan(source_tile, source_starts, count, *source_reach, local), -begin
 
 
-def fetch(emitter: Emitter, x: Instruction, shape: Shape, sharding: HloSharding, dim: int, plan: HaloPlan, fill: Any) -> Instruction:
+def fetch(
+    emitter: Emitter, x: Instruction, shape: Shape, sharding: HloSharding, dim: int, plan: HaloPlan, fill: Any
+) -> Instruction:
     """`x` with `dim` replaced by the plan's run of elements; places outside the array hold `fill` (a scalar)."""
+    emitter.reason = "halo"
     places = [index[dim] for index in tile_table(sharding, shape.rank, emitter.num_partitions)]
     before = _strips(emitter, x, sharding, dim, plan.left, -1)
     behind = _strips(emitter, x, sharding, dim, plan.right, 1)
@@ -135,7 +140,9 @@ def fetch(emitter: Emitter, x: Instruction, shape: Shape, sharding: HloSharding,
     return _filled(emitter, run, dim, starts, shape.dims[dim], fill)
 
 
-def _strips(emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, amount: int, side: int) -> list[Instruction]:
+def _strips(
+    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, amount: int, side: int
+) -> list[Instruction]:
     """The nearest `amount` elements from one side, one strip per neighbour, nearest first."""
     strips, distance, tile = [], 1, x.shape.dims[dim]
     while amount > 0:

@@ -41,11 +41,16 @@ def _column(indices: Shape, vector_dim: int, column: int) -> tuple[tuple[int, ..
     return tuple(starts), tuple(limits)
 
 
-def _shift(emitter: Emitter, indices: Instruction, vector_dim: int, shifts: dict[int, Instruction], columns: int) -> Instruction:
+def _shift(
+    emitter: Emitter, indices: Instruction, vector_dim: int, shifts: dict[int, Instruction], columns: int
+) -> Instruction:
     """Subtract `shifts[c]` from column c of the indices."""
     if vector_dim >= indices.shape.rank:
         return emitter.binary("subtract", indices, emitter.full(shifts[0], indices.shape))
-    line = [emitter.reshape(shifts[c], (1,)) if c in shifts else emitter.constant(np.zeros(1, indices.shape.dtype)) for c in range(columns)]
+    line = [
+        emitter.reshape(shifts[c], (1,)) if c in shifts else emitter.constant(np.zeros(1, indices.shape.dtype))
+        for c in range(columns)
+    ]
     row = emitter.concatenate(line, 0)
     return emitter.binary("subtract", indices, emitter.broadcast(row, indices.shape.dims, (vector_dim,)))
 
@@ -64,14 +69,18 @@ def _gather(emitter: Emitter, piece: Piece) -> Instruction:
     dims = piece.inst.gather_dims
     indices = _signed(emitter, _clamped(emitter, piece, indices))
     shifts = {
-        dims.start_index_map.index(d): _as_index(emitter, emitter.per_device(_row_starts(emitter, piece, d)), indices.shape)
+        dims.start_index_map.index(d): _as_index(
+            emitter, emitter.per_device(_row_starts(emitter, piece, d)), indices.shape
+        )
         for d in rows
     }
     indices = _shift(emitter, indices, dims.index_vector_dim, shifts, len(dims.start_index_map))
     found = plain_piece(emitter, piece, (array, indices))
     mine = _addresses_own_rows(emitter, piece, indices, rows)
     batch = [d for d in range(found.shape.rank) if d not in dims.offset_dims]
-    return emitter.select(emitter.broadcast(mine, found.shape.dims, batch), found, emitter.full(identity("add", found.shape), found.shape))
+    return emitter.select(
+        emitter.broadcast(mine, found.shape.dims, batch), found, emitter.full(identity("add", found.shape), found.shape)
+    )
 
 
 def _clamped(emitter: Emitter, piece: Piece, indices: Instruction) -> Instruction:
@@ -155,7 +164,9 @@ def _dynamic_update_slice(emitter: Emitter, piece: Piece) -> Instruction:
     return plain_piece(emitter, piece, (array, kept, *starts))
 
 
-def _own_place(emitter: Emitter, piece: Piece, rows: list[int], first: int) -> tuple[tuple[Instruction, ...], Instruction]:
+def _own_place(
+    emitter: Emitter, piece: Piece, rows: list[int], first: int
+) -> tuple[tuple[Instruction, ...], Instruction]:
     """Operands with the start indices of split dims (operand `first` on) made local, and whether they lie here."""
     operands, mine = list(piece.operands), None
     for dim in rows:

@@ -57,7 +57,9 @@ def mask_padding(
     """`local` with everything past the end of the global dims `dims` replaced by `fill` (a scalar)."""
     for dim in dims:
         if dim in uneven_dims(sharding, shape.dims):
-            keep = inside(emitter, local.shape, dim, offsets(sharding, shape.dims, dim, emitter.num_partitions), shape.dims[dim])
+            keep = inside(
+                emitter, local.shape, dim, offsets(sharding, shape.dims, dim, emitter.num_partitions), shape.dims[dim]
+            )
             local = emitter.select(keep, local, emitter.full(fill, local.shape))
     return local
 

@@ -1,9 +1,9 @@
 """Partial results that wait: a reduction is paid when somebody needs the sum, not when the addends are made.
 
-Floor: partitioner.  A pending value whose only user is linear passes through it as addends: two gradients that are added
-cost one all-reduce, and a reduction meets the sharding its user wants, so that it can be a reduce-scatter.  Never through
-a convert (a narrow sum of addends overflows where the narrowed sum does not; a widened one travels at twice the bytes),
-and never where the later value is larger.
+Floor: partitioner.  A pending value whose only user is linear passes through it as addends: two gradients that are
+added cost one all-reduce, and a reduction meets the sharding its user wants, so that it can be a reduce-scatter.  Never
+through a convert (a narrow sum of addends overflows where the narrowed sum does not; a widened one travels at twice the
+bytes), and never where the later value is larger.
 """
 
 from __future__ import annotations
@@ -38,13 +38,20 @@ def _sum(context: Context, inst: Instruction) -> Value | None:
     """addends + addends: of the same groups, and of the reduction that the op itself is."""
     left, right = (_addends(context, inst, o) for o in inst.operands)
     kind = "add" if inst.opcode == "subtract" else inst.opcode
-    if left is None or right is None or left.sharding is not right.sharding or {left.reduce_kind, right.reduce_kind} != {kind}:
+    if (
+        left is None
+        or right is None
+        or left.sharding is not right.sharding
+        or {left.reduce_kind, right.reduce_kind} != {kind}
+    ):
         return None
-    return Value(context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind)
+    return Value(
+        context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind
+    )
 
 
 def _scaled(context: Context, inst: Instruction) -> Value | None:
-    """addends * whole (or / whole), where the whole value need not move.  Narrow floats might overflow early: not those."""
+    """addends * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early."""
     if inst.shape.element_type not in ("f32", "f64", "bf16", "c64", "c128"):
         return None
     for position in (0, 1) if inst.opcode == "multiply" else (0,):
@@ -64,7 +71,9 @@ def _negated(context: Context, inst: Instruction) -> Value | None:
     addends = _addends(context, inst, inst.operands[0])
     if addends is None or addends.reduce_kind != "add":
         return None
-    return Value(context.emitter.local(inst, addends.local.shape, (addends.local,)), inst.shape, addends.sharding, "add")
+    return Value(
+        context.emitter.local(inst, addends.local.shape, (addends.local,)), inst.shape, addends.sharding, "add"
+    )
 
 
 def _transposed(context: Context, inst: Instruction) -> Value | None:

@@ -50,12 +50,16 @@ def partition_module(
     options = options or PartitionOptions()
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     builder = program.builder.computation(module.entry.name)
-    context = Context(Emitter(program, builder), module.shardings, Decisions(Prices(machine.with_devices(num_partitions), options.objective)))
+    context = Context(
+        Emitter(program, builder),
+        module.shardings,
+        Decisions(Prices(machine.with_devices(num_partitions), options.objective)),
+    )
     boundary: dict[Instruction, HloSharding] = {}
     for parameter in module.entry.parameters:
         shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
-        context.values[parameter] = enter_parameter(context, parameter, shardings)
-        boundary[builder.computation.parameters[-1]] = _sharding_of(parameter, shardings)
+        local, context.values[parameter] = enter_parameter(context, parameter, shardings)
+        boundary[local] = _sharding_of(parameter, shardings)
     for inst in module.entry.instructions:
         if inst.opcode != "parameter":
             context.values[inst] = lower(context, inst)

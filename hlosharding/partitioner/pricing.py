@@ -35,7 +35,9 @@ class Prices:
         key = (shape, source, target, reduce_kind)
         seconds = self._moves.get(key)
         if seconds is None:
-            found = plan(shape, source, target, reduce_kind, self.machine, self.objective, None, self.machine.num_devices)
+            found = plan(
+                shape, source, target, reduce_kind, self.machine, self.objective, None, self.machine.num_devices
+            )
             seconds = found.seconds
             if self.objective != "time":
                 seconds = found.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE * seconds

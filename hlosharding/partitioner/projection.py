@@ -136,10 +136,9 @@ def leaf(sharding: HloSharding | None) -> HloSharding:
     return sharding.meaning
 
 
+@lru_cache(maxsize=1 << 16)
 def uneven_dims(sharding: HloSharding, dims: Dims) -> Dims:
     """Dims whose last tiles hold padding."""
     if sharding.kind != "tiled":
         return ()
     return tuple(d for d, (size, ways) in enumerate(zip(dims, sharding.data_dims, strict=True)) if size % ways)
-
-

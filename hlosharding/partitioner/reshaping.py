@@ -51,7 +51,9 @@ def choose_reshape(
     return found
 
 
-def _pairs(source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None) -> Iterator[tuple[HloSharding, HloSharding]]:
+def _pairs(
+    source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None
+) -> Iterator[tuple[HloSharding, HloSharding]]:
     if wanted is not None and wanted.kind in ("tiled", "replicated"):
         for pair in _local_pairs(wanted, result_dims, dims):
             yield pair[1], pair[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner import control_flow, created, indexing, reshaping  # noqa: F401  (indexing fills PIECES)
+from hlosharding.partitioner import control_flow, created, indexing, reshaping, reversing  # noqa: F401  (indexing fills PIECES)
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
 from hlosharding.partitioner.partials import pass_through
@@ -53,6 +53,7 @@ STRATEGIES: dict[str, Strategy] = {
     "iota": created.iota,
     "broadcast": created.broadcast,
     "reshape": reshaping.reshape,
+    "reverse": reversing.reverse,
     "while": control_flow.while_loop,
     "conditional": control_flow.conditional,
     "call": control_flow.call,

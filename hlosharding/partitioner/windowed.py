@@ -1,4 +1,4 @@
-"""Pieces that see beyond their own tile: convolution, reduce-window, select-and-scatter, pad and slice along a split dim.
+"""Pieces that see beyond their own tile: convolution, reduce-window, select-and-scatter, pad, slice along a split dim.
 
 Floor: partitioner.  The halo is exchanged first; what is left is the op with a local window.
 """
@@ -62,7 +62,9 @@ def _windowed_factor(inst: Instruction, signature: Signature, number: int, facto
         index = int(factor.name.removeprefix("taps"))
         dims = inst.conv_dims
         dim, out = dims.input_spatial_dimensions[index], dims.output_spatial_dimensions[index]
-        return Windowed(index, dim, inst.window[index], inst.operands[0].shape.dims[dim], inst.shape.dims[out], taps_plan)
+        return Windowed(
+            index, dim, inst.window[index], inst.operands[0].shape.dims[dim], inst.shape.dims[out], taps_plan
+        )
     return None
 
 
@@ -152,7 +154,9 @@ def _pad(emitter: Emitter, piece: Piece) -> Instruction:
         PaddingDim(local[n].padding_low, local[n].padding_high, local[n].base_dilation - 1) if n in local else dim
         for n, dim in enumerate(piece.inst.padding)
     )
-    return plain_piece(emitter, piece, (_fetched(emitter, piece, 0, piece.operands[1]), piece.operands[1]), padding=lambda _: padding)
+    return plain_piece(
+        emitter, piece, (_fetched(emitter, piece, 0, piece.operands[1]), piece.operands[1]), padding=lambda _: padding
+    )
 
 
 @PIECES.register("slice")

@@ -1,11 +1,11 @@
-"""The fix point: sweeps over all computations, forward then backward, until nothing changes, at one level after another.
+"""The fix point: sweeps over all computations, forward then backward, until nothing changes, level after level.
 
 Floor: propagation.  Knows order, memory and change; not what any op does.
 
-Shardings are small integers here, and every inference is a dictionary look-up on them after its first time; the dictionaries
-belong to the ops, which equal layers share.  Two byte strings per direction do the bookkeeping: `done` is XLA's set of what
-needs no second try within a level; `stale` says whose inputs changed since it was last tried, so that levels 2 and 3 revisit
-only what could end differently.
+Shardings are small integers here, and every inference is a dictionary look-up on them after its first time; the
+dictionaries belong to the ops, which equal layers share.  Two byte strings per direction do the bookkeeping: `done` is
+XLA's set of what needs no second try within a level; `stale` says whose inputs changed since it was last tried, so that
+levels 2 and 3 revisit only what could end differently.
 """
 
 from __future__ import annotations
@@ -214,9 +214,7 @@ class FixPoint:
 
     # ---- changes
 
-    def change(
-        self, p: int, number: int, direction: Direction, sources: list[int], before: int | None = None
-    ) -> None:
+    def change(self, p: int, number: int, direction: Direction, sources: list[int], before: int | None = None) -> None:
         """Give `p` a sharding, let related instructions follow, and have all that look at them tried again."""
         nodes = self.nodes
         old = self.shardings[self.current[p] if before is None else before]

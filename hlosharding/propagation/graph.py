@@ -1,20 +1,16 @@
 """A module as flat lists over instruction ids: what the pass reads and rewrites, at the speed of list look-ups.
 
-Floor: propagation.  Knows XLA's orders (of instructions, users and post order), which decide ties; nothing of shardings'
-meaning.  The few rewrites of the pass (a `Sharding` call becomes a copy, a call is bypassed, a while root gets a copy
-behind it) happen here, and `apply` carries them over to a clone of the module.
+Floor: propagation.  Knows XLA's orders (of instructions, users and post order), which decide ties; nothing of what a
+sharding means.  The few rewrites of the pass (a `Sharding` call becomes a copy, a call is bypassed, a while root gets a
+copy behind it) happen here, and `apply` carries them over to a clone of the module.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, rewrite
 from hlosharding.sharding import HloSharding
-
-CHANNEL_OPS = frozenset(
-    "all-reduce all-gather all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter".split()
-)
 
 
 class Graph:
@@ -73,7 +69,7 @@ class Graph:
     # ---- rewrites
 
     def become_copy(self, i: int) -> None:
-        """Turn a custom call into a copy: XLA appends the copy to its computation, but it takes the call's place as user."""
+        """Turn a custom call into a copy.  XLA lists the copy last, but it takes the call's place as a user."""
         self.opcode[i] = "copy"
         self.copies.add(i)
         ids = self.order[self.computation[i]]
@@ -168,7 +164,7 @@ class Graph:
         """Collectives that share a channel belong together (XLA's ComputeChannelDependencies)."""
         groups: dict[int, list[int]] = defaultdict(list)
         for i in ids:
-            if self.opcode[i] in CHANNEL_OPS and self.instructions[i].channel_id:
+            if self.opcode[i] in COLLECTIVES and self.instructions[i].channel_id:
                 groups[self.instructions[i].channel_id].append(i)
         dependencies: dict[int, list[int]] = {}
         for group in groups.values():
@@ -177,7 +173,7 @@ class Graph:
         return {i: others for i, others in dependencies.items() if others}
 
 
-def _computations(module: Module) -> list:
+def _computations(module: Module) -> list[Computation]:
     """Computations in the order of their proto ids, as XLA sorts them when it reads a proto."""
     ids = [c.proto.id for c in module.computations]
     if len(set(ids)) < len(ids):

@@ -59,7 +59,7 @@ def _improve_leaves(old: HloSharding, new: HloSharding, combine: bool) -> HloSha
     leaves = []
     for before, after in zip(old.tuple_elements, new.tuple_elements, strict=True):
         if before is not after:
-            better, after = merge_sharding(before, after, combine)  # noqa: PLW2901
+            better, after = merge_sharding(before, after, combine)
             improved |= better
         leaves.append(after)
     return HloSharding.tuple(leaves) if improved else None

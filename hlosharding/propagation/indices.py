@@ -61,9 +61,7 @@ def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
     return behind if graph.opcode[behind] == "concatenate" else indices
 
 
-def _iota_columns(
-    graph: Graph, indices: int, vector_dim: int, count: int, callers: dict[int, int]
-) -> list[int | None]:
+def _iota_columns(graph: Graph, indices: int, vector_dim: int, count: int, callers: dict[int, int]) -> list[int | None]:
     """For each component of the index vector: the indices dim along which it counts up, or None."""
     columns: list[int | None] = []
     if graph.opcode[indices] == "concatenate" and graph.instructions[indices].dimensions[0] == vector_dim:

@@ -1,7 +1,7 @@
 """The graph as the fix point walks it: instructions by their place in post order, with all that never changes in a run.
 
-Floor: propagation.  Places follow one another over all computations that matter, so that "the next one that is not done" is a
-search in a byte string.  Computations that nothing can reach (bodies of reductions) are left out.
+Floor: propagation.  Places follow one another over all computations that matter, so that "the next one that is not
+done" is a search in a byte string.  Computations that nothing can reach (bodies of reductions) are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Give every instruction its `Op`: equal ops, in equal places, share one.
 
-Floor: propagation.  The key says all that inference may read: opcode, shapes, the attributes that matter for sharding, and
-the place (root, users, called from where).
+Floor: propagation.  The key says all that inference may read: opcode, shapes, the attributes that matter for sharding,
+and the place (root, users, called from where).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class OpTable:
             extra = _stacks_weights(graph, i)
         refuses = not receives and self._refuses(i, opcode, instruction, is_root)
         name = _family(opcode, elementwise)
-        key = (name, target, id(instruction.shape), tuple(map(id, shapes)), attributes, receives, refuses, aggressive, extra)
+        place = (receives, refuses, aggressive, extra)
+        key = (name, target, id(instruction.shape), tuple(map(id, shapes)), attributes, place)
         found = self._ops.get(key)
         if found is None:
             found = self._ops[key] = Op(

@@ -10,32 +10,38 @@ from hlosharding.ir import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 
 NEVER = 9
+"""A level that is never reached."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 # XLA's CanPropagateThroughAtAggressiveLevel: these pass at any level, broadcast from 2 on, all others from 1 on.
-ANY_LEVEL = frozenset(
+ANY_LEVEL = _words(
     "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element opt-barrier reshape tuple"
-    " transpose while".split()
+    " transpose while"
 )
 BROADCAST_FORWARD_LEVEL = 3
 BROADCAST_BACKWARD_LEVEL = 2
 
 # XLA's SupportSpatialPartitioning; a root or a parameter is judged by its computation first.
-RECEIVERS = frozenset(
-    "broadcast concatenate conditional constant convolution opt-barrier dot dynamic-slice dynamic-update-slice"
-    " gather get-tuple-element infeed iota pad reduce reduce-window reshape scatter select-and-scatter slice sort"
-    " transpose tuple while rng-bit-generator all-reduce collective-permute reduce-scatter".split()
+RECEIVERS = _words(
+    "broadcast concatenate conditional constant convolution opt-barrier dot dynamic-slice"
+    " dynamic-update-slice gather get-tuple-element infeed iota pad reduce reduce-window reshape scatter"
+    " select-and-scatter slice sort transpose tuple while rng-bit-generator all-reduce collective-permute"
+    " reduce-scatter"
 )
 SPMD_RECEIVERS = frozenset({"reverse"})
 
 # XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.
-FIRST_OPERAND_SPEAKS = frozenset(
-    "map pad power opt-barrier ragged-all-to-all reverse slice shift-left shift-right-arithmetic"
-    " shift-right-logical".split()
+FIRST_OPERAND_SPEAKS = _words(
+    "map pad power opt-barrier ragged-all-to-all reverse slice shift-left shift-right-arithmetic shift-right-logical"
 )
 BEST_OPERAND_SPEAKS = (
     ELEMENTWISE - FIRST_OPERAND_SPEAKS
-    | frozenset("concatenate all-gather all-reduce reduce-scatter all-to-all collective-broadcast".split())
-    | frozenset("collective-permute topk sort while".split())
+    | _words("concatenate all-gather all-reduce reduce-scatter all-to-all collective-broadcast")
+    | frozenset(["collective-permute", "topk", "sort", "while"])
 )
 
 # Generic inference.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
@@ -47,7 +53,7 @@ TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", 
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
 PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})
 PASS_THROUGH_UNARY_CALLS = frozenset(
-    "ResizeNearest ResizeBilinear ResizeNearestGrad ResizeBilinearGrad Cholesky".split()
+    ["ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad", "Cholesky"]
 ) | {"MoveToHost", "MoveToDevice"}
 
 SHARD_BARRIER_FROM, SHARD_BARRIER_TO = "ShardBarrierFrom", "ShardBarrierTo"
@@ -57,9 +63,10 @@ CONVERSIONS = frozenset({FULL_TO_SHARD, SHARD_TO_FULL})
 # Tuples whose elements belong together take a manual operand's sharding as a whole.
 CORRELATED_TUPLES = frozenset({"reduce", "sort", "reduce-window", "custom-call"})
 
-_SIDE_EFFECTS = frozenset(
-    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start all-reduce-done"
-    " all-gather-start all-gather-done collective-broadcast collective-permute-start collective-permute-done".split()
+_SIDE_EFFECTS = _words(
+    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start"
+    " all-reduce-done all-gather-start all-gather-done collective-broadcast collective-permute-start"
+    " collective-permute-done"
 )
 _LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "reduce-scatter"})
 

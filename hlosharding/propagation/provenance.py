@@ -27,7 +27,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: the instruction (by id), what it had and what it has, whence, when (level -1: before the first level)."""
+    """One change: the instruction (by id), what it had and has, whence, and when (level -1: before the first)."""
 
     instruction: int
     level: int

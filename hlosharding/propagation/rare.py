@@ -11,7 +11,7 @@ from hlosharding.propagation import partial, policy
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import offer_to_operand
 from hlosharding.propagation.nodes import Use
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, OpMetadata
 
 if TYPE_CHECKING:
     from hlosharding.propagation.fixpoint import FixPoint
@@ -99,7 +99,7 @@ def _take_manual(state: FixPoint, p: int) -> bool:
     return False
 
 
-def _metadata(sharding: HloSharding) -> tuple:
+def _metadata(sharding: HloSharding) -> tuple[OpMetadata, ...]:
     return sharding.leaves[0].metadata if sharding.leaves else ()
 
 
@@ -221,7 +221,8 @@ def _refine(
     if other is None:
         return False
     manual_first = state.nodes.ops[conversion].target == policy.SHARD_TO_FULL
-    pair = partial.refine_pair(own, other, source, open_dims, manual_first=manual_first, from_users=direction == "users")
+    from_users = direction == "users"
+    pair = partial.refine_pair(own, other, source, open_dims, manual_first=manual_first, from_users=from_users)
     if pair is None:
         return False
     for place, sharding in zip((p, conversion), pair, strict=True):

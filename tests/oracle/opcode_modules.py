@@ -53,13 +53,18 @@ REGIONS = """
 }
 """
 
-_UNARY = (
-    "abs acos acosh asin asinh atanh cbrt ceil copy cosine cosh erf exponential exponential-minus-one floor log"
-    " log-plus-one logistic negate round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh"
-).split()
-_BINARY = "add atan2 divide maximum minimum multiply power remainder subtract".split()
-_INTEGER_UNARY = "count-leading-zeros not popcnt".split()
-_INTEGER_BINARY = "and or xor shift-left shift-right-arithmetic shift-right-logical".split()
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_UNARY = _words(
+    "abs acos acosh asin asinh atanh cbrt ceil copy cosine cosh erf exponential exponential-minus-one floor"
+    " log log-plus-one logistic negate round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh"
+)
+_BINARY = _words("add atan2 divide maximum minimum multiply power remainder subtract")
+_INTEGER_UNARY = _words("count-leading-zeros not popcnt")
+_INTEGER_BINARY = _words("and or xor shift-left shift-right-arithmetic shift-right-logical")
 
 
 def _around(line: str, result: str = "f32[8,16]", after: str = "copy(%op)", parameters: str = "") -> str:

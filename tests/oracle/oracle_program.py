@@ -46,7 +46,8 @@ class OracleProgram:
         if self._process is None or self._process.poll() is not None:
             self._process = self._start()
         process = self._process
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin
+        assert process.stdout
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
         line = process.stdout.readline()
@@ -113,8 +114,11 @@ def by_original_name(asked: str, answered: str, shardings: dict[str, str | None]
     for name, (_, operands) in before.items():
         if name not in after or len(after[name][1]) != len(operands):
             continue
-        for old, new in zip(operands, after[name][1], strict=True):
-            if old != new and old not in after and _becomes_copy(before.get(old, ("",))[0]):
-                renamed[old] = new
+        pairs = zip(operands, after[name][1], strict=True)
+        renamed |= {
+            old: new
+            for old, new in pairs
+            if old != new and old not in after and _becomes_copy(before.get(old, ("",))[0])
+        }
     result = {name: sharding for name, sharding in shardings.items() if name in before}
     return result | {old: shardings[new] for old, new in renamed.items() if new in shardings}

@@ -111,7 +111,7 @@ def dot(w: ModuleWriter) -> None:
     places = w.random.sample(range(rank), batch + contracted)
     left_batch, left_contracted = places[:batch], places[batch:]
     free = [w.random.choice((2, 3, 4, 8)) for _ in range(w.random.randint(0, 2))]
-    roles = [("b", n) for n in range(batch)] + [("c", n) for n in range(contracted)] + [("f", n) for n in range(len(free))]
+    roles = [(role, n) for role, count in (("b", batch), ("c", contracted), ("f", len(free))) for n in range(count)]
     w.random.shuffle(roles)
     size = {"b": [x.dims[p] for p in left_batch], "c": [x.dims[p] for p in left_contracted], "f": free}
     y = w.like(tuple(size[role][n] for role, n in roles))
@@ -119,7 +119,7 @@ def dot(w: ModuleWriter) -> None:
     right_contracted = [roles.index(("c", n)) for n in range(contracted)]
     left_free = [d for p, d in enumerate(x.dims) if p not in places]
     right_free = [free[n] for role, n in roles if role == "f"]
-    dims = tuple([*size["b"], *left_free, *right_free])
+    dims = (*size["b"], *left_free, *right_free)
     attributes = f"lhs_contracting_dims={braces(left_contracted)}, rhs_contracting_dims={braces(right_contracted)}"
     if batch:
         attributes = f"lhs_batch_dims={braces(left_batch)}, rhs_batch_dims={braces(right_batch)}, {attributes}"
@@ -371,9 +371,12 @@ def annotations(w: ModuleWriter) -> None:
         w.emit("custom-call", x.dims, f"%{x.name}", f"{target}, sharding={{unknown}}")
     elif w.groups:
         kind, number = w.random.choice(("as", "like")), w.random.randint(1, 3)
-        y = w.emit("negate", x.dims, f"%{x.name}")
-        for value in (y, w.emit("exponential", x.dims, f"%{w.like(x.dims).name}")):
-            group = f"{{unknown shard_{kind} {w.count * 4 + number}}}" if value is y else group  # noqa: F821, PLW0642
+        members = [
+            w.emit("negate", x.dims, f"%{x.name}"),
+            w.emit("exponential", x.dims, f"%{w.like(x.dims).name}"),
+        ]
+        group = f"{{unknown shard_{kind} {w.count * 4 + number}}}"
+        for value in members:
             attributes = f"{target}, custom_call_has_side_effect=true, sharding={group}"
             w.emit("custom-call", x.dims, f"%{value.name}", attributes)
 
@@ -479,7 +482,8 @@ def while_loop(w: ModuleWriter) -> None:
     shape = ", ".join(v.shape for v in values)
     condition = w.fresh("condition")
     w.regions.append(
-        f"%{condition} {{\n  %{condition}.p = ({shape}) parameter(0)\n  ROOT %{condition}.r = pred[] constant(true)\n}}\n"
+        f"%{condition} {{\n  %{condition}.p = ({shape}) parameter(0)\n"
+        f"  ROOT %{condition}.r = pred[] constant(true)\n}}\n"
     )
     initial, loop = w.fresh("initial"), w.fresh("while")
     names = ", ".join(f"%{v.name}" for v in values)

@@ -152,3 +152,21 @@ def test_too_few_devices_and_wrong_arguments_are_execution_errors() -> None:
         xla_bridge.run_proto(proto, [[np.ones(3), np.ones(3)]])
     with pytest.raises(ExecutionError):
         xla_bridge.run_proto(proto, [[np.ones(4)]])
+
+
+def test_conversions_are_done_here_where_no_child_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise PermissionError
+
+    monkeypatch.setattr(xla_bridge.xla_process, "ask", refuse)
+    assert b"main" in xla_bridge.hlo_text_to_proto(TEXT)
+    with pytest.raises(LoadError, match="not HLO text"):
+        xla_bridge.hlo_text_to_proto("garbage")
+
+
+def test_a_compiled_function_gives_its_proto() -> None:
+    import jax
+
+    proto, header = xla_bridge.compiled_to_hlo_proto(jax.jit(lambda x: x + 1).lower(np.ones(3)).compile())
+    assert wire.HloModuleProto.FromString(proto).computations
+    assert header.startswith("HloModule jit__lambda")

@@ -34,7 +34,7 @@ def test_a_dying_child_is_an_error_and_the_next_question_is_answered() -> None:
 
 
 def test_text_that_ends_some_versions_of_xla_is_an_error_in_all() -> None:
-    with pytest.raises(LoadError, match="Check failed|not HLO text"):
+    with pytest.raises(LoadError, match=r"Check failed|not HLO text"):
         xla_bridge.hlo_text_to_proto(DEADLY.decode())
 
 

@@ -3,4 +3,14 @@
 from hlosharding.propagation.handlers import contractions, indexing, layouts, reductions, tuples, windows
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, other_operands
 
-__all__ = ["BACKWARD", "FORWARD", "contractions", "indexing", "layouts", "other_operands", "reductions", "tuples", "windows"]
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "contractions",
+    "indexing",
+    "layouts",
+    "other_operands",
+    "reductions",
+    "tuples",
+    "windows",
+]

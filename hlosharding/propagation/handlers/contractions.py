@@ -189,9 +189,7 @@ def _other_side(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @BACKWARD.register("dot", "convolution")
-def _dot_operand(
-    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
-) -> HloSharding | None:
+def _dot_operand(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     """From the output, merged with what the other operand says about the shared dims."""
     dims = contraction_dims(edge.op)
     if dims.spatial or edge.position > 1:

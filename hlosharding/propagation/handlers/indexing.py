@@ -1,7 +1,7 @@
 """Gather and scatter: which dims of operand, indices and output (or update) move in step.
 
-Floor: propagation.  A scatter is a gather run backwards: its updates stand where the gather's output stands.  Follows XLA's
-GatherOutputShardingFromIndex and its kin; the dims along which the indices are an iota come in as `op.parallel`.
+Floor: propagation.  A scatter is a gather run backwards: its updates stand where the gather's output stands.  Follows
+XLA's GatherOutputShardingFromIndex and its kin; dims along which the indices are an iota come in as `op.parallel`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def indexing(op: Op) -> Indexing:
     batch_operand, batch_indices = op.links(0, indices)
     passing = [(a, b) for a, b in zip(*op.links(0, output), strict=True) if a not in batch_operand]
     place = dict(zip(*looked_up, strict=True))
-    batch = ParallelDims(batch_operand, batch_indices, tuple(place[d] for d in batch_indices)) if batch_operand else None
+    batch = None
+    if batch_operand:
+        batch = ParallelDims(batch_operand, batch_indices, tuple(place[d] for d in batch_indices))
     return Indexing(
         operand_rank=op.operand_shapes[0].rank,
         indices_rank=op.operand_shapes[indices].rank,
@@ -145,9 +147,7 @@ def _gather_parallel(ix: Indexing, dims: ParallelDims, receiver: Receiver, opera
 
 
 @BACKWARD.register("gather")
-def _gather_operand(
-    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
-) -> HloSharding | None:
+def _gather_operand(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     ix = indexing(edge.op)
     if 1 in edge.positions:
         return _output_to_indices(ix, user)
@@ -243,9 +243,7 @@ def _indices_and_updates(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @BACKWARD.register("scatter")
-def _scatter_operand(
-    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
-) -> HloSharding | None:
+def _scatter_operand(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     op, count = edge.op, scatter_inputs(edge.op)
     if edge.position < count:
         return element_sharding(user, op.shape, edge.position)

@@ -56,9 +56,7 @@ def _passes_at_level0(op: Op, sharding: HloSharding | None) -> bool:
 
 
 @BACKWARD.register("concatenate")
-def _concatenate_operand(
-    edge: Edge, own: object, user: HloSharding, others: object, level: int
-) -> HloSharding | None:
+def _concatenate_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
     if level == 0:
         return None
     dim = edge.op.instruction.dimensions[0]

@@ -39,9 +39,7 @@ def _other_inputs(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @BACKWARD.register("reduce")
-def _reduce_input(
-    edge: Edge, own: object, user: HloSharding, others: Shardings, level: int
-) -> HloSharding | None:
+def _reduce_input(edge: Edge, own: object, user: HloSharding, others: Shardings, level: int) -> HloSharding | None:
     if edge.shape.rank == 0:
         return None
     leaf = element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
@@ -59,10 +57,10 @@ def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     if speaker is None or source is None or not source.is_spatially_partitioned():
         return
     dim = op.instruction.dimensions[0]
-    if not source.is_tile_maximal() and not (source.is_tiled() and source.num_tiles_along(dim) == 1):
-        # Worth passing on only if the partitioner can move the split to another dim; manual never is.
-        if first_target_dim(op.operand_shapes[speaker].dims, source, dim) is None:
-            return
+    whole = source.is_tile_maximal() or (source.is_tiled() and source.num_tiles_along(dim) == 1)
+    # A split sort dim is worth passing on only if the partitioner can move the split to another dim; manual never is.
+    if not whole and first_target_dim(op.operand_shapes[speaker].dims, source, dim) is None:
+        return
     receiver.improve(op.whole(source), speaker, aggressive=op.aggressive)
 
 

@@ -105,9 +105,7 @@ def _custom_call(op: Op, receiver: Receiver, operands: Shardings, level: int) ->
 
 
 @BACKWARD.register("custom-call")
-def _custom_call_operand(
-    edge: Edge, own: object, user: HloSharding, others: object, level: int
-) -> HloSharding | None:
+def _custom_call_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
     return user if same_dims(edge.shape, edge.op.shape) else None
 
 

@@ -22,9 +22,7 @@ def _reduce_window(op: Op, receiver: Receiver, operands: Shardings, level: int) 
 
 
 @BACKWARD.register("reduce-window")
-def _reduce_window_input(
-    edge: Edge, own: object, user: HloSharding, others: object, level: int
-) -> HloSharding | None:
+def _reduce_window_input(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
     if edge.position >= input_count(edge.op):
         return None
     return element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user

@@ -3,6 +3,7 @@
 A case is the body of an entry computation, with the computations that it calls before it.
 """
 
+# ruff: noqa: E501  (HLO reads best with an instruction on one line)
 from __future__ import annotations
 
 import re
@@ -96,7 +97,9 @@ def _elementwise() -> dict[str, list[str]]:
         f"x = {t}[64] parameter(0) y = {t}[64] parameter(1) ROOT r = pred[64] compare(x, y), direction={d}{more}"
         for t, d, more in (("f32", "LT", ", type=TOTALORDER"), ("f32", "EQ", ", type=TOTALORDER"), ("c64", "NE", ""))
     ]
-    pairs = "f32 s32, f32 u8, f32 pred, s32 f32, pred f32, f32 bf16, bf16 f32, s32 s8, s64 s32, f64 f32, c64 f32, u32 f32"
+    pairs = (
+        "f32 s32, f32 u8, f32 pred, s32 f32, pred f32, f32 bf16, bf16 f32, s32 s8, s64 s32, f64 f32, c64 f32, u32 f32"
+    )
     pairs += ", f32 c64, s8 u32, f16 s16, s32 pred, f32 f8e4m3fn, f8e5m2 f32, s32 u64"
     cases["convert"] = [
         f"x = {a}[64] parameter(0) ROOT r = {b}[64] convert(x)" for a, b in (p.split() for p in pairs.split(", "))
@@ -144,13 +147,14 @@ _STRUCTURE = {
     "reverse": ["x = f32[3,4] parameter(0) ROOT r = f32[3,4] reverse(x), dimensions={1}"],
     "iota": ["ROOT r = s32[3,4] iota(), iota_dimension=1", "ROOT r = f32[5] iota(), iota_dimension=0",
              "ROOT r = bf16[300] iota(), iota_dimension=0", "ROOT r = c64[3] iota(), iota_dimension=0"],
-    "optimization-barrier": ["x = f32[4] parameter(0) y = s32[] parameter(1) t = (f32[4], s32[]) tuple(x, y)"
+    "opt-barrier": ["x = f32[4] parameter(0) y = s32[] parameter(1) t = (f32[4], s32[]) tuple(x, y)"
                              " ROOT r = (f32[4], s32[]) opt-barrier(t)"],
     "get-dimension-size": ["x = f32[4,7] parameter(0) ROOT r = s32[] get-dimension-size(x), dimensions={1}"],
     "rng-bit-generator": ["s = u64[2] parameter(0) ROOT r = (u64[2], u32[5]) rng-bit-generator(s), algorithm=rng_three_fry",
                           "s = u64[3] parameter(0) ROOT r = (u64[3], u32[2,3]) rng-bit-generator(s), algorithm=rng_philox",
                           "s = u64[2] parameter(0) ROOT r = (u64[2], u16[5]) rng-bit-generator(s), algorithm=rng_default"],
     "add-dependency": ["x = f32[4] parameter(0) t = token[] after-all() ROOT r = f32[4] add-dependency(x, t)"],
+    "stochastic-convert": ["x = f32[64] parameter(0) y = u32[64] parameter(1) ROOT r = s8[64] stochastic-convert(x, y)"],
     "after-all": ["x = f32[4] parameter(0) t = token[] after-all() ROOT r = f32[4] negate(x)"],
     "get-tuple-element": ["x = (f32[4], s32[]) parameter(0) ROOT r = f32[4] get-tuple-element(x), index=0"],
 }  # fmt: skip
@@ -258,10 +262,10 @@ _INDEXING = {
                 " f32[2,6] scatter(x, i, u), update_window_dims={}, inserted_window_dims={1},"
                 " scatter_dims_to_operand_dims={1}, input_batching_dims={0}, scatter_indices_batching_dims={0},"
                 " index_vector_dim=2, to_apply=add_f32"],
-    "dynamic-slice": ["x = f32[6,5] parameter(0) i = s32[] constant(%d) j = s32[] constant(1) ROOT r = f32[3,2]"
-                      " dynamic-slice(x, i, j), dynamic_slice_sizes={3,2}" % i for i in (-4, 2, 77)],
-    "dynamic-update-slice": ["x = f32[6,5] parameter(0) u = f32[3,2] parameter(1) i = s32[] constant(%d) j = s32[] constant(1)"
-                             " ROOT r = f32[6,5] dynamic-update-slice(x, u, i, j)" % i for i in (-4, 2, 77)],
+    "dynamic-slice": ["x = f32[6,5] parameter(0) i = s32[] constant(@) j = s32[] constant(1) ROOT r = f32[3,2]"
+                      " dynamic-slice(x, i, j), dynamic_slice_sizes={3,2}".replace("@", str(i)) for i in (-4, 2, 77)],
+    "dynamic-update-slice": ["x = f32[6,5] parameter(0) u = f32[3,2] parameter(1) i = s32[] constant(@) j = s32[] constant(1)"
+                             " ROOT r = f32[6,5] dynamic-update-slice(x, u, i, j)".replace("@", str(i)) for i in (-4, 2, 77)],
     "sort": ["x = s32[5,4] parameter(0) ROOT r = s32[5,4] sort(x), dimensions={0}, is_stable=true, to_apply=lt_s32",
              "x = f32[5,4] parameter(0) ROOT r = f32[5,4] sort(x), dimensions={1}, to_apply=gt_f32",
              "x = f32[8] parameter(0) n = s32[8] iota(), iota_dimension=0 ROOT r = (f32[8], s32[8]) sort(x, n),"
@@ -276,10 +280,10 @@ _CONTROL = {
     "while": ["x = f32[4] parameter(0) z = s32[] constant(0) t = (s32[], f32[4]) tuple(z, x)"
               " ROOT w = (s32[], f32[4]) while(t), condition=count_cond, body=count_body",
               "x = s32[] parameter(0) ROOT w = s32[] while(x), condition=bare_cond, body=bare_body"],
-    "conditional": ["x = f32[4] parameter(0) p = pred[] constant(%s) ROOT r = f32[4] conditional(p, x, x),"
-                    " true_computation=double, false_computation=negate" % p for p in ("true", "false")]
-                   + ["x = f32[4] parameter(0) y = f32[4] negate(x) i = s32[] constant(%d) ROOT r = f32[4] conditional(i, x, y, x),"
-                      " branch_computations={double, negate, square}" % i for i in (-3, 0, 1, 2, 9)]
+    "conditional": ["x = f32[4] parameter(0) p = pred[] constant(@) ROOT r = f32[4] conditional(p, x, x),"
+                    " true_computation=double, false_computation=negate".replace("@", str(p)) for p in ("true", "false")]
+                   + ["x = f32[4] parameter(0) y = f32[4] negate(x) i = s32[] constant(@) ROOT r = f32[4] conditional(i, x, y, x),"
+                      " branch_computations={double, negate, square}".replace("@", str(i)) for i in (-3, 0, 1, 2, 9)]
                    + ["x = f32[4] parameter(0) i = s32[] parameter(1) ROOT r = f32[4] conditional(i, x, x, x),"
                       " branch_computations={double, negate, square}"],
     "custom-call": ['x = f32[4] parameter(0) ROOT r = f32[4] custom-call(x), custom_call_target="Sharding"'],
@@ -359,5 +363,5 @@ def values(shape: Shape, seed: int, special: bool = False) -> np.ndarray:
 def _with(array: np.ndarray, extremes: list[float]) -> np.ndarray:
     flat = array.reshape(-1).copy()
     if len(flat) >= 2 * len(extremes):
-        flat[: len(extremes)] = np.array(extremes).astype(array.dtype)
+        flat[: len(extremes)] = np.array(extremes, array.dtype)
     return flat.reshape(array.shape)

@@ -139,7 +139,9 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(ExecutionError, match="2 arrays for the 1 inputs of identity"):
         program.run(np.ones((3, 7), np.float32), np.ones(3, np.float32))
     wrong = Layout(Shape.array("f32", (16, 16)), layout.sharding)
-    with pytest.raises(ExecutionError, match=r"has tiles \[8, 4\], the program holds f32\[2,2\]; pass the global shapes"):
+    with pytest.raises(
+        ExecutionError, match=r"has tiles \[8, 4\], the program holds f32\[2,2\]; pass the global shapes"
+    ):
         Program(module, inputs=[wrong], outputs=[layout]).run(np.ones((16, 16), np.float32))
 
 

@@ -1,5 +1,6 @@
 """Collectives in all forms of groups: the program and the reference executor against live XLA on eight CPU devices."""
 
+# ruff: noqa: E501  (HLO reads best with an instruction on one line)
 from __future__ import annotations
 
 import re
@@ -48,7 +49,9 @@ def bodies(groups: str) -> dict[str, str]:
     }
 
 
-def run_all_ways(module: Module, arguments: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], str]:
+def run_all_ways(
+    module: Module, arguments: list[np.ndarray]
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], str]:
     """Live XLA, the program, the reference executor; tiles of all devices stacked on dim 0."""
     tiles = [np.split(a, 8) for a in arguments]
     live = [np.concatenate(o) for o in xla_bridge.run_proto(module.to_hlo_proto(), tiles, 8)]
@@ -226,5 +229,3 @@ def test_reference_names_a_group_that_would_wait_for_ever() -> None:
     )
     with pytest.raises(ExecutionError, match=r"devices \[2\] wait for devices \[3\], which never come; at %"):
         run_reference(module, [np.ones(16, np.float32)])
-
-

@@ -1,5 +1,6 @@
 """Every emitter against a one-device run of the same op by XLA."""
 
+# ruff: noqa: E501  (HLO reads best with an instruction on one line)
 from __future__ import annotations
 
 import numpy as np
@@ -107,12 +108,14 @@ def test_every_opcode_has_an_emitter_or_a_reason() -> None:
 
 
 def test_every_emitter_has_a_case() -> None:
-    elsewhere = {"ragged-dot", "bitcast", "rng", *BY_NUMPY}
+    elsewhere = {"ragged-dot", "bitcast", "rng", "scan", *BY_NUMPY}
     on_many_devices = {"collective-broadcast", "ragged-all-to-all"}
     assert set(EMITTERS) <= set(CASES) | elsewhere | on_many_devices
 
 
 def test_refusal_names_op_line_and_reason() -> None:
-    module = module_of("x = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(x, t) ROOT r = f32[4] negate(x)")
+    module = module_of(
+        "x = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(x, t) ROOT r = f32[4] negate(x)"
+    )
     with pytest.raises(ExecutionError, match=r"outfeed cannot run: a transfer to or from the host .*; at %o"):
         Program(module).run(np.ones(4, np.float32))

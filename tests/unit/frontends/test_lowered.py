@@ -205,3 +205,17 @@ def test_sharding_texts_of_shardy(text: str, expected: str, open_dims: tuple[int
 def test_a_sharding_over_an_unknown_mesh_is_an_error() -> None:
     with pytest.raises(LoadError, match="@mesh"):
         parse_shardings("#sdy.sharding<@mesh, [{}]>", parse_meshes(""))
+
+
+def test_the_mesh_comes_from_the_boundary_where_the_dialect_has_none(mesh_2x4: Mesh) -> None:
+    rows = NamedSharding(mesh_2x4, P("data"))
+    for module in both(lambda x: x + 1, X, in_shardings=rows):
+        assert module.mesh == MeshInfo(("data", "model"), (2, 4))
+
+
+def test_a_compiled_function_shows_what_xla_made_of_it(mesh_2x4: Mesh) -> None:
+    split = NamedSharding(mesh_2x4, P(None, "data")), NamedSharding(mesh_2x4, P("data"))
+    module = load(jax.jit(lambda x, y: x @ y, in_shardings=split).lower(X, X).compile())
+    assert module.num_partitions == 8
+    assert any(i.opcode.startswith("all-reduce") for i in module.instructions)
+    assert str(module.entry.parameters[0].shape) == "f32[16,8]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from hlosharding.partitioner.reshard.layout import layout_of
 from hlosharding.partitioner.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 from hlosharding.xla_bridge import run_proto
+from tests.properties.random_shardings import random_sharding
 
 N = 8
 CASES = {
@@ -41,43 +44,38 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_emitted_steps_move_the_data(case: str, objective: str) -> None:
     text, first, last, kind = CASES[case]
-    shape, source, target = Shape.parse(text), HloSharding.parse(first), HloSharding.parse(last)
+    check(Shape.parse(text), HloSharding.parse(first), HloSharding.parse(last), kind, objective)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_emitted_steps_of_random_reshards_move_the_data(seed: int) -> None:
+    random = Random(seed)
+    shape = Shape.array(random.choice(["f32", "s32", "bf16", "u8"]), tuple(random.choices(range(1, 17), k=2)))
+    source, target = random_sharding(random, shape, N), random_sharding(random, shape, N)
+    check(shape, source, target, None, random.choice(["bytes", "balanced", "time"]))
+
+
+def check(shape: Shape, source: HloSharding, target: HloSharding, kind: str | None, objective: str) -> None:
+    """Plan, emit, run, and compare every device's real elements."""
+    before, after = layout_of(source, shape.dims, N), layout_of(target, shape.dims, N)
+    random = np.random.default_rng(5)
+    addends = [random.integers(0, 2, shape.dims).astype(shape.dtype) for _ in range(before.addends)]
     steps = plan_steps(shape, source, target, reduce_kind=kind, objective=objective, num_devices=N)
-    before = layout_of(source, shape.dims, N)
-    addends = _addends(shape, before.addends)
-    whole = _combined(kind, addends)
-    tiles = list(local_tiles(addends, before, padding=1))
-
-    got = _run(steps, tiles)
-
-    after = layout_of(target, shape.dims, N)
-    wanted = addends if kind and after.addends > 1 else [whole] * after.addends
-    low, high = after.bounds()
+    got = run(steps, list(local_tiles(addends, before, padding=1)))
     assert got[0].shape == after.tile
     if after.addends > 1:
-        # Only the sum over each group counts.
-        groups = [[d for d in range(N) if (after.index[d] == after.index[e]).all()] for e in range(N)]
-        got = [np.sum([got[d] for d in group], axis=0) for group in groups]
-        wanted = [whole] * N
+        # Of a partial result only the sum over each group counts.
+        groups = [[e for e in range(N) if (after.index[d] == after.index[e]).all()] for d in range(N)]
+        got = [np.sum([got[e] for e in group], axis=0) for group in groups]
+    whole = (np.max if kind == "maximum" else np.sum)(addends, axis=0).astype(shape.dtype)
+    low, high = after.bounds()
     for device in np.flatnonzero(after.has_data()):
-        mine = tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))
-        real = tuple(slice(0, b - a) for a, b in zip(low[device], high[device], strict=True))
-        np.testing.assert_array_equal(got[device][real], whole[mine])
-    assert len(wanted) in (1, N)
+        wanted = whole[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]
+        np.testing.assert_array_equal(got[device][tuple(slice(0, size) for size in wanted.shape)], wanted)
 
 
-def _addends(shape: Shape, count: int) -> list[np.ndarray]:
-    random = np.random.default_rng(5)
-    return [random.integers(0, 100, shape.dims).astype(shape.dtype) for _ in range(count)]
-
-
-def _combined(kind: str | None, addends: list[np.ndarray]) -> np.ndarray:
-    if kind == "maximum":
-        return np.max(addends, axis=0)
-    return np.sum(addends, axis=0).astype(addends[0].dtype) if len(addends) > 1 else addends[0]
-
-
-def _run(steps: tuple[Step, ...], tiles: list[np.ndarray]) -> list[np.ndarray]:
+def run(steps: tuple[Step, ...], tiles: list[np.ndarray]) -> list[np.ndarray]:
+    """Local tiles of all devices after the HLO that the steps write."""
     builder = Builder("reshard", num_partitions=N)
     program = Program(builder, N)
     main = builder.computation("main")

@@ -1,0 +1,53 @@
+"""The `hlosharding` command: the library's words on files, for a shell.
+
+Floor: cli.  Exit status 0: good; 1: the input is wrong (one line on standard error); 2: wrong usage; 130: interrupted.
+`--help` imports nothing but argparse: each command imports its rooms when it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from hlosharding.cli.parser import build_parser
+from hlosharding.errors import HloShardingError
+
+_LONGEST_MESSAGE = 2000
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own) and return its exit status.
+
+    Raises SystemExit as argparse does: 0 after `--help`, 2 on wrong usage.
+
+    >>> main(["propagate", "no-such-file.hlo"])
+    1
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        command = importlib.import_module(f"hlosharding.cli.{arguments.command}")
+        command.execute(arguments)
+        sys.stdout.flush()
+    except HloShardingError as error:
+        return _complain(error)
+    except BrokenPipeError:
+        # Whoever reads (`| head`) has enough.  Python would flush once more at exit, and complain.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("hlosharding: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _complain(error: HloShardingError) -> int:
+    line = " ".join(str(error).split())
+    if len(line) > _LONGEST_MESSAGE:
+        line = line[:_LONGEST_MESSAGE] + " ..."
+    print(f"hlosharding: {line}", file=sys.stderr)
+    return 1

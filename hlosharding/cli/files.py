@@ -1,0 +1,82 @@
+"""Files in and out: FILE or standard input; results whole or not at all.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from hlosharding.errors import HloShardingError
+
+
+def read_program(file: str) -> Path | bytes:
+    """What `hs.load` takes: the path, or the bytes of standard input for `-`."""
+    return sys.stdin.buffer.read() if file == "-" else Path(file)
+
+
+def write(content: str | bytes, output: str | None) -> None:
+    """To a file, or to standard output for None and `-`.  Text ends with a newline."""
+    if isinstance(content, str):
+        content = content if content.endswith("\n") else content + "\n"
+    if output is None or output == "-":
+        if isinstance(content, str):
+            sys.stdout.write(content)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+        return
+    with replacing(output) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(output: str) -> Iterator[IO[bytes]]:
+    """A file to write that takes its place only when it is whole.  Raises HloShardingError where that cannot be."""
+    try:
+        # A link stays a link; devices and pipes cannot be replaced.
+        path = Path(output).resolve()
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with draft.open("xb") as file:
+                yield file
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise HloShardingError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def show(*renderables: Any) -> None:
+    """Print tables on standard output: as wide as the terminal, or as they need to be where there is none."""
+    from rich.console import Console
+
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(file=sys.stdout, width=None if wide else 200, highlight=False, emoji=False)
+    # Captured, since rich has its own idea of what to do when a reader goes away.
+    with console.capture() as text:
+        console.print(*renderables)
+    sys.stdout.write(text.get())
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error while something takes its time, where a person watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield

@@ -1,0 +1,190 @@
+"""What a command line may say.
+
+Floor: cli.  Standard library only; every value is checked here as far as its spelling goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from typing import Any
+
+_ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
+_FORMATS = ("hlo", "hlo-proto", "stablehlo", "onnx")
+_DESCRIPTION = """Find the sharding of every value of a program, rewrite it to what each device runs, price it, run it.
+FILE is HLO text or proto, or StableHLO; `-` is standard input."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; `command` in its result names the module in `hlosharding.cli` that executes it."""
+    parser = argparse.ArgumentParser(prog="hlosharding", description=_DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_propagate(commands)
+    _add_partition(commands)
+    _add_run(commands)
+    _add_explain(commands)
+    _add_convert(commands)
+    return parser
+
+
+def _add_propagate(commands: Any) -> None:
+    command = _command(commands, "propagate", "find a sharding for every value, as XLA's GSPMD does")
+    _propagation_options(command)
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
+    command.add_argument("--table", action="store_true", help="a table of the shardings instead of the program")
+
+
+def _add_partition(commands: Any) -> None:
+    command = _command(commands, "partition", "rewrite the program to what each device runs, and price it")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument("--collectives", action="store_true", help="only the table of collectives")
+    command.add_argument("--cost", action="store_true", help="the cost, by source line and by opcode")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "python", "json")
+
+
+def _add_run(commands: Any) -> None:
+    command = _command(commands, "run", "partition the program and run it on this machine")
+    _propagation_options(command)
+    _partition_options(command)
+    given = command.add_mutually_exclusive_group()
+    given.add_argument("--inputs", metavar="NPZ", help="arrays by parameter name, path, or in order (arr_0, arr_1 ...)")
+    given.add_argument("--random", type=int, metavar="SEED", default=0, help="random inputs (default: seed 0)")
+    command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
+    command.add_argument("--reference", action="store_true", help="by the reference executor, which needs no devices")
+    command.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
+    command.add_argument("--tolerance", type=_positive_float, metavar="T", help="for --check, of the largest magnitude")
+    command.add_argument("--save", metavar="NPZ", help="write the outputs: output_0, output_1 ...")
+    command.add_argument("--emit", choices=("json",), help="the outputs' figures for programs")
+
+
+def _add_explain(commands: Any) -> None:
+    command = _command(commands, "explain", "say why a value has its sharding")
+    command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
+    _propagation_options(command)
+    command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_convert(commands: Any) -> None:
+    command = _command(commands, "convert", "write the program in another format")
+    _load_options(command)
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json", required=True)
+
+
+def _command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("file", metavar="FILE", help="the program; - for standard input")
+    return command
+
+
+def _load_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--format", choices=_FORMATS, help="of FILE, where name and content do not tell")
+    command.add_argument(
+        "--prepare",
+        action=argparse.BooleanOptionalAction,
+        help="inline calls and drop dead code as XLA does before propagation (default: for StableHLO only)",
+    )
+
+
+def _propagation_options(command: argparse.ArgumentParser) -> None:
+    _load_options(command)
+    command.add_argument(
+        "--annotate",
+        action="append",
+        default=[],
+        type=_annotation,
+        metavar="NAME=SHARDING",
+        help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
+    )
+    command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
+    command.add_argument("--to-outputs", action="store_true", help="outputs may be given shardings")
+    command.add_argument("--to-parameters", action="store_true", help="parameters may be given shardings")
+
+
+def _partition_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-n", "--num-partitions", type=_positive, metavar="N", help="devices (default: what FILE says)"
+    )
+    command.add_argument(
+        "--machine", type=_machine, metavar="NAME[:N]", help="whose prices decide, as h100:16 (default: this one's)"
+    )
+    command.add_argument(
+        "--objective", choices=("balanced", "bytes", "time"), default="balanced", help="what reshards minimise"
+    )
+
+
+def _emit_options(command: argparse.ArgumentParser, *forms: str, required: bool = False) -> None:
+    command.add_argument("--emit", choices=forms, required=required, help="what to write")
+    command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
+    command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _mesh(text: str) -> dict[str, int]:
+    """'data=2,model=4'."""
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = part.partition("=")
+        if not (name and equals and size.isdecimal() and int(size)) or name in axes:
+            raise argparse.ArgumentTypeError(f"{text!r} is no mesh: write axis=size,axis=size, as data=2,model=4")
+        axes[name] = int(size)
+    return axes
+
+
+def _annotation(text: str) -> tuple[str, Any]:
+    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and HLO text or a tuple of axes."""
+    found = _ANNOTATION.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no annotation: write NAME={{...}} or NAME=P(axis, None)")
+    sharding = found["sharding"]
+    return found["name"], sharding if sharding.startswith("{") else _spec(sharding)
+
+
+def _spec(text: str) -> tuple[Any, ...]:
+    """The entries of 'P(data, None)'; axis names may be quoted or not."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        return tuple(
+            _entry(n) for n in (node.args if isinstance(node, ast.Call) else [*ast.iter_child_nodes(node)][:-1])
+        )
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no PartitionSpec: write P(axis, None, (axis, axis))") from None
+
+
+def _entry(node: ast.AST) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=None | str() as value):
+            return value
+        case ast.Tuple(elts=parts):
+            return tuple(_entry(part) for part in parts)
+        case _:
+            raise ValueError(f"{ast.dump(node)[:80]} is no entry")
+
+
+def _machine(text: str) -> tuple[str, int | None]:
+    """'h100:16' or 'h100': a preset, and how many devices."""
+    name, colon, count = text.partition(":")
+    if colon and not (count.isdecimal() and int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no machine: write a preset and a number of devices, as h100:16")
+    from hlosharding.cli.programs import machine_presets
+
+    presets = machine_presets()
+    if name not in presets:
+        raise argparse.ArgumentTypeError(f"no machine {name!r}: there are {', '.join(presets)}")
+    return name, int(count) if colon else None

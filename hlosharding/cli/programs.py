@@ -1,0 +1,104 @@
+"""From a command line to the library's objects: the module, its propagation, its partitioning.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from inspect import isfunction, unwrap
+from typing import Any
+
+from hlosharding.cli.files import read_program, working
+from hlosharding.compiler import Partitioned, partition
+from hlosharding.cost import Machine, machines
+from hlosharding.frontends import annotate, load
+from hlosharding.ir import Module
+from hlosharding.partitioner import PartitionOptions
+from hlosharding.propagation import Propagation, propagate
+from hlosharding.sharding import MeshInfo
+
+
+def load_program(arguments: Namespace) -> Module:
+    """FILE as a module, as `--format` and `--prepare` say."""
+    with working("loading"):
+        return load(read_program(arguments.file), format=arguments.format, prepare=arguments.prepare)
+
+
+def annotated_program(arguments: Namespace) -> Module:
+    """FILE with the shardings and the mesh of the command line."""
+    module = load_program(arguments)
+    if not arguments.annotate and arguments.mesh is None:
+        return module
+    mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None
+    return annotate(module, dict(arguments.annotate), mesh=mesh)
+
+
+def propagated_program(arguments: Namespace, module: Module | None = None) -> Propagation:
+    """FILE with a sharding for every value."""
+    module = module if module is not None else annotated_program(arguments)
+    with working("propagating"):
+        return propagate(module, to_outputs=arguments.to_outputs, to_parameters=arguments.to_parameters)
+
+
+def partitioned_program(arguments: Namespace, module: Module | None = None) -> Partitioned:
+    """FILE as each device runs it."""
+    module = module if module is not None else annotated_program(arguments)
+    count = partitions(arguments, module)
+    propagation = propagated_program(arguments, module)
+    with working("partitioning"):
+        return partition(
+            propagation,
+            num_partitions=count,
+            machine=machine(arguments, count),
+            options=PartitionOptions(objective=arguments.objective),
+        )
+
+
+def partitions(arguments: Namespace, module: Module) -> int:
+    """How many devices the program is for: as asked, as the module says, or as the mesh has."""
+    if arguments.num_partitions is not None:
+        return int(arguments.num_partitions)
+    if module.num_partitions > 1 or module.mesh is None:
+        return module.num_partitions
+    return module.mesh.num_devices
+
+
+def machine(arguments: Namespace, count: int) -> Machine | None:
+    """The machine of `--machine`; None leaves the choice to the library."""
+    if arguments.machine is None:
+        return None
+    name, devices = arguments.machine
+    return machine_presets()[name](devices or count)
+
+
+def machine_presets() -> Mapping[str, Callable[[int], Machine]]:
+    """Every preset of the cost room by name.
+
+    >>> "h100" in machine_presets(), "near_cube" in machine_presets()
+    (True, False)
+    """
+    own = {name: made for name, made in vars(machines).items() if isfunction(unwrap(made)) and not name.startswith("_")}
+    return {name: made for name, made in own.items() if made.__module__ == machines.__name__}
+
+
+def as_json(record: Any) -> str:
+    """A record as the commands write it."""
+    return json.dumps(record, indent=2, allow_nan=False)
+
+
+def in_format(module: Module, form: str, *, metadata: bool) -> str | bytes:
+    """A module as `--emit` wants it."""
+    match form:
+        case "hlo":
+            return module.to_hlo_text(metadata=metadata)
+        case "hlo-proto":
+            return module.to_hlo_proto()
+        case "stablehlo":
+            return module.to_stablehlo_text()
+        case _:
+            from hlosharding.report import module_record
+
+            return as_json(module_record(module))

@@ -1,0 +1,42 @@
+"""What users see: tables of shardings, collectives, costs and warnings for a terminal, and the same facts as records.
+
+Floor: report.  Only reads what the rooms below found; `show_...` gives something `rich` prints, `..._record` something
+`json` writes.
+"""
+
+from hlosharding.report.collectives import show_collectives
+from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
+from hlosharding.report.figures import as_bytes, as_count, as_seconds
+from hlosharding.report.records import (
+    collective_record,
+    cost_record,
+    explanations_record,
+    module_record,
+    partitioned_record,
+    propagation_record,
+)
+from hlosharding.report.shardings import show_activations, show_parameters, show_shardings
+from hlosharding.report.spelling import spell
+from hlosharding.report.summary import show_partitioned, show_warnings
+
+__all__ = [
+    "as_bytes",
+    "as_count",
+    "as_seconds",
+    "collective_record",
+    "cost_record",
+    "explanations_record",
+    "module_record",
+    "partitioned_record",
+    "propagation_record",
+    "show_activations",
+    "show_collectives",
+    "show_comparison",
+    "show_cost",
+    "show_cost_by",
+    "show_parameters",
+    "show_partitioned",
+    "show_shardings",
+    "show_warnings",
+    "spell",
+]

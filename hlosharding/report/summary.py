@@ -1,0 +1,25 @@
+"""A partitioned program at one glance: what it costs, where it talks, and what was not partitioned.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hlosharding.compiler import Partitioned
+from hlosharding.report.collectives import show_collectives
+from hlosharding.report.costs import show_cost
+
+
+def show_partitioned(partitioned: Partitioned) -> RenderableType:
+    """The totals, the collectives and the warnings of a partitioned program."""
+    count = partitioned.num_partitions
+    head = Text(f"{partitioned.module.name} on {count} device{'' if count == 1 else 's'}", style="bold")
+    return Group(head, show_cost(partitioned.cost), show_collectives(partitioned), show_warnings(partitioned))
+
+
+def show_warnings(partitioned: Partitioned) -> RenderableType:
+    """The ops that were not partitioned, a line each; nothing where there are none."""
+    return Group(*(Text(f"warning: {warning}", style="yellow") for warning in partitioned.warnings))

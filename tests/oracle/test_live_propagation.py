@@ -1,0 +1,138 @@
+"""Our propagation against the XLA in jaxlib, live: JAX programs compiled with GSPMD, which dumps its module before and
+after the pass.  Every instruction's sharding must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from hlosharding import xla_bridge
+from hlosharding.ir import Module
+from hlosharding.propagation import propagate
+from tests.oracle.oracle_program import by_original_name
+
+pytestmark = pytest.mark.oracle
+
+P = PartitionSpec
+
+
+def struct(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def dumps(lowered: Any, folder: Path) -> tuple[str, str]:
+    """HLO text before and after XLA's pass."""
+    dump = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "sharding-propagation", "xla_dump_hlo_as_text": True}
+    with xla_bridge.shardy(False):
+        lowered.compile(compiler_options=dump)
+    (before,) = folder.glob("*before_sharding-propagation*")
+    after = list(folder.glob("*after_sharding-propagation*"))
+    # A pass that changes nothing leaves no dump.
+    return before.read_text(), (after[0] if after else before).read_text()
+
+
+def options(text: str) -> dict[str, list[bool]]:
+    """Which edges XLA may choose, from the head of the module."""
+
+    def vector(name: str) -> list[bool]:
+        found = re.search(name + r"=\{([a-z,]*)\}", text.partition("\n")[0])
+        return [word == "true" for word in found.group(1).split(",")] if found else [False]
+
+    prefix = "allow_spmd_sharding_propagation_to_"
+    return {"to_outputs": vector(prefix + "output"), "to_parameters": vector(prefix + "parameters")}
+
+
+def shardings(text: str) -> dict[str, str | None]:
+    """Instruction name -> printed sharding, of XLA's own text."""
+    module = Module.from_proto(xla_bridge.hlo_text_to_proto(text))
+    found = {i.name: module.sharding(i) for i in module.instructions}
+    return {name: None if s is None else str(s) for name, s in found.items()}
+
+
+def attention(x: Any, w: Any) -> Any:
+    q, k, v = jnp.split(x @ w, 3, axis=-1)
+    heads = [t.reshape(*t.shape[:2], 4, -1).swapaxes(1, 2) for t in (q, k, v)]
+    scores = jax.nn.softmax(jnp.einsum("bhqd,bhkd->bhqk", heads[0], heads[1]))
+    return (scores @ heads[2]).swapaxes(1, 2).reshape(*x.shape[:2], -1)
+
+
+def attention_step(x: Any, w: Any) -> Any:
+    return jax.value_and_grad(lambda w: (attention(x, w) ** 2).mean())(w)
+
+
+def layers(x: Any, ws: Any) -> Any:
+    def body(c: Any, w: Any) -> tuple[Any, Any]:
+        return jax.nn.gelu(c @ w) + c, c.sum()
+
+    return jax.grad(lambda ws: jax.lax.scan(body, x, ws)[0].sum())(ws)
+
+
+def convolution(x: Any, k: Any) -> Any:
+    return jax.grad(lambda x, k: (jax.lax.conv(x, k, (1, 1), "SAME") ** 2).sum(), argnums=(0, 1))(x, k)
+
+
+def pooled(x: Any, k: Any) -> Any:
+    y = jax.lax.conv(x, k, (2, 2), "SAME")
+    return jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+
+
+def embedding(table: Any, ids: Any) -> Any:
+    return jax.grad(lambda t: (jnp.take(t, ids, axis=0) ** 2).sum())(table)
+
+
+def experts(x: Any, w: Any) -> Any:
+    gates = jax.nn.softmax(x @ w[:, 0, :8])
+    weight, expert = jax.lax.top_k(gates, 2)
+    chosen = jnp.take_along_axis(gates, expert, axis=-1)
+    return jnp.einsum("td,edf,te->tf", x, w.swapaxes(0, 1), jax.nn.one_hot(expert[:, 0], 8)) * (weight * chosen).sum()
+
+
+def sorted_rows(x: Any, ids: Any) -> Any:
+    order = jnp.argsort(x, axis=1)
+    return jnp.take_along_axis(x, order, axis=1)[::-1], jnp.cumsum(x, axis=0), x.at[ids].add(1.0)
+
+
+def branches(x: Any, y: Any) -> Any:
+    return jax.lax.cond(x[0, 0] > 0, lambda a: a @ a, lambda a: a.T, y) + jax.random.uniform(jax.random.key(0), y.shape)
+
+
+def updated(x: Any, y: Any) -> Any:
+    x = jax.lax.dynamic_update_slice(x, y, (0, 0))
+    return jnp.pad(jax.lax.dynamic_slice(x, (1, 0), (4, 16)), ((2, 2), (0, 0))), jnp.concatenate([x, x[:8]], 0)
+
+
+INTS = jnp.int32
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
+    "attention": (attention_step, (struct(4, 16, 32), struct(32, 96)), (P("data"), P(None, "model"))),
+    "layers": (layers, (struct(8, 16), struct(3, 16, 16)), (P("data"), P(None, None, "model"))),
+    "convolution": (convolution, (struct(4, 3, 8, 8), struct(8, 3, 3, 3)), (P("data", None, "model"), None)),
+    "pooled": (pooled, (struct(4, 4, 16, 16), struct(8, 4, 3, 3)), (P("data", None, "model"), None)),
+    "embedding rows": (embedding, (struct(32, 8), struct(16, dtype=INTS)), (P("model"), P("data"))),
+    "embedding columns": (embedding, (struct(32, 8), struct(16, dtype=INTS)), (P(None, "model"), P("data"))),
+    "experts": (experts, (struct(16, 8), struct(8, 8, 16)), (P("data"), P(None, "model"))),
+    "sort": (sorted_rows, (struct(16, 8), struct(4, dtype=INTS)), (P("data", "model"), None)),
+    "branches": (branches, (struct(8, 8), struct(8, 8)), (P("data"), P(None, "model"))),
+    "slices": (updated, (struct(16, 16), struct(4, 16)), (P(None, "model"), P("data", "model"))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_sharding_agrees(case: str, mesh_2x4: Mesh, tmp_path: Path) -> None:
+    function, args, specs = CASES[case]
+    named = tuple(None if s is None else NamedSharding(mesh_2x4, s) for s in specs)
+    with xla_bridge.shardy(False):
+        lowered = jax.jit(function, in_shardings=named, keep_unused=True).lower(*args)
+    before, after = dumps(lowered, tmp_path)
+    found = propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(before)), **options(before))
+    theirs = by_original_name(before, after, shardings(after))
+    ours = {name: s if (s := found.shardings[name]) is None else str(s) for name in theirs}
+    assert len(theirs) >= len(found.shardings) * 0.9
+    assert ours == theirs
