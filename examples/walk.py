@@ -14,6 +14,7 @@ from rich.console import Console
 import hlosharding as hs
 from benchmarks import live_xla
 from examples import tables
+from hlosharding import report
 
 OUT = Path("out")
 STEPS = 20
@@ -53,7 +54,8 @@ def show_program(
     if mesh.size > 1:
         live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
         xla = hs.load(live, format="hlo-proto")
-        console.print(tables.against_xla(hs.cost(partitioned.module), hs.cost(xla)))
+        names = ("hlosharding", "live XLA")
+        console.print(report.show_comparison(hs.cost(partitioned.module), hs.cost(xla), names=names))
 
 
 def show_losses(console: Console, many: Iterable[float], one: Iterable[float], mesh: Mesh) -> None:

@@ -59,12 +59,12 @@ def _is_integer(shape: Shape) -> bool:
 def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
     """One array a parameter from an .npz file: by name, by path, or by position (arr_0 ...).  Raises ExecutionError."""
     try:
+        if not zipfile.is_zipfile(path):
+            raise ExecutionError(f"{path} is no .npz file", remedy="write the arrays with np.savez")
         with np.load(Path(path), allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise ExecutionError(f"{path} holds one array", remedy="write the arrays with np.savez")
             given = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ExecutionError(f"cannot read {path}: {error}", remedy="write it with np.savez") from error
+        raise ExecutionError(f"cannot read {path}: {error}", remedy="write the arrays with np.savez") from error
     return [_fitting(_pick(given, p, n, path), p) for n, p in enumerate(parameters)]
 
 

@@ -12,12 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from hlosharding.errors import HloShardingError
+from hlosharding.errors import HloShardingError, LoadError
 
 
 def read_program(file: str) -> Path | bytes:
-    """What `hs.load` takes: the path, or the bytes of standard input for `-`."""
-    return sys.stdin.buffer.read() if file == "-" else Path(file)
+    """What `hs.load` takes: the path, or the bytes of standard input for `-`.  Raises LoadError for no such file."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    path = Path(file)
+    if not path.exists() or path.is_dir():
+        raise LoadError(f"cannot read {file}: {'it is a folder' if path.is_dir() else 'no such file'}")
+    return path
 
 
 def write(content: str | bytes, output: str | None) -> None:

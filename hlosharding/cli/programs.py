@@ -6,6 +6,7 @@ Floor: cli.
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from inspect import isfunction, unwrap
@@ -19,6 +20,9 @@ from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import MeshInfo
+
+# A string in JSON holds no line break, so this finds lists only.
+_NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
 
 
 def load_program(arguments: Namespace) -> Module:
@@ -85,8 +89,9 @@ def machine_presets() -> Mapping[str, Callable[[int], Machine]]:
 
 
 def as_json(record: Any) -> str:
-    """A record as the commands write it."""
-    return json.dumps(record, indent=2, allow_nan=False)
+    """A record as the commands write it: indented, each list of numbers on one line."""
+    text = json.dumps(record, indent=2, allow_nan=False)
+    return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
 
 
 def in_format(module: Module, form: str, *, metadata: bool) -> str | bytes:

@@ -95,7 +95,10 @@ class Flow:
 
 
 def inline_constant(inst: Instruction) -> str | None:
-    """The text of a scalar constant that is written where it is used, else None."""
+    """The text of a constant that is written where it is used (a scalar, or an array of equal elements), else None."""
+    if inst.opcode == "broadcast" and not inst.dimensions:
+        element = inline_constant(inst.operands[0])
+        return element and f"lax.broadcast({element}, {inst.shape.dims})"
     if inst.opcode != "constant" or inst.shape.dims or not inst.shape.is_array:
         return None
     return scalar_text(inst.literal) if is_plain_nan(inst.literal) else None

@@ -208,6 +208,8 @@ class Executable:
     def _typed(self, array: Any, layout: Layout, put: Callable[[Any], Any]) -> Any:
         if not hasattr(array, "dtype"):
             array = np.asarray(array, layout.shape.dtype)
+        if array.dtype != layout.shape.dtype and _canonical(array.dtype) == layout.shape.dtype:
+            array = np.asarray(array).astype(layout.shape.dtype)
         if array.dtype != layout.shape.dtype:
             raise ExecutionError(f"an input of type {array.dtype}, the program takes {layout.shape}")
         return put(array)
@@ -242,3 +244,10 @@ class Executable:
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out."""
         return [np.asarray(result) for result in self(*arrays)]
+
+
+def _canonical(dtype: Any) -> Any:
+    """What JAX makes of a numpy type: 64 bits are cut unless they are enabled."""
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(dtype)

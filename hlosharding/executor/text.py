@@ -32,6 +32,7 @@ GLOBAL_NAMES = frozenset(
         "partial",
         "RAW_OPS",
         "CLIP",
+        "complex",  # the builtin, which constants use
         "DROP",
     ]
 )

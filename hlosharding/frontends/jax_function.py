@@ -184,10 +184,9 @@ def _platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
     """The platform to lower for: as told, else the mesh's, else JAX's default."""
     import jax
 
-    if platform is None:
-        has_devices = isinstance(mesh, jax.sharding.Mesh)
-        platform = mesh.devices.flat[0].platform if has_devices else jax.default_backend()
-    return ("cuda" if platform == "gpu" else platform,)
+    has_devices = isinstance(mesh, jax.sharding.Mesh)
+    chosen = platform or (str(mesh.devices.flat[0].platform) if has_devices else jax.default_backend())
+    return ("cuda" if chosen == "gpu" else chosen,)
 
 
 def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:

@@ -31,9 +31,9 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
     """A Module of a program.
 
     `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto or StableHLO
-    bytecode), a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides where suffix and content cannot.  `prepare`: run what XLA's
-    compile pipeline runs before propagation; by default for StableHLO and lowerings, not for HLO, which is taken as
-    it stands.  Raises LoadError.
+    bytecode), a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides
+    where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
+    for StableHLO and lowerings, not for HLO, which is taken as it stands.  Raises LoadError.
 
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)

@@ -1,5 +1,6 @@
 """The program: a light graph over HLO's own proto."""
 
+from hlosharding.ir import rewrite
 from hlosharding.ir.attributes import (
     ConvDims,
     DotDims,
@@ -47,5 +48,6 @@ __all__ = [
     "Shape",
     "SliceDim",
     "WindowDim",
+    "rewrite",
     "verify",
 ]

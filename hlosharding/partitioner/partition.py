@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.cost import Machine
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, verify
-from hlosharding.ir.rewrite import dead_code
+from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite, verify
 from hlosharding.partitioner.context import Context, Decisions
 from hlosharding.partitioner.control_flow import enter_parameter
 from hlosharding.partitioner.emitter import Emitter, Program
@@ -90,7 +89,7 @@ def _close(
     module = program.builder.finish(entry)
     module.proto.input_output_alias.CopyFrom(source.proto.input_output_alias)
     module.proto.buffer_donor.CopyFrom(source.proto.buffer_donor)
-    dead_code(module)
+    rewrite.dead_code(module)
     module.renumber()
     module.shardings = {i.id: s for i, s in boundary.items()}
     verify(module)

@@ -136,3 +136,8 @@ def test_every_sharding_agrees(case: str, mesh_2x4: Mesh, tmp_path: Path) -> Non
     ours = {name: s if (s := found.shardings[name]) is None else str(s) for name in theirs}
     assert len(theirs) >= len(found.shardings) * 0.9
     assert ours == theirs
+
+
+def test_options_are_read_from_the_head() -> None:
+    head = "HloModule m, allow_spmd_sharding_propagation_to_parameters={true,false}, x=1\n"
+    assert options(head) == {"to_outputs": [False], "to_parameters": [True, False]}

@@ -145,8 +145,10 @@ def is_no_worse(got: np.ndarray, want: np.ndarray, exact: np.ndarray) -> bool:
     a, b, x = a[finite], b[finite], x[finite]
     if not a.size:
         return True
-    unit = {2: 2.0**-8, 4: RELATIVE}.get(want.dtype.itemsize, RELATIVE)
-    allowed = 2 * np.abs(b - x).max() + unit * max(_largest(x), _largest(b))
+    largest = max(_largest(x), _largest(b))
+    # bf16 has seven bits behind the leading one.
+    unit = 2.0 ** (np.frexp(largest)[1] - 8) if want.dtype == ml_dtypes.bfloat16 else RELATIVE * largest
+    allowed = 2 * np.abs(b - x).max() + unit
     return bool(np.abs(a - x).max() <= allowed)
 
 

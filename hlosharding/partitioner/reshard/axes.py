@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -66,6 +67,7 @@ class Grid:
         return tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
 
 
+@lru_cache(maxsize=16384)
 def common_grid(source: HloSharding, target: HloSharding, rank: int, num_devices: int) -> Grid | None:
     """The grid of two leaf shardings, or None where there is none.
 

@@ -9,6 +9,7 @@ knows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,7 @@ class Layout:
         return allowed & np.all(high > low, axis=1)
 
 
+@lru_cache(maxsize=16384)
 def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     """The layout of a leaf sharding; raises PartitionError where it says nothing about single devices.
 

@@ -90,7 +90,7 @@ BAD = [
     ("{mesh['b'=4], [{'b':(1)4}]}", 16, "does not divide"),
     ("{mesh['b'=4], [{'b':(1)1}]}", 16, "does not divide"),
     ("{mesh['b'=8], [{'b':(1)4}, {'b':(2)2}]}", 28, "used twice"),
-    ("{mesh['b'=12], [{'b':(1)2}, {'b':(3)2}]}", 28, "do not fit together"),
+    ("{mesh['b'=12], [{'b':(1)2}, {'b':(3)2}]}", 29, "do not fit together"),
     ("{mesh['b'=4], [{'b':(1)2, 'b':(2)2}]}", 26, "are one"),
     ("{mesh['a'=2,'b'=2], [], manual={'b','a'}}", 1, "not in mesh order"),
     ("{mesh['a'=2], device_ids=(0,1), [{'a'}]}", 25, "plain order"),

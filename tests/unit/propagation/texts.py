@@ -1,0 +1,35 @@
+"""Small helpers: HLO text in, printed shardings out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlosharding import xla_bridge
+from hlosharding.ir import Module
+from hlosharding.propagation import Propagation, propagate
+
+
+def module(body: str, regions: str = "") -> Module:
+    """A module whose entry computation has these lines."""
+    text = f"HloModule test\n{regions}\nENTRY %main {{\n{body}\n}}\n"
+    return Module.from_proto(xla_bridge.hlo_text_to_proto(text))
+
+
+def run(body: str, regions: str = "", **options: Any) -> Propagation:
+    """Propagate it."""
+    return propagate(module(body, regions), **options)
+
+
+def printed(body: str, name: str, regions: str = "", **options: Any) -> str | None:
+    """The sharding found for one instruction, as text."""
+    found = run(body, regions, **options).shardings[name]
+    return None if found is None else str(found)
+
+
+SUM = """
+%sum {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %r = f32[] add(%a, %b)
+}
+"""
