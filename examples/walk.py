@@ -43,10 +43,10 @@ def show_program(
     """
     stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
     propagated, partitioned = stage.propagation, stage.partition().partitioned
-    console.print(tables.parameters(propagated, mesh), tables.activations(propagated, mesh))
+    console.print(report.show_parameters(propagated, mesh), report.show_activations(propagated, mesh))
     asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
     console.print(f"Why is {why} split as it is?\n{propagated.explain(asked)}\n", markup=False, highlight=False)
-    console.print(tables.collectives(partitioned))
+    console.print(report.show_collectives(partitioned), report.show_warnings(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"
     program.write_text(partitioned.as_python())

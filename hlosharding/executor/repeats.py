@@ -15,6 +15,7 @@ MIN_LENGTH = 8
 MIN_SAVING = 60
 """Lines that a function must save."""
 _PASSES = 12
+_TRIED, _KEPT = 64, 4
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
@@ -77,8 +78,12 @@ def find_repeats(
     covered = np.zeros(len(keys), bool)
     found: list[Repeat] = []
     for _ in range(_PASSES):
+        candidates = _candidates(windows, covered, min_length, min_saving)
         taken = 0
-        for candidate in _candidates(windows, covered, min_length, min_saving):
+        for candidate in candidates:
+            # A small gain may stand in the way of a larger one, which is only found when the largest are out of the way.
+            if 2 * candidate.saving < candidates[0].saving and taken:
+                break
             extended = _extended(candidate, numbers, covered)
             repeat = _checked(_turned(extended, numbers, covered, alive) if alive else extended, references)
             if repeat is None or repeat.length < min_length or repeat.saving < min_saving:
@@ -93,16 +98,13 @@ def find_repeats(
 
 
 def _candidates(windows: _Windows, covered: np.ndarray, min_length: int, min_saving: int) -> list[Repeat]:
-    """The best group of equal stretches for each of a geometric row of lengths, best first."""
+    """The best groups of equal stretches for each of a geometric row of lengths, best first."""
     blocked = np.concatenate([[0], np.cumsum(covered)])
     candidates: list[Repeat] = []
-    length = _longest_free_run(covered) // 2
-    length = max(length, min_length)
+    length = max(_longest_free_run(covered) // 2, min_length)
     while length >= min_length:
         free = np.flatnonzero(blocked[length:] == blocked[:-length])
-        best = _best_group(windows.hashes(length)[free], free, length, min_saving)
-        if best is not None:
-            candidates.append(best)
+        candidates += _best_groups(windows.hashes(length)[free], free, length, min_saving)
         length = min(int(length * 0.88), length - 1)
     return sorted(candidates, key=lambda r: -r.saving)
 
@@ -113,21 +115,25 @@ def _longest_free_run(covered: np.ndarray) -> int:
     return 2 * int(np.diff(edges).max() - 1) if len(edges) > 2 else len(covered)
 
 
-def _best_group(hashes: np.ndarray, places: np.ndarray, length: int, min_saving: int) -> Repeat | None:
+def _best_groups(hashes: np.ndarray, places: np.ndarray, length: int, min_saving: int) -> list[Repeat]:
+    """A few groups that save most; of those that are one group at different offsets, the first."""
     if len(hashes) < 2:
-        return None
+        return []
     order = np.argsort(hashes, kind="stable")
     ranked = hashes[order]
     begins = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
     counts = np.diff(np.concatenate([begins, [len(ranked)]]))
-    best: Repeat | None = None
-    for group in np.argsort(-counts, kind="stable")[:8]:
-        if (counts[group] - 1) * length < max(min_saving, best.saving + 1 if best else 0):
+    claimed = np.zeros(int(places[-1]) + length, bool)
+    found: list[Repeat] = []
+    for group in np.argsort(-counts, kind="stable")[:_TRIED]:
+        if (counts[group] - 1) * length < min_saving or len(found) == _KEPT:
             break
         starts = _apart(np.sort(places[order[begins[group] : begins[group] + counts[group]]]), length)
-        if len(starts) > 1 and (best is None or length * (len(starts) - 1) > best.saving):
-            best = Repeat(length, starts)
-    return best if best is not None and best.saving >= min_saving else None
+        if length * (len(starts) - 1) >= min_saving and not claimed[list(starts)].any():
+            found.append(Repeat(length, starts))
+            for start in starts:
+                claimed[max(0, start - length) : start + length] = True
+    return found
 
 
 def _apart(places: np.ndarray, length: int) -> tuple[int, ...]:

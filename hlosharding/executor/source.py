@@ -281,7 +281,7 @@ class _Writer:
         return name, keys
 
     def _shared_wish(self, lines: Sequence[Line]) -> str:
-        """The user's function that most of the lines came from."""
+        """The user's function that nearly all lines came from, or `layer`."""
         names: Counter[str] = Counter()
         for line in lines:
             functions = (f.function.rsplit(".", 1)[-1] for f in line.inst.frames if not f.is_library)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -31,7 +32,8 @@ def annotate(
 
     Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), or a glob (`*`, `?`) over them; each
     must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
-    `required=False` is a hint: propagation may split further.  `annotate_for_users`: the users see the value in that
+    `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and stays open where
+    its signature says so).  `annotate_for_users`: the users see the value in that
     sharding, the value itself stays free.  Raises AnnotationError.
 
     >>> from hlosharding.frontends.hlo import from_hlo_text
@@ -56,8 +58,24 @@ def annotate(
         else:
             _insert(out, instruction, sharding, "custom-call", required)
     out.renumber()
+    if required and not annotate_for_users:
+        _close_boundary(out, chosen)
     out.num_partitions = max(out.num_partitions, devices_of(chosen.values()))
     return out
+
+
+def _close_boundary(module: Module, chosen: Iterable[Instruction]) -> None:
+    """Annotated parameters and an annotated root are no longer propagation's to choose."""
+    signature = module.signature
+    if signature is None:
+        return
+    numbers = {i.parameter_number for i in chosen if i.opcode == "parameter" and i.computation.is_entry}
+    root_is_chosen = any(i.is_entry_root for i in chosen)
+    module.signature = replace(
+        signature,
+        open_parameters=tuple(o and n not in numbers for n, o in enumerate(signature.open_parameters)),
+        open_outputs=tuple(o and not root_is_chosen for o in signature.open_outputs),
+    )
 
 
 class _Names:

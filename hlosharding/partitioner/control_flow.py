@@ -9,6 +9,7 @@ from __future__ import annotations
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.emitter import Emitter
+from hlosharding.partitioner.manual import MANUAL, is_manual
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
 from hlosharding.sharding import HloSharding
@@ -23,7 +24,8 @@ def while_loop(context: Context, inst: Instruction) -> AnyValue:
     init = context.reshard_leaves(init, list(carried), "loop carry")
     body, condition = _loop_computations(inst)
     local_body = partition_computation(context, body, (carried,), carried)
-    local_condition = partition_computation(context, condition, (carried,), (REPLICATED,))
+    predicate = MANUAL if is_manual(context, condition.root) else REPLICATED
+    local_condition = partition_computation(context, condition, (carried,), (predicate,))
     packed = context.pack(init)
     called = [local_condition if c is condition else local_body for c in inst.called]
     local = context.emitter.computation.add("while", packed.shape, (packed,), like=inst, called=called)
@@ -48,7 +50,9 @@ def _agreed(context: Context, inst: Instruction, init: AnyValue) -> Shardings:
 
 def conditional(context: Context, inst: Instruction) -> AnyValue:
     """Each branch over local shapes; the predicate is whole, so that all devices take the same branch."""
-    chooser = context.whole(context.array(inst.operands[0]), "branch index")
+    chooser = context.array(inst.operands[0])
+    if chooser.sharding is not MANUAL:
+        chooser = context.whole(chooser, "branch index")
     wanted = context.wanted_leaves(inst)
     results = tuple(w if w is not None else REPLICATED for w in wanted)
     operands, called = [chooser.local], []

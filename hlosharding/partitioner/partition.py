@@ -48,6 +48,7 @@ def partition_module(
     _check(module, num_partitions)
     options = options or PartitionOptions()
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
+    program.channel = max((i.channel_id for i in module.instructions), default=0)  # those of manual regions stay
     builder = program.builder.computation(module.entry.name)
     context = Context(
         Emitter(program, builder),
@@ -107,7 +108,7 @@ def _check(module: Module, num_partitions: int) -> None:
                     f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
                     where=f"%{inst.name} {inst.location}".strip(),
                 )
-            if leaf.kind in ("manual", "maximal") or leaf.is_manual_subgroup():
+            if leaf.kind == "maximal" or leaf.is_manual_subgroup():
                 raise PartitionError(
                     f"sharding {leaf} ({leaf.kind}) is not partitioned yet",
                     where=f"%{inst.name} {inst.location}".strip(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner import control_flow, created, indexing, reshaping, reversing  # noqa: F401  (indexing fills PIECES)
+from hlosharding.partitioner import control_flow, created, indexing, manual, reshaping, reversing  # noqa: F401  (indexing fills PIECES)
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
 from hlosharding.partitioner.partials import pass_through
@@ -65,12 +65,20 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
+# Values only pass through these; their parts and bodies see to themselves.
+_SAME_IN_MANUAL_REGIONS = frozenset({"tuple", "get-tuple-element", "copy", "while", "conditional", "call"})
+
+
 def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     """Partition one instruction whose operands are partitioned."""
     context.emitter.lowering(inst)
     addends = pass_through(context, inst)
     if addends is not None:
         return addends
+    if manual.is_border(inst):
+        return manual.cross_border(context, inst)
+    if manual.is_manual(context, inst) and inst.opcode not in _SAME_IN_MANUAL_REGIONS:
+        return manual.take_over(context, inst)
     strategy = STRATEGIES.get(inst.opcode)
     if strategy is not None:
         return strategy(context, inst)

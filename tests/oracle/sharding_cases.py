@@ -186,7 +186,12 @@ class Questions:
     def _PropagateShardingAlongDimsAndReplicateOthers(self, rank: int, n: int) -> list[Any]:
         target_rank = self.rng.randint(1, 4)
         kept = self.rng.randint(0, min(rank, target_rank))
-        return [self.leaf(rank, n), self.rng.sample(range(rank), kept), self.rng.sample(range(target_rank), kept), target_rank]
+        return [
+            self.leaf(rank, n),
+            self.rng.sample(range(rank), kept),
+            self.rng.sample(range(target_rank), kept),
+            target_rank,
+        ]
 
     def _ReplicateAllDataDims(self, rank: int, n: int) -> list[Any]:
         return [self.leaf(rank, n), self.rng.choice([-1, rank, 3])]

@@ -26,6 +26,11 @@ FORMS = [
     '{devices=[2,2]<=[4] metadata={{op_name="a" source_file="f.py" source_line=3}, {op_type="z" op_name="b"}}}',
     "{devices=[2,2,2]<=[8] last_tile_dims={unreduced}}",
     "{devices=[1,2,2,2,2]<=[16] last_tile_dims={replicated, unreduced, manual}}",
+    "{mesh['a'=2,'b'=4], [{'b':(2)2}, {'a', ?}]}",
+    "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{}, {'a'}], replicated={'b'}}",
+    "{mesh['a'=2,'b'=4], device_ids=(7,6,5,4,3,2,1,0), [{}, {'a'}], manual={'b'}}",
+    "{mesh['a'=2,'b'=4], unreduced}",
+    "{maximal_mesh[device_id=3]}",
 ]
 
 

@@ -20,7 +20,7 @@ from hlosharding.partitioner.reshard.axes import Axes, Grid
 
 Dims = tuple[int, ...]
 
-_MOST_STATES = 400
+_MOST_STATES = 40
 _MOST_AT_ONCE = 4
 _NEAR = 1.0001
 

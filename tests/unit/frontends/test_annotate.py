@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import AnnotationError
-from hlosharding.frontends import annotate
+from hlosharding.frontends import annotate, trace
 from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import Module
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -114,3 +114,15 @@ def test_what_comes_out_is_read_by_jaxlib(module: Module) -> None:
         text = annotate(module, {"add.1": ROWS}, **options).to_hlo_text()
         assert f"sharding={ROWS}" in text
         assert len(from_hlo_text(text).instructions) >= len(module.instructions)
+
+
+def test_annotated_boundaries_are_closed_in_the_signature() -> None:
+    import jax
+
+    x = jax.ShapeDtypeStruct((8, 4), "float32")
+    module = trace(lambda x, y: x + y)(x, x)
+    assert module.signature.open_parameters == (True, True)
+    out = annotate(module, {"x": ROWS, "add.1": ROWS})
+    assert (out.signature.open_parameters, out.signature.open_outputs) == ((False, True), (False,))
+    assert annotate(module, {"x": ROWS}, required=False).signature.open_parameters == (True, True)
+    assert module.signature.open_parameters == (True, True)

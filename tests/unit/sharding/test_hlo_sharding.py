@@ -83,7 +83,10 @@ def test_tiled_counts():
         ("{devices=[1,2]<=[2] last_tile_dims={unreduced}}", "{unreduced}"),
         ("{devices=[1,1,2]<=[2] last_tile_dims={manual, replicated}}", "{replicated}"),
         ("{devices=[1,2,1]<=[2] last_tile_dims={manual, replicated}}", "{manual}"),
-        ("{devices=[1,2,1]<=[2] last_tile_dims={unreduced, replicated}}", "{devices=[1,2]<=[2] last_tile_dims={unreduced}}"),
+        (
+            "{devices=[1,2,1]<=[2] last_tile_dims={unreduced, replicated}}",
+            "{devices=[1,2]<=[2] last_tile_dims={unreduced}}",
+        ),
         ("{devices=[2,1]<=[2] last_tile_dims={replicated, replicated}}", "{replicated}"),
         ("{devices=[2,1]<=[2] last_tile_dims={}}", "{devices=[2,1]<=[2]}"),
         (

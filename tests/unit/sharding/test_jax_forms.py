@@ -63,7 +63,9 @@ def test_specs_mean_what_jax_lowers_them_to(name):
     mesh = MESHES[name]()
     for spec in list(specs(mesh.axis_names, 2))[::7]:
         sharding = NamedSharding(mesh, spec)
-        assert str(HloSharding.from_jax(sharding, 2).without_names()) == str(parse(lowered(sharding, 2)).without_names())
+        assert str(HloSharding.from_jax(sharding, 2).without_names()) == str(
+            parse(lowered(sharding, 2)).without_names()
+        )
 
 
 def test_named_constructor():

@@ -132,7 +132,12 @@ def test_names_are_found_again(text):
 
 
 def test_what_axes_cannot_say():
-    for text in ("{devices=[8]7,6,5,4,3,2,1,0}", "{devices=[4]<=[4]}", "{devices=[8]0,1,3,2,4,5,6,7}", "{devices=[8]8,1,2,3,4,5,6,7}"):
+    for text in (
+        "{devices=[8]7,6,5,4,3,2,1,0}",
+        "{devices=[4]<=[4]}",
+        "{devices=[8]0,1,3,2,4,5,6,7}",
+        "{devices=[8]8,1,2,3,4,5,6,7}",
+    ):
         assert find_named_form(parse(text), MESH) is None
         assert with_mesh(parse(text), MESH).named_form is None
     six = MeshInfo(("a", "b"), (2, 3))

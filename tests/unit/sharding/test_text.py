@@ -79,7 +79,9 @@ def test_metadata_round_trip(text):
 
 
 def test_metadata_and_group_are_read_in_either_order():
-    assert parse('{replicated metadata={op_name="a"} shard_as 1}') is parse('{replicated shard_as 1 metadata={op_name="a"}}')
+    assert parse('{replicated metadata={op_name="a"} shard_as 1}') is parse(
+        '{replicated shard_as 1 metadata={op_name="a"}}'
+    )
 
 
 # text, position of the first thing that cannot stand, part of the message
@@ -121,7 +123,7 @@ BAD = [
     ("{{replicated},}", 14, "expected '{'"),
     ("{{replicated} {manual}}", 14, "expected '}'"),
     ("{replicated /* no end", 12, "a comment that never ends"),
-    ("{replicated metadata={op_name=\"a}", 30, "never ends"),
+    ('{replicated metadata={op_name="a}', 30, "never ends"),
     ('{replicated metadata={op_nme="a"}}', 22, "unknown metadata field"),
     ("{replicated metadata={op_name=3}}", 22, "takes text"),
     ('{replicated metadata={source_line="a"}}', 22, "takes a number"),

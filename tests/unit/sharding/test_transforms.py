@@ -95,7 +95,9 @@ def test_move_and_merge_tiles():
     tiles = np.arange(2 * 3 * 5 * 7 * 11).reshape(2, 3, 5, 7, 11)
     expected = HloSharding.partial_tile(tiles.transpose(0, 2, 3, 1, 4).reshape(2, 1, 5, 21, 11))
     assert move_and_merge_tiles(HloSharding.partial_tile(tiles), 1, 3) == expected
-    backwards = HloSharding.partial_tile(tiles.transpose(0, 1, 3, 2, 4).reshape(2, 21, 5, 1, 11).reshape(2, 21, 5, 1, 11))
+    backwards = HloSharding.partial_tile(
+        tiles.transpose(0, 1, 3, 2, 4).reshape(2, 21, 5, 1, 11).reshape(2, 21, 5, 1, 11)
+    )
     assert move_and_merge_tiles(HloSharding.partial_tile(tiles), 3, 1).data_dims == backwards.data_dims
     with pytest.raises(ShardingError, match="onto itself"):
         move_and_merge_tiles(HloSharding.iota_tile((2, 2)), 1, 1)

@@ -1,0 +1,45 @@
+"""docs/cli.md shows real output: every command behind a `$` in a console block is run and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hlosharding.cli import main
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "cli.md"
+BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+COMMAND = re.compile(r"\$ hlosharding (?P<words>.*?)(?: \| head -(?P<lines>\d+))?")
+
+
+def output_of(command: str) -> str:
+    """What a user sees: standard output and error."""
+    found = COMMAND.fullmatch(command)
+    assert found is not None, f"{command!r} is not a command this test can run"
+    seen = io.StringIO()
+    with contextlib.redirect_stdout(seen), contextlib.redirect_stderr(seen):
+        main(shlex.split(found["words"]))
+    lines = [line.rstrip() for line in seen.getvalue().splitlines()]
+    return "\n".join(lines[: int(found["lines"])] if found["lines"] else lines).rstrip() + "\n"
+
+
+def replayed(block: str) -> str:
+    commands = [line for line in block.splitlines() if line.startswith("$ ")]
+    return "\n".join(f"{command}\n{output_of(command)}" for command in commands)
+
+
+def test_the_page_shows_what_the_commands_print(update_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DOCS)
+    monkeypatch.setenv("COLUMNS", "160")
+    page = PAGE.read_text()
+    now = BLOCK.sub(lambda block: replayed(block.group()), page)
+    if update_golden:
+        PAGE.write_text(now)
+    else:
+        assert now == page

@@ -1,0 +1,61 @@
+"""XLA's orders: post order, users, and what a rewrite does to them."""
+
+from __future__ import annotations
+
+from hlosharding.propagation.graph import Graph
+from tests.unit.propagation.texts import module, run
+
+DEAD = (
+    "  %dead = f32[4] parameter(1)\n  %x = f32[4] parameter(0)\n  %a = f32[4] negate(%x)\n"
+    "  %b = f32[4] add(%a, %dead)\n  %c = f32[4] negate(%dead)\n  ROOT %r = f32[4] multiply(%a, %x)"
+)
+
+
+def names(graph: Graph, ids: list[int]) -> list[str]:
+    return [graph.instructions[i].name for i in ids]
+
+
+def test_post_order_starts_at_each_userless_instruction_in_text_order() -> None:
+    graph = Graph(module(DEAD))
+    assert names(graph, graph.order[0]) == ["dead", "x", "a", "b", "c", "r"]
+    assert names(graph, graph.post_order(0)) == ["x", "a", "dead", "b", "c", "r"]
+
+
+def test_users_stand_in_the_order_of_the_text_and_once_each() -> None:
+    graph = Graph(module("  %x = f32[4] parameter(0)\n  %a = f32[4] add(%x, %x)\n  ROOT %b = f32[4] add(%a, %x)"))
+    x = graph.order[0][0]
+    assert names(graph, graph.users[x]) == ["a", "b"]
+    assert graph.non_root_users(x) == 1
+
+
+def test_a_call_that_becomes_a_copy_is_listed_last() -> None:
+    body = (
+        '  %x = f32[4] parameter(0)\n  %c = f32[4] custom-call(%x), custom_call_target="Sharding",'
+        " sharding={replicated}\n  ROOT %r = f32[4] negate(%x)"
+    )
+    graph = Graph(module(body))
+    graph.become_copy(graph.order[0][1])
+    assert names(graph, graph.post_order(0)) == ["x", "r", "c"]
+
+
+def test_a_bypassed_call_leaves_its_users_its_operand() -> None:
+    body = (
+        '  %x = f32[4] parameter(0)\n  %n = f32[4] negate(%x)\n'
+        '  %c = f32[4] custom-call(%n), custom_call_target="ShardBarrierFrom"\n  ROOT %r = f32[4] negate(%c)'
+    )
+    result = run(body).module
+    assert [i.name for i in result.instructions] == ["x", "n", "r"]
+    assert result.by_name("r").operands[0].name == "n"
+
+
+def test_collectives_on_one_channel_belong_together() -> None:
+    reduce = "all-reduce(%{}), channel_id=1, replica_groups={{{{0,1}}}}, to_apply=%sum"
+    regions = "%sum {\n  %p = f32[] parameter(0)\n  %q = f32[] parameter(1)\n  ROOT %s = f32[] add(%p, %q)\n}\n"
+    body = (
+        "  %x = f32[4] parameter(0)\n  %y = f32[4] parameter(1)\n"
+        f"  %a = f32[4] {reduce.format('x')}\n  %b = f32[4] {reduce.format('y')}\n"
+        "  %n = f32[4] negate(%a)\n  %m = f32[4] negate(%b)\n  ROOT %r = f32[4] add(%n, %m)"
+    )
+    graph = Graph(module(body, regions))
+    entry = graph.entry
+    assert names(graph, graph.post_order(entry)) == ["y", "b", "x", "a", "n", "m", "r"]
