@@ -361,7 +361,10 @@ def cpu_devices(count: int) -> tuple[Any, ...]:
     """The first `count` CPU devices of this process; ExecutionError where there are fewer."""
     import jax
 
-    devices = jax.devices("cpu")
+    try:
+        devices = jax.devices("cpu")
+    except RuntimeError as error:
+        raise ExecutionError("JAX has no CPU backend here", remedy="add cpu to JAX_PLATFORMS") from error
     if len(devices) < count:
         raise ExecutionError(
             f"{count} CPU devices are needed and this process has {len(devices)}",

@@ -5,12 +5,17 @@ Floor: cli.
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
+from difflib import get_close_matches
 
 from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import as_json, propagated_program
+from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
+
+_LINE = re.compile(r".+:\d+")
 
 
 def execute(arguments: Namespace) -> None:
@@ -24,9 +29,19 @@ def execute(arguments: Namespace) -> None:
 
 
 def meant(module: Module, name: str) -> list[Instruction]:
-    """The values a name means: a parameter's path, a source line's values, or an instruction; ModuleError if none."""
+    """The values a name means: a parameter's path, a source line, or an instruction.  Raises ModuleError if none."""
     parameters = [p for p in module.entry.parameters if p.op_name == name]
     if parameters:
         return parameters
-    line = [i for i in module.instructions if i.location and (i.location == name or i.location.endswith("/" + name))]
-    return line or [module.by_name(name)]
+    return _made_at(module, name) if _LINE.fullmatch(name) else [module.by_name(name)]
+
+
+def _made_at(module: Module, line: str) -> list[Instruction]:
+    """The values of a source line; those inside reducers and their like have no sharding and are left out."""
+    places = {i.location for i in module.instructions}
+    made = [i for i in module.instructions if i.location == line or i.location.endswith("/" + line)]
+    if not made:
+        near = get_close_matches(line, sorted(places - {""}), 3)
+        remedy = f"did you mean {', '.join(near)}?" if near else "the program names no source lines"
+        raise ModuleError(f"no value is made at {line}", remedy=remedy)
+    return [i for i in made if i.computation.is_entry or module.sharding(i) is not None] or made

@@ -10,6 +10,8 @@ import ast
 import re
 from typing import Any
 
+from hlosharding import __version__
+
 _ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
 _FORMATS = ("hlo", "hlo-proto", "stablehlo", "onnx")
 _DESCRIPTION = """Find the sharding of every value of a program, rewrite it to what each device runs, price it, run it.
@@ -19,6 +21,7 @@ FILE is HLO text or proto, or StableHLO; `-` is standard input."""
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; `command` in its result names the module in `hlosharding.cli` that executes it."""
     parser = argparse.ArgumentParser(prog="hlosharding", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"hlosharding {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_propagate(commands)
     _add_partition(commands)

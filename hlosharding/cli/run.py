@@ -21,6 +21,7 @@ from hlosharding.cli.programs import annotated_program, as_json, partitioned_pro
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
 from hlosharding.ir import Module, Shape
+from hlosharding.report import add_row, new_table
 
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=\d+")
 
@@ -83,18 +84,16 @@ def one_device(module: Module, given: Arrays) -> Arrays:
 def _table(
     partitioned: Partitioned, outputs: Arrays, shapes: tuple[Shape, ...], apart: list[Difference] | None
 ) -> Table:
-    table = Table("output", "shape", title=f"{partitioned.module.name} on {_devices(partitioned.num_partitions)}")
-    for name in ("norm", "largest", "not finite"):
-        table.add_column(name, justify="right")
-    if apart is not None:
-        table.add_column("from one device's run", justify="right")
-        table.add_column("")
+    figures = ("norm", "largest", "not finite", "from one device's run")
+    columns = ("output", "shape", *figures[:3]) if apart is None else ("output", "shape", *figures, "")
+    title = f"{partitioned.module.name} on {_devices(partitioned.num_partitions)}"
+    table = new_table(title, *columns, figures=figures)
     for n, (array, shape) in enumerate(zip(outputs, shapes, strict=True)):
         norm, largest, wrong = _figures(array)
         row = [str(n), str(shape), f"{norm:.6g}", f"{largest:.6g}", str(wrong) if wrong else ""]
         if apart is not None:
             row += [f"{apart[n].relative:.1e}", "agrees" if apart[n].agrees else "DIFFERS"]
-        table.add_row(*row)
+        add_row(table, *row)
     return table
 
 

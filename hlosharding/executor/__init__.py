@@ -4,7 +4,7 @@ from hlosharding.executor.layout import Layout, assemble, split
 from hlosharding.executor.program import Executable, Program, find_devices
 from hlosharding.executor.raw import raw
 from hlosharding.executor.reference import run_local, run_reference
-from hlosharding.executor.sharded_array import ShardedArray, sharded_array
+from hlosharding.executor.sharded_array import ShardedArray, lay_out, sharded_array
 from hlosharding.executor.source import as_python
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "as_python",
     "assemble",
     "find_devices",
+    "lay_out",
     "raw",
     "run_local",
     "run_reference",

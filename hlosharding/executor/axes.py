@@ -178,10 +178,13 @@ def _atoms(names: Sequence[str], sizes: Sequence[int], device_ids: Sequence[int]
 class Needs:
     """What a program wants to say with axes."""
 
-    ordered: frozenset[Groups]
-    unordered: frozenset[Groups]
-    permutes: frozenset[Groups]
-    shardings: frozenset[tuple[HloSharding, int]]
+    ordered: frozenset[Groups] = frozenset()
+    """Device groups whose members' order matters."""
+    unordered: frozenset[Groups] = frozenset()
+    permutes: frozenset[Groups] = frozenset()
+    """Source and target pairs."""
+    shardings: frozenset[tuple[HloSharding, int]] = frozenset()
+    """Shardings at the boundary, with the rank of the array."""
 
 
 def choose_axes(mesh: Any, num_devices: int, needs: Needs) -> Axes:

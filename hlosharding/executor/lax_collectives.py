@@ -71,7 +71,7 @@ def _reduces_by(inst: Instruction) -> str | None:
     name = combiner(inst.called[0])
     if inst.operands[0].shape.element_type == "pred":
         # On truth values: "or" is the maximum, "and" the minimum; a sum is taken as "or" by XLA.
-        name = {"or": "maximum", "and": "minimum"}.get(name or "")
+        name = {"or": "maximum", "add": "maximum", "and": "minimum"}.get(name or "")
         return None if name is None else REDUCERS[name]
     if inst.operands[0].shape.is_complex and name != "add":
         return None

@@ -62,7 +62,9 @@ def _bitcast_convert(op: Op) -> str:
 @EMITTERS.register("compare")
 def _compare(op: Op) -> str:
     shape = op.inst.operands[0].shape
-    total_order = op.inst.proto.comparison_type == "TOTALORDER" and shape.is_floating
+    proto = op.inst.proto
+    # jaxlib 0.12 writes the order into a field of its own.
+    total_order = shape.is_floating and (proto.comparison_type == "TOTALORDER" or proto.comparison_order == "TOTAL")
     if total_order or (shape.is_complex and op.inst.comparison_direction not in ("EQ", "NE")):
         return raw(op)
     return f"lax.{_COMPARE[op.inst.comparison_direction]}({op.arg_list})"

@@ -6,6 +6,7 @@ lax those are the plain ops, spelled `promise_in_bounds` for a gather (lax's `cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,11 @@ def _last_index_dim(text: str, indices: Instruction, index_vector_dim: int) -> s
     return f"lax.transpose({text}, {tuple_text(order)})"
 
 
+def _moved(batching: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
+    """Batching dims of the indices after `_last_index_dim`."""
+    return tuple(d - (d > index_vector_dim) for d in batching)
+
+
 def _flags(inst: Instruction) -> str:
     sorted_ = ", indices_are_sorted=True" if inst.proto.indices_are_sorted else ""
     return sorted_ + (", unique_indices=True" if inst.proto.unique_indices else "")
@@ -45,7 +51,8 @@ def _gather(op: Op) -> str:
         tuple_text(dims.offset_dims), tuple_text(dims.collapsed_slice_dims), tuple_text(dims.start_index_map),
     ]  # fmt: skip
     if dims.operand_batching_dims:
-        numbers += [tuple_text(dims.operand_batching_dims), tuple_text(dims.start_indices_batching_dims)]
+        batching = _moved(dims.start_indices_batching_dims, dims.index_vector_dim)
+        numbers += [tuple_text(dims.operand_batching_dims), tuple_text(batching)]
     return (
         f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(numbers)}),"
         f" {tuple_text(inst.gather_slice_sizes)}, mode=CLAMPED{_flags(inst)})"
@@ -64,7 +71,8 @@ def _scatter(op: Op) -> str:
         tuple_text(dims.scatter_dims_to_operand_dims),
     ]  # fmt: skip
     if dims.input_batching_dims:
-        numbers += [tuple_text(dims.input_batching_dims), tuple_text(dims.scatter_indices_batching_dims)]
+        batching = _moved(dims.scatter_indices_batching_dims, dims.index_vector_dim)
+        numbers += [tuple_text(dims.input_batching_dims), tuple_text(batching)]
     return (
         f"lax.{function}({op.args[0]}, {indices}, {op.args[2]}, lax.ScatterDimensionNumbers({', '.join(numbers)}),"
         f" mode=DROPPED{_flags(inst)})"

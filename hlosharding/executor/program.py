@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.errors import ExecutionError
+from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.layout import Layout
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, stacked
@@ -128,6 +128,17 @@ class Executable:
         """The jax sharding each boundary array comes out with."""
         return tuple(self._jax_sharding(layout) for layout in self.program.written.outputs)
 
+    @cached_property
+    def user_mesh(self) -> Any:
+        """The user's own mesh over these devices; None where the program's axes are the same, or there is none."""
+        import jax
+
+        info, axes = self.program.module.mesh, self.program.written.axes
+        if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size:
+            return None
+        order = [self.devices[d] for d in info.device_ids]
+        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
+
     def _jax_sharding(self, layout: Layout) -> Any:
         import jax
 
@@ -135,6 +146,12 @@ class Executable:
         if layout.spec is None:
             spec = jax.sharding.PartitionSpec(axes.names)
         else:
+            # Of a mesh that the program splits further, users still see their own axes where these say it.
+            if self.user_mesh is not None:
+                try:
+                    return layout.sharding.to_jax(self.user_mesh)
+                except ShardingError:
+                    pass
             parts = [tuple(axes.names[p] for p in dim) for dim in layout.spec]
             spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in (q or (None,) for q in parts)])
         return jax.sharding.NamedSharding(self.mesh, spec)
@@ -194,7 +211,10 @@ class Executable:
         if tuple(np.shape(array)) != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
         if layout.spec is not None:
-            if isinstance(array, ShardedArray):
+            if isinstance(array, jax.Array) and array.dtype == layout.shape.dtype:
+                if array.sharding.is_equivalent_to(sharding, array.ndim):
+                    return array
+            elif isinstance(array, ShardedArray):
                 array = np.asarray(array)
             return self._typed(array, layout, lambda a: jax.device_put(a, sharding))
         if isinstance(array, ShardedArray) and array.sharding == layout.sharding:

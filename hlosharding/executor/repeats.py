@@ -81,7 +81,7 @@ def find_repeats(
         candidates = _candidates(windows, covered, min_length, min_saving)
         taken = 0
         for candidate in candidates:
-            # A small gain may stand in the way of a larger one, which is only found when the largest are out of the way.
+            # A small gain may stand in the way of a larger one, which the next pass finds.
             if 2 * candidate.saving < candidates[0].saving and taken:
                 break
             extended = _extended(candidate, numbers, covered)

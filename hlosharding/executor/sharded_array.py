@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.layout import assemble, split
+from hlosharding.executor.axes import Needs, choose_axes
+from hlosharding.executor.layout import Layout, assemble, split
+from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
 
@@ -94,6 +96,23 @@ def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> 
     if sharding.is_tuple():
         raise ExecutionError(f"{sharding} is of a tuple", remedy="lay out its arrays one by one")
     return ShardedArray(stacked(array, sharding, devices), sharding, np.shape(array))
+
+
+def lay_out(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
+    """A global array laid out as `sharding` says: a jax array where a NamedSharding can say it, else a ShardedArray.
+
+    Tile i lies on `devices[i]`.
+    """
+    import jax
+
+    rank = np.ndim(array)
+    axes = choose_axes(None, len(devices), Needs(shardings=frozenset({(sharding, rank)})))
+    layout = Layout(Shape.from_dtype(array.dtype, np.shape(array)), sharding).over(axes)
+    if layout.spec is None:
+        return sharded_array(array, sharding, devices)
+    mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(axes.sizes), axes.names)
+    spec = jax.sharding.PartitionSpec(*[tuple(axes.names[p] for p in dim) or None for dim in layout.spec])
+    return jax.device_put(array, jax.sharding.NamedSharding(mesh, spec))
 
 
 _registered: list[bool] = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import CAUSE_ATTRIBUTE
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
@@ -62,6 +63,7 @@ def as_python(
     return write_source(module, inputs=inputs, outputs=outputs, causes=causes).text
 
 
+@collector_waits
 def write_source(
     module: Module,
     *,

@@ -98,7 +98,7 @@ def scalar_text(value: Any) -> str:
     if array.dtype.kind in "iu":
         return f"{kind}({int(array)})"
     if array.dtype.kind == "c":
-        return f"{kind}(complex({_real(array.real)}, {_real(array.imag)}))"
+        return f"{kind}(complex({_real(np.real(array))}, {_real(np.imag(array))}))"
     return f"{kind}({_real(array, exact=array.dtype)})"
 
 

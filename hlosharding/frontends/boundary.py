@@ -6,6 +6,7 @@ Floor: frontends.  Knows pytrees, meshes and the ways users spell a sharding; no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import ShardingError, TraceError
@@ -23,20 +24,25 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
     if prefix is None:
         return [None] * len(jax.tree.leaves(tree))
     try:
-        entries = jax.tree.broadcast(prefix, tree, is_leaf=_is_entry)
+        # Boxed, because None is a leaf in a prefix and an empty subtree elsewhere.
+        boxes = jax.tree.broadcast(jax.tree.map(_Box, prefix, is_leaf=_is_entry), tree)
     except ValueError as error:
         raise TraceError(
             f"{what} do not match the structure they stand for: {error}",
             remedy="give one sharding for all, or a tree that is a prefix of it (None: open)",
         ) from error
-    return jax.tree.leaves(entries, is_leaf=_is_entry)
+    return [box.entry for box in jax.tree.leaves(boxes)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    entry: Any
 
 
 def _is_entry(node: Any) -> bool:
-    from jax.sharding import PartitionSpec, Sharding
+    from jax.sharding import PartitionSpec
 
-    # Any other pytree node (a Flax State, a dataclass ...) is looked into.
-    return node is None or isinstance(node, (str, HloSharding, PartitionSpec, Sharding))
+    return node is None or isinstance(node, (str, HloSharding, PartitionSpec))
 
 
 def resolve(entry: Any, mesh: Any, where: str) -> Any:

@@ -17,6 +17,7 @@ from hlosharding.sharding import MeshInfo
 
 def from_lowered(lowered: Any) -> Module:
     """A module of a lowered function, with its signature; not prepared yet."""
+    lowered = getattr(lowered, "lowered", lowered)  # Flax wraps JAX's
     facts = xla_bridge.lowering_facts(lowered)
     module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
     if module.mesh is None and "mesh" in facts:

@@ -15,17 +15,21 @@ from functools import lru_cache
 from hlosharding.errors import LoadError, ShardingError, ShardingParseError
 from hlosharding.sharding import HloSharding
 
-# What may hide the word `sharding=` comes first: strings, then comments.
+# What may hide the word `sharding=` comes first: strings, then comments.  Each pattern takes an unclosed one up to the
+# end of the text, and gives nothing back (atomic groups): so the time is linear, on garbage too.
+_STRING = r'(?>"(?:[^"\\]|\\.)*(?:"|\Z))'
+_BLOCK_COMMENT = r"(?>/\*.*?(?:\*/|\Z))"
+_LINE_COMMENT = r"//[^\n]*"
 _HLO_WORDS = re.compile(
-    r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*'
+    rf"{_STRING}|{_BLOCK_COMMENT}|{_LINE_COMMENT}"
     # An attribute follows a comma; an instruction may be called sharding, too.
-    r"|,(?:\s|/\*.*?\*/|//[^\n]*)*(?P<key>sharding|entry|exit)\s*=\s*(?P<open>\{)?",
+    rf"|,(?>(?:\s|{_BLOCK_COMMENT}|{_LINE_COMMENT})*)(?P<key>sharding|entry|exit)\s*=\s*(?P<open>\{{)?",
     re.DOTALL,
 )
 _STABLEHLO_WORDS = re.compile(
-    r'//[^\n]*|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*"', re.DOTALL
+    rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?:[^"\\]|\\.)*)"|{_STRING}', re.DOTALL
 )
-_BRACES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+_BRACES = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 

@@ -127,7 +127,9 @@ class ComputationBuilder:
             proto.ClearField("sharding")
         elif metadata_of is not None and metadata_of.proto.HasField("metadata"):
             proto.metadata.CopyFrom(metadata_of.proto.metadata)
-        proto.shape.CopyFrom(shape.proto)
+        if like is None or like.opcode != "custom-call" or like.shape is not shape:
+            # A custom call's own shape stays: the layouts in it are part of what it computes.
+            proto.shape.CopyFrom(shape.proto)
         if attributes:
             write_attributes(proto, attributes)
         name = self._fresh_name(name or (like.name if like is not None else opcode))

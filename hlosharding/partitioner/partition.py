@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite, verify
@@ -38,6 +39,7 @@ class LocalProgram:
     warnings: list[str] = field(default_factory=list)
 
 
+@collector_waits
 def partition_module(
     module: Module, *, num_partitions: int, machine: Machine, options: PartitionOptions | None = None
 ) -> LocalProgram:

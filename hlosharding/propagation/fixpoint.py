@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlosharding.errors import PropagationError, ShardingError
 from hlosharding.propagation import data_flow, policy, rare
+from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.inference import infer_backward, infer_forward
 from hlosharding.propagation.nodes import DYNAMIC, Nodes
 from hlosharding.propagation.op import Edge
@@ -26,12 +28,24 @@ _PAIR = 1 << 24
 """Two sharding numbers in one key: own * _PAIR + user's."""
 
 
+def clash(graph: Graph, i: int, error: ShardingError) -> PropagationError:
+    """The error for shardings that cannot be brought together; XLA aborts on them."""
+    instruction = graph.instructions[i]
+    return PropagationError(
+        f"the shardings around %{instruction.name} ({graph.opcode[i]}) do not go together: {error.what}",
+        where=instruction.location or None,
+        remedy="make the annotations on its neighbours agree",
+    )
+
+
 class FixPoint:
     """The state of one run.  `run_level` may be called for levels 0, 1, 2, 3 and once more for 3."""
 
     def __init__(self, nodes: Nodes, trail: Trail) -> None:
         self.nodes, self.trail = nodes, trail
         self.level = 0
+        self.busy = 0
+        """The place that inference works on, for error messages."""
         self.shardings: list[HloSharding | None] = [None]
         """Number -> sharding; 0 is none."""
         self._numbers: dict[int, int] = {}
@@ -40,6 +54,10 @@ class FixPoint:
         self.stale_forward, self.stale_backward = bytearray(size), bytearray(size)
         self.done_forward, self.done_backward = bytearray(size), bytearray(size)
         self.done_group: set[int] = set()
+        self.skipped_forward, self.skipped_backward = bytearray(size), bytearray(size)
+        """What this level's first round would try in vain; if an input changes before its turn, it is tried after all."""
+        self.passed_forward, self.passed_backward, self._end = -1, size, size
+        """How far the present sweeps have come, and where their computation ends."""
 
     @property
     def combine(self) -> bool:
@@ -85,12 +103,16 @@ class FixPoint:
         self.level = level
         self._start_level(level)
         changed, again = False, True
-        while again:
-            again = False
-            for start, end in self.nodes.spans:
-                improved, refined = self._sweep(start, end)
-                changed |= improved
-                again |= improved or refined
+        try:
+            while again:
+                again = False
+                for start, end in self.nodes.spans:
+                    improved, refined = self._sweep(start, end)
+                    changed |= improved
+                    again |= improved or refined
+                    self.skipped_forward[start:end] = self.skipped_backward[start:end] = bytes(end - start)
+        except ShardingError as error:
+            raise clash(self.nodes.graph, self.nodes.ids[self.busy], error) from error
         return changed
 
     def _start_level(self, level: int) -> None:
@@ -111,6 +133,7 @@ class FixPoint:
                 nodes.ops[p].memo[1].clear()
         self.done_forward[:] = self.stale_forward.translate(_INVERT)
         self.done_backward[:] = self.stale_backward.translate(_INVERT)
+        self.skipped_forward[:], self.skipped_backward[:] = self.done_forward, self.done_backward
         self.done_group.clear()
 
     def _sweep(self, start: int, end: int) -> tuple[bool, bool]:
@@ -118,6 +141,7 @@ class FixPoint:
         improved = refined = False
         if self.nodes.group_of:
             improved, refined = rare.group_sweep(self, start, end)
+        self.passed_forward, self.passed_backward, self._end = start - 1, end, end
         for sweep in (self._forward_sweep, self._backward_sweep):
             more, finer = sweep(start, end)
             improved, refined = improved | more, refined | finer
@@ -131,6 +155,7 @@ class FixPoint:
         p = done.find(0, start, end)
         while p >= 0:
             done[p] = 1
+            self.passed_forward = p
             if levels[p] <= level:
                 stale[p] = 0
                 key = keys[p](current)
@@ -143,10 +168,12 @@ class FixPoint:
             elif levels[p] == DYNAMIC:
                 refined |= rare.refine_forward(self, p)
             p = done.find(0, p + 1, end)
+        self.passed_forward = end - 1
         return improved, refined
 
     def _infer_forward(self, p: int, key: Any, *, known_tie: bool) -> tuple[int, tuple[int, ...]] | None:
         """Infer and remember.  Where operands tie, what the users ahead would like is part of the key."""
+        self.busy = p
         op = self.nodes.ops[p]
         memo = op.memo[1 if self.level else 0]
         ahead: list[HloSharding | None] = []
@@ -176,6 +203,7 @@ class FixPoint:
         p = done.rfind(0, start, end)
         while p >= 0:
             done[p] = 1
+            self.passed_backward = p
             if levels[p] <= level:
                 stale[p] = 0
                 improved |= rare.slow_backward(self, p) if p in slow else self._backward(p)
@@ -206,6 +234,7 @@ class FixPoint:
         return bool(sources)
 
     def _infer_backward(self, p: int, theirs: int, edge: Edge, key: Any) -> int | None:
+        self.busy = p
         others = [] if type(key) is int else [self.shardings[n] for n in key[2:]]
         user = self.shardings[theirs]
         assert user is not None
@@ -256,6 +285,8 @@ class FixPoint:
         done_forward, done_backward = self.done_forward, self.done_backward
         stale_forward, stale_backward = self.stale_forward, self.stale_backward
         stale_forward[p] = stale_backward[p] = 1
+        self._try_skipped_forward(p)
+        self._try_skipped_backward(p)
         for operand in nodes.operands[p]:
             done_backward[operand] = 0
             stale_backward[operand] = 1
@@ -265,8 +296,18 @@ class FixPoint:
             if nodes.ops[user].siblings_matter:
                 for sibling in nodes.operands[user]:
                     stale_backward[sibling] = 1
+                    self._try_skipped_backward(sibling)
         for parameter in nodes.callee_parameters.get(q, ()):
             done_forward[parameter] = 0
             stale_forward[parameter] = 1
         if p in nodes.group_of:
             self.done_group.difference_update(nodes.members(p))
+
+    def _try_skipped_forward(self, p: int) -> None:
+        """XLA would have tried it anyway, and has not come to it yet."""
+        if self.skipped_forward[p] and p > self.passed_forward:
+            self.done_forward[p] = 0
+
+    def _try_skipped_backward(self, p: int) -> None:
+        if self.skipped_backward[p] and (p < self.passed_backward or p >= self._end):
+            self.done_backward[p] = 0

@@ -7,9 +7,7 @@ copy behind it) happen here, and `apply` carries them over to a clone of the mod
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, rewrite
+from hlosharding.ir import Computation, Instruction, Module, rewrite
 from hlosharding.sharding import HloSharding
 
 
@@ -63,8 +61,8 @@ class Graph:
 
     def non_root_users(self, i: int) -> int:
         """How many users are not the root of the computation (XLA's ComputeNonRootUsers)."""
-        root = self.roots[self.computation[i]]
-        return sum(user != root for user in self.users[i])
+        users = self.users[i]
+        return len(users) - (self.roots[self.computation[i]] in users)
 
     # ---- rewrites
 
@@ -135,13 +133,12 @@ class Graph:
         order: list[int] = []
         ids = self.order[computation]
         state = dict.fromkeys(ids, 0)  # 0 new, 1 being visited, 2 placed
-        channels = self._channel_dependencies(ids)
         for start in ids:
             if not self.users[start]:
-                self._visit(start, state, channels, order)
+                self._visit(start, state, order)
         return order
 
-    def _visit(self, start: int, state: dict[int, int], channels: dict[int, list[int]], order: list[int]) -> None:
+    def _visit(self, start: int, state: dict[int, int], order: list[int]) -> None:
         stack = [start] if state[start] != 2 else []
         operands, instructions = self.operands, self.instructions
         while stack:
@@ -153,24 +150,10 @@ class Graph:
                     order.append(current)
                 continue
             state[current] = 1
-            if channels and current != start:
-                stack += [c for c in channels.get(current, ()) if state[c] != 2]
             stack += [o for o in reversed(operands[current]) if state[o] != 2]
             before = instructions[current].control_predecessors
             if before and current != self.root_copy:
                 stack += [p.id for p in before if state[p.id] != 2]
-
-    def _channel_dependencies(self, ids: list[int]) -> dict[int, list[int]]:
-        """Collectives that share a channel belong together (XLA's ComputeChannelDependencies)."""
-        groups: dict[int, list[int]] = defaultdict(list)
-        for i in ids:
-            if self.opcode[i] in COLLECTIVES and self.instructions[i].channel_id:
-                groups[self.instructions[i].channel_id].append(i)
-        dependencies: dict[int, list[int]] = {}
-        for group in groups.values():
-            for n, i in enumerate(group):
-                dependencies[i] = group[:n] + group[n + 1 :]
-        return {i: others for i, others in dependencies.items() if others}
 
 
 def _computations(module: Module) -> list[Computation]:

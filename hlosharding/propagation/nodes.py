@@ -130,8 +130,10 @@ class Nodes:
 
     def _use(self, p: int, user: int) -> Use:
         operands, op = self.operands[user], self.ops[user]
+        if len(operands) == 1:
+            return user, op.edge((0,)), None, ()
         first = operands.index(p)
-        if len(operands) == 1 or operands.count(p) == 1:
+        if operands.count(p) == 1:
             positions = (first,)
         else:
             positions = tuple(n for n, o in enumerate(operands) if o == p)

@@ -7,6 +7,7 @@ and the place (root, users, called from where).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.ir import Instruction
@@ -40,54 +41,86 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
 SIBLINGS_MATTER = frozenset({"dot", "convolution", "reduce", "scatter"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What an opcode alone decides."""
+
+    family: str
+    elementwise: bool
+    through: int
+    can_receive: bool
+    attributes: Callable[[Instruction], Any] | None
+
+
+# Opcodes of which the instruction itself says what kind it is.
+_BY_INSTRUCTION = frozenset({"bitcast-convert", "custom-call", "fusion", "map"})
+
+
 class OpTable:
     """Builds the ops of one run."""
 
     def __init__(self, graph: Graph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
         self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
         self._ops: dict[Any, Op] = {}
+        self._kinds: dict[str, _Kind] = {}
+        self._shapes = [i.shape for i in graph.instructions]
+        self._roots = set(graph.roots)
 
     def op(self, i: int) -> Op:
         """The op of instruction `i`."""
-        graph = self.graph
-        opcode, instruction = graph.opcode[i], graph.instructions[i]
-        target = graph.target(i) if opcode == "custom-call" else ""
-        elementwise = policy.is_elementwise(instruction, opcode)
-        read = _ATTRIBUTES.get(opcode)
-        attributes = read(instruction) if read else None
-        shapes = tuple(graph.instructions[o].shape for o in graph.operands[i])
-        is_root = graph.is_root(i)
-        can_receive = opcode != "parameter" and policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
-        receives = self._receives(i, opcode, can_receive, is_root)
-        aggressive = graph.non_root_users(i) == 1
-        extra: Any = None
-        if opcode in ("gather", "scatter"):
-            extra = parallel_dims(graph, i, self.callers)
-        elif opcode == "concatenate":
-            extra = _stacks_weights(graph, i)
+        graph, shapes = self.graph, self._shapes
+        opcode, instruction, operands = graph.opcode[i], graph.instructions[i], graph.operands[i]
+        kind = self._kinds.get(opcode) or self._kind(i, opcode, instruction)
+        is_root = i in self._roots
+        receives = kind.can_receive
+        if is_root or opcode == "parameter":
+            receives = self._receives(i, opcode, kind.can_receive, is_root)
         refuses = not receives and self._refuses(i, opcode, instruction, is_root)
-        name = _family(opcode, elementwise)
-        place = (receives, refuses, aggressive, extra)
-        key = (name, target, id(instruction.shape), tuple(map(id, shapes)), attributes, place)
+        aggressive = graph.non_root_users(i) == 1
+        attributes = kind.attributes(instruction) if kind.attributes else None
+        neighbours = self._neighbours(i, opcode)
+        ids = tuple([id(shapes[o]) for o in operands])
+        key = (kind.family, id(shapes[i]), ids, attributes, receives, refuses, aggressive, neighbours)
         found = self._ops.get(key)
         if found is None:
             found = self._ops[key] = Op(
                 instruction=instruction,
                 opcode=opcode,
-                operand_shapes=shapes,
-                target=target,
-                elementwise=elementwise,
+                operand_shapes=tuple(shapes[o] for o in operands),
+                target=graph.target(i),
+                elementwise=kind.elementwise,
                 spmd=self.spmd,
                 receives=receives,
                 takes_replicated=not (receives or refuses),
-                can_receive=can_receive,
-                through=policy.through_level(opcode, elementwise, target),
+                can_receive=kind.can_receive,
+                through=kind.through,
                 siblings_matter=opcode in SIBLINGS_MATTER,
                 aggressive=aggressive,
-                level0_concatenate=opcode == "concatenate" and extra,
-                parallel=extra if opcode in ("gather", "scatter") else None,
+                level0_concatenate=opcode == "concatenate" and neighbours,
+                parallel=neighbours if opcode in ("gather", "scatter") else None,
             )
         return found
+
+    def _kind(self, i: int, opcode: str, instruction: Instruction) -> _Kind:
+        target = self.graph.target(i)
+        elementwise = policy.is_elementwise(instruction, opcode)
+        kind = _Kind(
+            family=_family(opcode, elementwise) + target,
+            elementwise=elementwise,
+            through=policy.through_level(opcode, elementwise, target),
+            can_receive=opcode != "parameter"
+            and policy.may_receive(instruction, opcode, elementwise, target, self.spmd),
+            attributes=_ATTRIBUTES.get(opcode),
+        )
+        if opcode not in _BY_INSTRUCTION:
+            self._kinds[opcode] = kind
+        return kind
+
+    def _neighbours(self, i: int, opcode: str) -> Any:
+        """What the op's place in the graph says beyond root and users."""
+        if opcode in ("gather", "scatter"):
+            return parallel_dims(self.graph, i, self.callers)
+        return _stacks_weights(self.graph, i) if opcode == "concatenate" else None
 
     def _receives(self, i: int, opcode: str, can_receive: bool, is_root: bool) -> bool:
         """XLA's SupportSpatialPartitioning, as forward propagation asks it."""

@@ -6,8 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import Instruction
-from hlosharding.ir.opcode import ELEMENTWISE
+from hlosharding.ir import ELEMENTWISE, Instruction
 
 NEVER = 9
 """A level that is never reached."""

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hlosharding.collector import collector_waits
+from hlosharding.errors import ShardingError
 from hlosharding.ir import Module
 from hlosharding.propagation import annotations, boundaries, data_flow
 from hlosharding.propagation.annotations import Annotations
-from hlosharding.propagation.fixpoint import FixPoint
+from hlosharding.propagation.fixpoint import FixPoint, clash
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, SHARD_BARRIER_TO
@@ -62,6 +64,7 @@ class Propagation:
         return explain(self._points, self._points.trail, self._points.nodes.graph.module.by_name(name).id)
 
 
+@collector_waits
 def propagate(
     module: Module,
     *,
@@ -199,7 +202,10 @@ def _common(graph: Graph, members: list[int]) -> HloSharding:
         shardings.append(sharding)
         if graph.target(i) != SHARD_BARRIER_FROM and default.is_replicated():
             default = sharding
-    return find_common_sharding(shardings, default) if shardings else default
+    try:
+        return find_common_sharding(shardings, default) if shardings else default
+    except ShardingError as error:
+        raise clash(graph, members[0], error) from error
 
 
 def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:

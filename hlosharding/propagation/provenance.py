@@ -23,6 +23,12 @@ _WORDS: dict[Direction, str] = {
     "boundary": "put back at the edge of the program",
 }
 _SHOWN = 12
+_REASONS = 6
+
+
+def is_split(sharding: HloSharding | None) -> bool:
+    """Does any device lack part of the value?"""
+    return sharding is not None and any(leaf.num_tiles > 1 for leaf in sharding.leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,12 @@ class Explanation:
         """Where the chain ends: the instruction that the user (or a default) gave its sharding."""
         return self.links[-1] if self.links[-1].direction is None else None
 
+    @property
+    def lost(self) -> tuple[Link, Link] | None:
+        """The first instruction on the chain that is not split though its cause is, and that cause."""
+        pairs = zip(self.links, self.links[1:], strict=False)
+        return next(((a, b) for a, b in pairs if is_split(b.sharding) and not is_split(a.sharding)), None)
+
     def __str__(self) -> str:
         lines = [str(self.links[0])]
         hidden = len(self.links) - 1 - _SHOWN
@@ -129,7 +141,17 @@ class Explanation:
         last = self.links[-1]
         if last.direction is None and last.sharding is not None:
             lines.append(f"  given by the user on %{last.name}" + (f" at {last.location}" if last.location else ""))
-        return "\n".join([*lines, *(f"  not split: {reason}" for reason in self.stopped)])
+        return "\n".join([*lines, *self._reasons()])
+
+    def _reasons(self) -> list[str]:
+        lines = [f"  not split: {reason}" for reason in self.stopped[:_REASONS]]
+        if len(self.stopped) > _REASONS:
+            lines.append(f"  ... {len(self.stopped) - _REASONS} more such neighbours")
+        if self.stopped and self.lost is not None:
+            here, cause = self.lost
+            where = f" at {here.location}" if here.location else ""
+            lines.append(f"  %{here.name} ({here.opcode}{where}) loses the split of %{cause.name}")
+        return lines
 
 
 def _line(link: Link, cause: Link) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def offer(state: FixPoint, p: int, use: Use, level: int) -> HloSharding | None:
     """What one user would like the value at `p` to have (XLA's GetShardingFromUser)."""
+    state.busy = p
     user, edge, _, others = use
     sharding = state.at(user)
     if sharding is None or edge.op.through > level:
@@ -122,6 +123,7 @@ def group_sweep(state: FixPoint, start: int, end: int) -> tuple[bool, bool]:
 
 def _take_from_group(state: FixPoint, p: int) -> bool:
     """XLA's InferShardingFromShardGroup."""
+    state.busy = p
     own, op = state.at(p), state.nodes.ops[p]
     if op.through > state.level or (own is not None and own.is_manual()) or op.target == policy.SHARD_BARRIER_TO:
         return False

@@ -10,7 +10,7 @@ from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.op import Op
 from hlosharding.propagation.policy import NEVER
-from hlosharding.propagation.provenance import Explanation, Link, Step, Trail
+from hlosharding.propagation.provenance import Explanation, Link, Step, Trail, is_split
 from hlosharding.propagation.rare import offer
 from hlosharding.sharding import HloSharding
 
@@ -28,8 +28,8 @@ def explain(points: FixPoint, trail: Trail, i: int) -> Explanation:
     if not steps or steps[-1].sources:
         given = graph.given[end] if end < len(graph.given) else None
         links.append(_link(points, end, given or sharding, None, ()))
-    split = sharding is not None and any(leaf.num_tiles > 1 for leaf in sharding.leaves)
-    return Explanation(tuple(links), () if split else tuple(_obstacles(points, points.nodes.place[i])))
+    stopped = () if is_split(sharding) else tuple(_obstacles(points, points.nodes.place[i]))
+    return Explanation(tuple(links), stopped)
 
 
 def _name(points: FixPoint, i: int) -> str:
@@ -49,18 +49,14 @@ def _obstacles(points: FixPoint, p: int) -> list[str]:
     nodes, reasons = points.nodes, []
     for n, q in enumerate(nodes.inputs[p]):
         sharding = points.at(q)
-        if sharding is not None and _is_split(sharding):
+        if sharding is not None and is_split(sharding):
             reasons.append(f"operand {n}, {_value(points, q)}: {_why_not_forward(points, p, n, sharding)}")
     for use in nodes.uses[p]:
         sharding = points.at(use[0])
-        if sharding is not None and _is_split(sharding):
+        if is_split(sharding):
             offered = offer(points, p, use, NEVER)
             reasons.append(f"user {_value(points, use[0])}: {_why_not_backward(points, p, offered)}")
     return reasons or ["no neighbour is split"]
-
-
-def _is_split(sharding: HloSharding) -> bool:
-    return any(leaf.num_tiles > 1 for leaf in sharding.leaves)
 
 
 def _value(points: FixPoint, q: int) -> str:
@@ -107,7 +103,7 @@ def _fixed(points: FixPoint, p: int, *, receives: bool) -> str | None:
 
 
 def _verdict(points: FixPoint, p: int, offered: HloSharding, lost: str) -> str:
-    if not _is_split(offered):
+    if not is_split(offered):
         return lost
     if improve(points.at(p), offered, points.nodes.ops[p].shape, combine=points.nodes.spmd) is None:
         return f"it would give {offered}, which does not improve on what is there"

@@ -8,6 +8,7 @@ from hlosharding.report.collectives import show_collectives
 from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.records import (
+    Record,
     collective_record,
     cost_record,
     explanations_record,
@@ -18,8 +19,11 @@ from hlosharding.report.records import (
 from hlosharding.report.shardings import show_activations, show_parameters, show_shardings
 from hlosharding.report.spelling import spell
 from hlosharding.report.summary import show_partitioned, show_warnings
+from hlosharding.report.tables import add_row, new_table
 
 __all__ = [
+    "Record",
+    "add_row",
     "as_bytes",
     "as_count",
     "as_seconds",
@@ -27,6 +31,7 @@ __all__ = [
     "cost_record",
     "explanations_record",
     "module_record",
+    "new_table",
     "partitioned_record",
     "propagation_record",
     "show_activations",

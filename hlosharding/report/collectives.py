@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hlosharding.cost import Collective, CostReport, collectives
 from hlosharding.report.figures import as_count, as_seconds
+from hlosharding.report.tables import add_row, new_table
 
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 _Key = tuple[str, str, str, str, str]
@@ -41,17 +42,13 @@ def show_collectives(program: Any, *, cost: CostReport | None = None) -> Table:
     cost = cost if cost is not None else getattr(program, "cost", None)
     seconds = {row.instruction.name: row.time_s for row in cost.rows} if cost is not None else {}
     rows = _grouped(_found(program), seconds)
-    table = Table("kind", "axes", "shape", title="Collectives of one run")
-    for name in ("bytes a device", "times"):
-        table.add_column(name, justify="right")
-    if seconds:
-        table.add_column("priced", justify="right")
-    for name in ("source", "cause"):
-        table.add_column(name)
+    figures = ("bytes a device", "times", "priced") if seconds else ("bytes a device", "times")
+    columns = ("kind", "axes", "shape", *figures, "source", "cause")
+    table = new_table("Collectives of one run", *columns, figures=figures)
     for key, row in sorted(rows.items(), key=lambda item: -item[1].volume):
-        table.add_row(*key[:3], *_figures(row, priced=bool(seconds)), *key[3:])
+        add_row(table, *key[:3], *_figures(row, priced=bool(seconds)), *key[3:])
     table.add_section()
-    table.add_row("all", "", "", *_figures(_total(rows.values()), priced=bool(seconds)), "", "")
+    add_row(table, "all", "", "", *_figures(_total(rows.values()), priced=bool(seconds)), "", "")
     return table
 
 

@@ -11,12 +11,12 @@ from rich.table import Table
 
 from hlosharding.cost import CostReport, Subtotal
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
+from hlosharding.report.tables import add_row, new_table
 
 
 def show_cost(cost: CostReport) -> Table:
     """The totals of one run on one device: work, traffic, memory, priced time."""
-    table = _figures_table(f"One device, one run, on {cost.machine.name}", "", "figure", "")
-    table.columns[2].justify = "left"
+    table = new_table(f"One device, one run, on {cost.machine.name}", "", "figure", " ", figures=("figure",))
     for name, value, note in (
         ("FLOPs", as_count(cost.flops), ""),
         ("bytes received", as_count(cost.comm_bytes), f"{as_bytes(cost.comm_bytes)}, mean over devices"),
@@ -24,7 +24,7 @@ def show_cost(cost: CostReport) -> Table:
         ("peak memory", as_count(cost.peak_memory_bytes), _memory_note(cost)),
         ("priced time", as_seconds(cost.time_s), _time_note(cost)),
     ):
-        table.add_row(name, value, note)
+        add_row(table, name, value, note)
     return table
 
 
@@ -48,10 +48,10 @@ def show_cost_by(cost: CostReport, by: Literal["opcode", "location"] = "location
     shown = list(groups.items())
     rest = shown[most:]
     for name, part in shown[:most]:
-        table.add_row(name or "(unknown)", *_row(part, cost.time_s))
+        add_row(table, name or "(unknown)", *_row(part, cost.time_s))
     if rest:
         table.add_section()
-        table.add_row(f"{len(rest)} others", *_row(_sum([part for _, part in rest]), cost.time_s))
+        add_row(table, f"{len(rest)} others", *_row(_sum([part for _, part in rest]), cost.time_s))
     return table
 
 
@@ -80,12 +80,9 @@ def show_comparison(ours: CostReport, theirs: CostReport, *, names: tuple[str, s
         ("peak memory, bytes", ours.peak_memory_bytes, theirs.peak_memory_bytes, as_count),
         ("priced time", ours.time_s, theirs.time_s, as_seconds),
     ):
-        table.add_row(name, write(mine), write(its), f"{mine / its:.3f}" if its else "n/a")
+        add_row(table, name, write(mine), write(its), f"{mine / its:.3f}" if its else "n/a")
     return table
 
 
 def _figures_table(title: str, first: str, *columns: str) -> Table:
-    table = Table(first, title=title)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
+    return new_table(title, first, *columns, figures=columns)

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
+from hlosharding.ir import Shape
 from hlosharding.propagation import Propagation
 from hlosharding.report.spelling import spell
+from hlosharding.report.tables import add_row, new_table
+from hlosharding.sharding import HloSharding
 
 _INDEX = re.compile(r"\[\d+\]")
 _ROOT = re.compile(r"^[\w.]+(\[\d+\])*")
+_LEAVES_SHOWN = 4
 _Row = tuple[str, str, str]
 
 
@@ -27,25 +31,32 @@ def show_parameters(propagated: Propagation, mesh: Any = None) -> Table:
     """
     mesh = mesh if mesh is not None else propagated.module.mesh
     rows: Counter[_Row] = Counter()
+    known: dict[_Row, _Row] = {}
     for parameter in propagated.module.entry.parameters:
         found = spell(propagated.module.sharding(parameter), mesh)
-        rows[_row_of((parameter.op_name or parameter.name, str(parameter.shape), found), rows)] += 1
-    table = _table("Parameters, with their layers and moments", "parameter", "shape", "sharding found", "times")
+        rows[_row_of(parameter.op_name or parameter.name, (str(parameter.shape), found), known)] += 1
+    title = "Parameters, with their layers and moments"
+    table = new_table(title, "parameter", "shape", "sharding found", "times", figures=("times",))
     for row, times in rows.items():
-        table.add_row(*row, str(times))
+        add_row(table, *row, str(times))
     return table
 
 
-def _row_of(row: _Row, rows: Iterable[_Row]) -> _Row:
-    """The earlier row of the same parameter (other layer, or whose moment this is), else a new one."""
-    path, *rest = row
+def _row_of(path: str, rest: tuple[str, str], known: dict[_Row, _Row]) -> _Row:
+    """The earlier row of the same parameter (other layer, or whose moment this is), else a new one.
+
+    `known` finds rows by what follows the name of the argument: a moment's path ends like its parameter's.
+    """
     tail = _ROOT.sub("", path)
     path = path.removesuffix(tail) + _INDEX.sub("[*]", tail)
-    for known in rows:
-        tail = _ROOT.sub("", known[0])
-        if tail and path.endswith(tail) and [*known[1:]] == rest:
-            return known
-    return path, *row[1:]
+    tail = _INDEX.sub("[*]", tail)
+    for start, letter in enumerate(path):
+        if letter in ".[" and (path[start:], *rest) in known:
+            return known[path[start:], *rest]
+    row = (path, *rest)
+    if tail:
+        known[tail, *rest] = row
+    return row
 
 
 def show_activations(
@@ -58,27 +69,36 @@ def show_activations(
         for inst in propagated.module.entry.instructions
         if inst.opcode in opcodes and "transpose(" not in inst.op_name
     )
-    table = _table("Activations, forward pass", "source", "operation", "shape", "sharding found", "times")
+    columns = ("source", "operation", "shape", "sharding found", "times")
+    table = new_table("Activations, forward pass", *columns, figures=("times",))
     for row, times in rows.items():
-        table.add_row(*row, str(times))
+        add_row(table, *row, str(times))
     return table
 
 
 def show_shardings(propagated: Propagation, mesh: Any = None) -> Table:
-    """Every value with its sharding, in program order; one section a computation."""
+    """Every value with its sharding, in program order, a section a computation; reducers and their like left out."""
     mesh = mesh if mesh is not None else propagated.module.mesh
-    table = _table("Shardings", "value", "operation", "shape", "sharding", "source")
+    table = new_table("Shardings", "value", "operation", "shape", "sharding", "source")
     for computation in propagated.module.computations:
+        found = [propagated.module.sharding(inst) for inst in computation.instructions]
+        if not computation.is_entry and not any(found):
+            continue
         table.add_section()
-        for inst in computation.instructions:
-            root = "ROOT " if inst.is_root else ""
-            found = spell(propagated.module.sharding(inst), mesh)
-            table.add_row(f"{root}%{inst.name}", inst.opcode, str(inst.shape), found, inst.location)
+        for inst, sharding in zip(computation.instructions, found, strict=True):
+            name = f"ROOT %{inst.name}" if inst.is_root else f"%{inst.name}"
+            add_row(table, name, inst.opcode, _shape(inst.shape), _sharding(sharding, mesh), inst.location)
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="right" if column == "times" else "left")
-    return table
+def _shape(shape: Shape) -> str:
+    leaves = len(shape.leaves)
+    return str(shape) if leaves <= _LEAVES_SHOWN else f"tuple of {leaves} arrays"
+
+
+def _sharding(sharding: HloSharding | None, mesh: Any) -> str:
+    """Of a long tuple, how many leaves have which."""
+    if sharding is None or len(sharding.leaves) <= _LEAVES_SHOWN:
+        return spell(sharding, mesh)
+    counts = Counter(spell(leaf, mesh) for leaf in sharding.leaves)
+    return ", ".join(f"{times} x {leaf}" for leaf, times in counts.most_common())

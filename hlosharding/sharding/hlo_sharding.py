@@ -15,14 +15,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import WeakValueDictionary
 
-import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding import geometry
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.subgroups import SUBGROUP_TYPES, Kind, SubgroupType, partial_tile, subgroup
-from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+from hlosharding.sharding.tile_assignment import INTERNING, Dims, TileAssignment, distinct
 
 if TYPE_CHECKING:
     from hlosharding.sharding.named import NamedForm
@@ -32,6 +31,7 @@ _KIND_CODES: dict[str, int] = {
     kind: i for i, kind in enumerate(("replicated", "maximal", "tiled", "manual", "unknown", "unreduced", "tuple"))
 }
 Tiles = TileAssignment | npt.ArrayLike
+Parts = tuple[Any, ...]
 
 
 class HloSharding:
@@ -107,7 +107,7 @@ class HloSharding:
     # ---- construction
 
     @classmethod
-    def _make(
+    def from_parts(
         cls,
         kind: Kind,
         tiles: TileAssignment | None = None,
@@ -124,8 +124,14 @@ class HloSharding:
         found = cls._interned.get(key)
         if found is not None:
             return found
+        with INTERNING:
+            return cls._interned.get(key) or cls._new(
+                key, (kind, tiles, types, elements, metadata, shard_group, named_form)
+            )
+
+    @classmethod
+    def _new(cls, key: Parts, parts: Parts) -> HloSharding:
         self = object.__new__(cls)
-        parts = (kind, tiles, types, elements, metadata, shard_group, named_form)
         names = "kind", "tile_assignment", "subgroup_types", "tuple_elements", "metadata", "shard_group", "named_form"
         for name, value in zip(names, parts, strict=True):
             object.__setattr__(self, name, value)
@@ -143,32 +149,32 @@ class HloSharding:
             "shard_group": self.shard_group,
             "named_form": self.named_form,
         }
-        return HloSharding._make(**(parts | changes))
+        return HloSharding.from_parts(**(parts | changes))
 
     @classmethod
     def replicate(cls, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
         """Every device holds everything."""
-        return cls._make("replicated", metadata=tuple(metadata))
+        return cls.from_parts("replicated", metadata=tuple(metadata))
 
     @classmethod
     def maximal(cls, device: int, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
         """One device holds everything, no other takes part."""
-        return cls._make("maximal", TileAssignment.from_flat((1,), (device,)), metadata=tuple(metadata))
+        return cls.from_parts("maximal", TileAssignment.from_flat((1,), (device,)), metadata=tuple(metadata))
 
     @classmethod
     def manual(cls, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
         """Already local: inside a region that the user partitioned by hand."""
-        return cls._make("manual", metadata=tuple(metadata))
+        return cls.from_parts("manual", metadata=tuple(metadata))
 
     @classmethod
     def unknown(cls, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
         """A place holder that propagation may fill."""
-        return cls._make("unknown", metadata=tuple(metadata))
+        return cls.from_parts("unknown", metadata=tuple(metadata))
 
     @classmethod
     def unreduced(cls, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
         """Every device holds an addend of everything."""
-        return cls._make("unreduced", metadata=tuple(metadata))
+        return cls.from_parts("unreduced", metadata=tuple(metadata))
 
     @classmethod
     def tile(cls, tiles: Tiles, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
@@ -177,7 +183,7 @@ class HloSharding:
         >>> str(HloSharding.tile([[0, 2], [1, 3]]))
         '{devices=[2,2]0,2,1,3}'
         """
-        return cls._make("tiled", _distinct(TileAssignment.of(tiles)), metadata=tuple(metadata))
+        return cls.from_parts("tiled", distinct(TileAssignment.of(tiles)), metadata=tuple(metadata))
 
     @classmethod
     def iota_tile(
@@ -188,7 +194,7 @@ class HloSharding:
         metadata: Iterable[OpMetadata] = (),
     ) -> HloSharding:
         """`tile` of `arange(n).reshape(reshape).transpose(transpose).reshape(dims)`, kept in that short form."""
-        return cls._make("tiled", TileAssignment.from_iota(dims, reshape, transpose), metadata=tuple(metadata))
+        return cls.from_parts("tiled", TileAssignment.from_iota(dims, reshape, transpose), metadata=tuple(metadata))
 
     @classmethod
     def partial_tile(cls, tiles: Tiles, metadata: Iterable[OpMetadata] = ()) -> HloSharding:
@@ -197,8 +203,8 @@ class HloSharding:
         >>> str(HloSharding.partial_tile([[3, 1], [2, 0]]))
         '{devices=[2,2]1,3,0,2 last_tile_dim_replicate}'
         """
-        kind, assignment, types = partial_tile(_distinct(TileAssignment.of(tiles)))
-        return cls._make(kind, assignment, types, metadata=tuple(metadata))
+        kind, assignment, types = partial_tile(distinct(TileAssignment.of(tiles)))
+        return cls.from_parts(kind, assignment, types, metadata=tuple(metadata))
 
     @classmethod
     def subgroup(cls, tiles: Tiles, types: Sequence[SubgroupType], metadata: Iterable[OpMetadata] = ()) -> HloSharding:
@@ -210,8 +216,8 @@ class HloSharding:
         for word in types:
             if word not in SUBGROUP_TYPES:
                 raise ShardingError(f"{word!r} is no subgroup type", remedy=f"use one of {', '.join(SUBGROUP_TYPES)}")
-        kind, assignment, kept = subgroup(_distinct(TileAssignment.of(tiles)), tuple(types))
-        return cls._make(kind, assignment, kept, metadata=tuple(metadata))
+        kind, assignment, kept = subgroup(distinct(TileAssignment.of(tiles)), tuple(types))
+        return cls.from_parts(kind, assignment, kept, metadata=tuple(metadata))
 
     @classmethod
     def tuple(cls, leaves: Iterable[HloSharding]) -> HloSharding:
@@ -219,7 +225,7 @@ class HloSharding:
         elements = tuple(leaves)
         if any(e.kind == "tuple" for e in elements):
             raise ShardingError("a tuple sharding inside a tuple sharding", remedy="list the leaves flat")
-        return cls._make("tuple", elements=elements)
+        return cls.from_parts("tuple", elements=elements)
 
     @classmethod
     def single_tuple(cls, leaf: HloSharding, leaf_count: int) -> HloSharding:
@@ -254,14 +260,14 @@ class HloSharding:
         """Other tiles under the same subgroup types, in normal form; metadata kept unless given; no group, no names."""
         kind, assignment, types = _normal(tiles, self.subgroup_types)
         kept = self.metadata if metadata is None else tuple(metadata)
-        return HloSharding._make(kind, assignment, types, metadata=kept)
+        return HloSharding.from_parts(kind, assignment, types, metadata=kept)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"HloSharding is immutable: cannot set {name!r}")
 
     def __reduce__(self) -> tuple[object, ...]:
         parts = (self.kind, self.tile_assignment, self.subgroup_types, self.tuple_elements, self.metadata)
-        return HloSharding._make, (*parts, self.shard_group, self.named_form)
+        return HloSharding.from_parts, (*parts, self.shard_group, self.named_form)
 
     # ---- identity
 
@@ -271,7 +277,7 @@ class HloSharding:
         if self._meaning is None:
             tiles = self.tile_assignment and self.tile_assignment.meaning
             elements = tuple(e.meaning for e in self.tuple_elements)
-            same = HloSharding._make(self.kind, tiles, self.subgroup_types, elements, (), self.shard_group)
+            same = HloSharding.from_parts(self.kind, tiles, self.subgroup_types, elements, (), self.shard_group)
             object.__setattr__(self, "_meaning", same)
         assert self._meaning is not None
         return self._meaning
@@ -580,15 +586,3 @@ def _fill_derived(self: HloSharding) -> None:
 
 def _normal(tiles: TileAssignment, types: tuple[SubgroupType, ...]) -> Any:
     return partial_tile(tiles) if types == ("replicated",) else subgroup(tiles, types)
-
-
-def _distinct(tiles: TileAssignment) -> TileAssignment:
-    """The assignment itself, if every device occurs once and none is negative."""
-    if tiles.iota is None:
-        devices = np.asarray(tiles.flat)
-        if devices.min() < 0:
-            raise ShardingError(f"device {devices.min()} is negative in {tiles}")
-        values, times = np.unique(devices, return_counts=True)
-        if times.max() > 1:
-            raise ShardingError(f"device {values[times.argmax()]} occurs {times.max()} times in {tiles}")
-    return tiles

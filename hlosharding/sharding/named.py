@@ -107,7 +107,7 @@ def named_sharding(form: NamedForm) -> HloSharding:
     if whole is None:
         return _in_device_form(form).with_named_form(form)
     short = form.whole is None and not form.dims
-    return HloSharding._make(whole).with_named_form(NamedForm(form.mesh, whole=whole) if short else form)
+    return HloSharding.from_parts(whole).with_named_form(NamedForm(form.mesh, whole=whole) if short else form)
 
 
 def _whole_kind(form: NamedForm) -> Literal["manual", "unreduced", "replicated"] | None:
@@ -169,7 +169,7 @@ def _in_device_form(form: NamedForm) -> HloSharding:
     if math.prod(data) == 1 and len(groups) <= 1:
         # XLA has no other name for it: one tile, whatever the mesh.
         kind: SubgroupType = groups[0][0] if groups else "replicated"
-        return HloSharding._make(kind)
+        return HloSharding.from_parts(kind)
     tiles = form.mesh.assignment.reshape([end // start for _, start, end in pieces]).transpose([*order, *rest])
     types: list[SubgroupType] = [kind for kind, _ in groups]
     return HloSharding.subgroup(tiles.reshape([*data, *(n for _, n in groups)]), types)

@@ -125,7 +125,7 @@ def _leaf(proto: Any) -> HloSharding:
     if kind is None:
         raise ShardingError(f"OpSharding type {proto.type} is not known")
     if kind in ("replicated", "manual", "unknown", "unreduced"):
-        return HloSharding._make(kind, metadata=metadata)
+        return HloSharding.from_parts(kind, metadata=metadata)
     # As XLA's FromProto: one device, however spelled, is a device placement.
     if len(proto.tile_assignment_devices) == 1:
         return HloSharding.maximal(proto.tile_assignment_devices[0], metadata)

@@ -218,7 +218,7 @@ def _value(kind: Any, tiles: Any, types: tuple[SubgroupType, ...], parts: dict[s
     if kind == "maximal":
         return HloSharding.maximal(parts["device"], metadata)
     if kind is not None:
-        return HloSharding._make(kind, metadata=metadata)
+        return HloSharding.from_parts(kind, metadata=metadata)
     return HloSharding.tile(tiles, metadata) if not types else _tiled(tiles, types, metadata)
 
 

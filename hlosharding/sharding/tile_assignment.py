@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import count
+from threading import RLock
 from typing import ClassVar, NamedTuple, NoReturn
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,9 @@ from hlosharding.errors import ShardingError
 
 Dims = tuple[int, ...]
 _uids = count()
+
+INTERNING = RLock()
+"""Held while a value is entered into an intern table: two of one spelling would break equality."""
 
 
 class IotaTile(NamedTuple):
@@ -110,12 +114,18 @@ class TileAssignment:
 
     @classmethod
     def _new(cls, dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
+        key = (dims, flat) if iota is None and flat is not None else (dims, *(iota or ())[1:])
+        with INTERNING:
+            found = cls._interned.get(key)
+            return found if found is not None else cls._fill(key, dims, iota, flat)
+
+    @classmethod
+    def _fill(cls, key: tuple[Dims, ...], dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
         self = object.__new__(cls)
         values = (dims, iota, flat, math.prod(dims), next(_uids), None, None, None)
         names = ("dims", "iota", "_flat", "num_elements", "uid", "_array", "_meaning", "_hash")
         for name, value in zip(names, values, strict=True):
             object.__setattr__(self, name, value)
-        key = (dims, flat) if iota is None and flat is not None else (dims, *(iota or ())[1:])
         cls._interned[key] = self
         return self
 
@@ -330,3 +340,19 @@ def prime_factors(number: int) -> list[int]:
             number //= factor
         factor += 1
     return [*factors, number] if number > 1 else factors
+
+
+def distinct(tiles: TileAssignment) -> TileAssignment:
+    """The assignment itself, if every device occurs once and none is negative; raises ShardingError else.
+
+    >>> distinct(TileAssignment.from_flat((2,), (1, 0)))
+    TileAssignment('[2]1,0')
+    """
+    if tiles.iota is None:
+        devices = np.asarray(tiles.flat)
+        if devices.min() < 0:
+            raise ShardingError(f"device {devices.min()} is negative in {tiles}")
+        values, times = np.unique(devices, return_counts=True)
+        if times.max() > 1:
+            raise ShardingError(f"device {values[times.argmax()]} occurs {times.max()} times in {tiles}")
+    return tiles

@@ -16,7 +16,7 @@ ALL_FILES = sorted(
     path for folder in ("hlosharding", "tests", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")
 )
 LARGEST_FILE = 600
-PRIVATE_JAX = ("jaxlib", "jax._src", "jax.interpreters")
+PRIVATE_JAX = ("jaxlib", "jax._src")
 XLA_BRIDGE = PACKAGE / "xla_bridge.py"
 
 

@@ -231,4 +231,4 @@ def writes(weight: int = 1) -> Callable[[Callable[[ModuleWriter], None]], Callab
     return enter
 
 
-from tests.oracle import random_ops  # noqa: E402, F401 - fills the table
+from tests.oracle import random_control_flow, random_ops  # noqa: E402, F401 - fills the table

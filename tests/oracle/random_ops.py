@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.oracle.random_modules import Body, Dims, ModuleWriter, Value, braces, shape_text, writes
+from tests.oracle.random_modules import Dims, ModuleWriter, Value, braces, shape_text, writes
 
 
 @writes(4)
@@ -446,72 +446,64 @@ def rare(w: ModuleWriter) -> None:
         w.emit("get-tuple-element", x.dims, f"%{name}", "index=1", "u32")
 
 
-def _nested(w: ModuleWriter, values: list[Value], ops: int, as_tuple: bool) -> tuple[str, list[Value]]:
-    """A computation over `values` that returns values of the same dims; returns its name."""
-    outer, w.body = w.body, Body()
-    w.depth += 1
-    name = w.fresh("body")
-    inner: list[Value] = []
-    if as_tuple:
-        shape = ", ".join(v.shape for v in values)
-        w.body.lines.append(f"  %{name}.p = ({shape}) parameter(0)")
-        inner = [w.emit("get-tuple-element", v.dims, f"%{name}.p", f"index={n}", v.type) for n, v in enumerate(values)]
-    else:
-        inner = [w.emit("parameter", v.dims, str(n), "", v.type) for n, v in enumerate(values)]
-    for _ in range(ops):
-        w.random.choice((elementwise, elementwise, transpose, broadcast, dot, reduce, reshape, tuples))(w)
-    results = [w.random.choice([v for v in w.body.values if (v.dims, v.type) == (i.dims, i.type)]) for i in inner]
-    if as_tuple:
-        names, shape = ", ".join(f"%{r.name}" for r in results), ", ".join(r.shape for r in results)
-        w.body.lines.append(f"  ROOT %{name}.r = ({shape}) tuple({names})")
-    else:
-        w.body.lines.append(f"  ROOT %{name}.r = {results[0].shape} copy(%{results[0].name})")
-    text = f"%{name} {{\n" + "\n".join(w.body.lines) + "\n}\n"
-    w.regions.append(text)
-    w.body = outer
-    w.depth -= 1
-    return name, results
-
-
-@writes(2)
-def while_loop(w: ModuleWriter) -> None:
-    if w.depth > 1:
-        return
-    values = [w.pick() for _ in range(w.random.randint(1, 3))]
-    body, _ = _nested(w, values, w.random.randint(1, 5), as_tuple=True)
-    shape = ", ".join(v.shape for v in values)
-    condition = w.fresh("condition")
-    w.regions.append(
-        f"%{condition} {{\n  %{condition}.p = ({shape}) parameter(0)\n"
-        f"  ROOT %{condition}.r = pred[] constant(true)\n}}\n"
-    )
-    initial, loop = w.fresh("initial"), w.fresh("while")
-    names = ", ".join(f"%{v.name}" for v in values)
-    w.body.lines.append(f"  %{initial} = ({shape}) tuple({names})")
+@writes()
+def nested_tuples(w: ModuleWriter) -> None:
+    """A tuple in a tuple, taken apart again."""
+    x, y, z = w.pick(), w.pick(), w.pick()
+    inner, outer = w.fresh("inner"), w.fresh("outer")
+    w.body.lines.append(f"  %{inner} = ({x.shape}, {y.shape}) tuple(%{x.name}, %{y.name})")
     sharding = ""
     if w.random.random() < w.density:
-        sharding = f", sharding={{{', '.join(w.sharding(v.dims) for v in values)}}}"
-    w.body.lines.append(f"  %{loop} = ({shape}) while(%{initial}), condition=%{condition}, body=%{body}{sharding}")
-    for n, v in enumerate(values):
-        w.emit("get-tuple-element", v.dims, f"%{loop}", f"index={n}")
+        sharding = f", sharding={{{w.sharding(z.dims)}, {w.sharding(x.dims)}, {w.sharding(y.dims)}}}"
+    shape = f"({z.shape}, ({x.shape}, {y.shape}))"
+    w.body.lines.append(f"  %{outer} = {shape} tuple(%{z.name}, %{inner}){sharding}")
+    again = w.fresh("again")
+    w.body.lines.append(f"  %{again} = ({x.shape}, {y.shape}) get-tuple-element(%{outer}), index=1")
+    w.emit("get-tuple-element", y.dims, f"%{again}", "index=1")
+    w.emit("get-tuple-element", z.dims, f"%{outer}", "index=0")
 
 
 @writes()
-def conditional(w: ModuleWriter) -> None:
-    if w.depth > 1:
+def dilated_windows(w: ModuleWriter) -> None:
+    """A reduce-window over dilated input or window, one or two inputs."""
+    x, zero = w.pick(least=1), w.like(())
+    rank = len(x.dims)
+    which = w.random.choice(("lhs_dilate", "rhs_dilate", ""))
+    window = f"size={'x'.join(['1'] * rank)}" + (f" {which}={'x'.join(['2'] + ['1'] * (rank - 1))}" if which else "")
+    dims = ((x.dims[0] - 1) * 2 + 1, *x.dims[1:]) if which == "lhs_dilate" else x.dims
+    if w.random.random() < 0.5:
+        args = f"%{x.name}, %{zero.name}"
+        w.emit("reduce-window", dims, args, f"window={{{window}}}, to_apply=%{w.region()}")
         return
-    x = w.pick()
-    branches = [_nested(w, [x], w.random.randint(1, 3), as_tuple=False)[0] for _ in range(2)]
-    which = w.like((), "pred")
-    attributes = f"true_computation=%{branches[0]}, false_computation=%{branches[1]}"
-    w.emit("conditional", x.dims, f"%{which.name}, %{x.name}, %{w.like(x.dims).name}", attributes)
+    y = w.like(x.dims)
+    args = f"%{x.name}, %{y.name}, %{zero.name}, %{zero.name}"
+    attributes = f"window={{{window}}}, to_apply=%{w.region(pairs=2)}"
+    _tuple_valued(w, "reduce-window", [dims, dims], args, attributes)
 
 
 @writes()
-def call(w: ModuleWriter) -> None:
-    if w.depth > 1:
-        return
-    values = [w.pick() for _ in range(w.random.randint(1, 2))]
-    callee, _ = _nested(w, values, w.random.randint(1, 3), as_tuple=False)
-    for _ in range(w.random.choice((1, 1, 2))):
-        w.emit("call", values[0].dims, ", ".join(f"%{v.name}" for v in values), f"to_apply=%{callee}")
+def plain_collectives(w: ModuleWriter) -> None:
+    """Collectives of a program that already has some; most pass nothing on."""
+    x = w.pick(least=1)
+    groups = "{" + braces(range(2)) + "}"
+    roll = w.random.randrange(4)
+    if roll == 0:
+        dims = (x.dims[0] * 2, *x.dims[1:])
+        w.emit("all-gather", dims, f"%{x.name}", f"replica_groups={groups}, dimensions={{0}}")
+    elif roll == 1 and x.dims[0] % 2 == 0:
+        dims = (x.dims[0] // 2, *x.dims[1:])
+        attributes = f"replica_groups={groups}, dimensions={{0}}, to_apply=%{w.region()}"
+        w.emit("reduce-scatter", dims, f"%{x.name}", attributes)
+    elif roll == 2 and x.dims[0] % 2 == 0:
+        w.emit("all-to-all", x.dims, f"%{x.name}", f"replica_groups={groups}, dimensions={{0}}")
+    else:
+        w.emit("collective-broadcast", x.dims, f"%{x.name}", f"replica_groups={groups}")
+
+
+@writes()
+def grouped_convolution(w: ModuleWriter) -> None:
+    """A weight gradient as XLA writes it: the batch dim in groups."""
+    groups, size = w.random.choice((2, 4)), w.random.choice((3, 4, 8))
+    image, kernel = w.like((groups * 2, 4, size)), w.like((4, groups * 2, 1))
+    attributes = f"window={{size=1}}, dim_labels=bf0_io0->bf0, batch_group_count={groups}"
+    w.emit("convolution", (2, groups * 2, size), f"%{image.name}, %{kernel.name}", attributes)

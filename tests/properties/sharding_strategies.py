@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment
 
 COUNTS = st.sampled_from([2, 3, 4, 6, 8, 12, 16])
+REPLICATED_ONLY = st.sampled_from([(), ("replicated",)])
 TYPES = st.sampled_from(
     [(), (), ("replicated",), ("replicated",), ("manual",), ("manual", "replicated"), ("unreduced",)]
 )
@@ -41,9 +42,14 @@ def tilings(draw: st.DrawFn, rank: int | None = None, count: int | None = None) 
 
 
 @st.composite
-def tiled(draw: st.DrawFn, rank: int | None = None, count: int | None = None) -> HloSharding:
+def tiled(
+    draw: st.DrawFn,
+    rank: int | None = None,
+    count: int | None = None,
+    subgroups: st.SearchStrategy[tuple[str, ...]] = TYPES,
+) -> HloSharding:
     """Tiled leaves with any subgroups."""
-    rank, types = rank or draw(st.integers(1, 3)), draw(TYPES)
+    rank, types = rank or draw(st.integers(1, 3)), draw(subgroups)
     leaf = HloSharding.subgroup(draw(tilings(rank + len(types), count)), types)
     if leaf.kind != "tiled" or HloSharding.parse(str(leaf)).kind != "tiled":
         return HloSharding.iota_tile((2,) + (1,) * (rank - 1) if count is None else (count,) + (1,) * (rank - 1))

@@ -21,7 +21,7 @@ from hlosharding.sharding import (
     transpose_sharding,
     ungroup_sharding,
 )
-from tests.properties.sharding_strategies import even_sizes_for, factors, sizes_for, tiled
+from tests.properties.sharding_strategies import REPLICATED_ONLY, even_sizes_for, factors, sizes_for, tiled
 
 Held = npt.NDArray[np.bool_]
 
@@ -69,26 +69,24 @@ def test_replicating_only_adds_elements(sharding: HloSharding, data: st.DataObje
     assert is_subtiling_or_equal(dims, sharding, coarse)
 
 
-@given(tiled(rank=2, count=12), tiled(rank=2, count=12), st.data())
-def test_merged_tiles_are_what_both_hold(left: HloSharding, right: HloSharding, data: st.DataObject) -> None:
-    merged = merge_if_compatible(left, right, 1)
-    assume(merged is not None)
-    assert merged is not None
+@given(tiled(rank=2, count=12), st.booleans(), st.booleans(), st.data())
+def test_merged_tiles_are_what_both_hold(fine: HloSharding, left: bool, right: bool, data: st.DataObject) -> None:
+    source = replicate_on_dims(fine, (0,)) if left else fine
+    target = replicate_on_dims(fine, (1,)) if right else data.draw(tiled(rank=2, count=12))
+    merged = merge_if_compatible(source, target, 1)
+    if merged is None or not target.kind == source.kind == "tiled":
+        return
     dims = data.draw(even_sizes_for(merged))
     for device in devices_of(merged):
-        both = held(left, dims, device) & held(right, dims, device)
+        both = held(source, dims, device) & held(target, dims, device)
         assert np.array_equal(held(merged, dims, device), both)
 
 
 @given(tiled(rank=2, count=12), st.data())
 def test_coarser_forms_of_one_merge_back(fine: HloSharding, data: st.DataObject) -> None:
-    assume("unreduced" not in fine.subgroup_types)
     left, right = (replicate_on_dims(fine, (d,)) for d in (0, 1))
-    assume(left.has_partial_replication() and right.has_partial_replication())
-    assume(left.kind == right.kind == "tiled")
     merged = merge_if_compatible(left, right, 1)
-    if merged is not None:
-        assert merged.data_dims == fine.data_dims
+    if left.has_partial_replication() and right.has_partial_replication() and merged is not None:
         assert merged == fine
 
 
@@ -107,18 +105,17 @@ def test_a_reshape_moves_no_element(sharding: HloSharding, data: st.DataObject) 
         assert (after >= before).all()
 
 
-@given(tiled(), st.data())
+@given(tiled(subgroups=REPLICATED_ONLY), st.data())
 def test_sub_tiling_means_within(sharding: HloSharding, data: st.DataObject) -> None:
-    other = data.draw(tiled(rank=sharding.tiled_data_rank, count=sharding.total_num_tiles))
-    dims = data.draw(even_sizes_for(sharding))
-    assume(all(size % ways == 0 for size, ways in zip(dims, other.data_dims, strict=True)))
+    like = tiled(rank=sharding.tiled_data_rank, count=sharding.total_num_tiles, subgroups=REPLICATED_ONLY)
+    other = data.draw(like)
+    dims = tuple(a * b for a, b in zip(sharding.data_dims, other.data_dims, strict=True))
     within = all((held(sharding, dims, d) <= held(other, dims, d)).all() for d in devices_of(sharding))
     assert is_subtiling_or_equal(dims, sharding, other) == within
 
 
-@given(tiled(), st.data())
+@given(tiled(subgroups=REPLICATED_ONLY), st.data())
 def test_grouping_is_undone(sharding: HloSharding, data: st.DataObject) -> None:
-    assume(sharding.subgroup_types in ((), ("replicated",)))
     dims = data.draw(st.lists(st.integers(0, sharding.tiled_data_rank - 1), min_size=1, unique=True))
     group = group_sharding_on_dims(sharding, dims)
     assert ungroup_sharding(group) == sharding

@@ -15,7 +15,7 @@ from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.axes import Axes, Grid
 from hlosharding.partitioner.reshard.layout import Table
-from hlosharding.partitioner.reshard.search import Move, Prices, Problem, State
+from hlosharding.partitioner.reshard.search import Move, Problem, State
 from hlosharding.partitioner.reshard.steps import (
     AllGather,
     AllReduce,
@@ -43,7 +43,7 @@ def combined(objective: str, nbytes: float, seconds: float) -> float:
     return nbytes + seconds * OBJECTIVES[objective]
 
 
-class MovePrices(Prices):
+class MovePrices:
     """Mean bytes received, or seconds, of moves of one array on one machine; remembered."""
 
     def __init__(self, problem: Problem, shape: Shape, machine: Machine, objective: str) -> None:
@@ -106,10 +106,19 @@ class MovePrices(Prices):
         return combined(self.objective, times * (size - 1) / size * nbytes, seconds)
 
     def _permute(self, move: Move, nbytes: int) -> float:
-        pairs = permute_pairs(self.problem.grid, move.before, move.after)
-        moved = sum(s != t for s, t in pairs)
-        seconds = self._seconds("collective-permute", nbytes, 2, pairs) if moved else 0.0
-        return combined(self.objective, nbytes * moved / len(pairs), seconds)
+        sources = permute_sources(self.problem.grid, move.before, move.after)
+        devices = np.arange(len(sources))
+        moved = devices[sources != devices]
+        if len(moved) and self.machine.topology == "switch":
+            # The slowest pair decides, and there are two kinds: within a node and between nodes.
+            per_node = self.machine.devices_per_node
+            far = moved[sources[moved] // per_node != moved // per_node]
+            moved_far = far[:1] if len(far) else moved[:1]
+        else:
+            moved_far = moved
+        pairs = tuple(zip(sources[moved_far].tolist(), moved_far.tolist(), strict=True))
+        seconds = self._seconds("collective-permute", nbytes, 2, pairs) if pairs else 0.0
+        return combined(self.objective, nbytes * len(moved) / len(devices), seconds)
 
     def _seconds(self, kind: str, nbytes: float, size: int, groups: Sequence[Sequence[int]]) -> float:
         return collective_time(kind, nbytes, size, groups, self.machine)
@@ -129,7 +138,12 @@ def working_tile(problem: Problem, move: Move) -> Dims:
 
 
 def permute_pairs(grid: Grid, before: State, after: State) -> Pairs:
-    """Who sends its tile to whom: devices that hold what they want keep it, the rest pair up within each tile."""
+    """(source, target) for every target, itself where nothing moves."""
+    return tuple(zip(permute_sources(grid, before, after).tolist(), range(grid.num_devices), strict=True))
+
+
+def permute_sources(grid: Grid, before: State, after: State) -> Table:
+    """[device]: whose tile it takes.  Devices that hold what they want keep it, the rest pair up within each tile."""
     have = grid.position(tuple(a for axes in (grid.worlds, *before.dims) for a in axes))
     want = grid.position(tuple(a for axes in (grid.worlds, *after.dims) for a in axes))
     devices = np.arange(grid.num_devices)
@@ -140,7 +154,7 @@ def permute_pairs(grid: Grid, before: State, after: State) -> Pairs:
     source_of = np.empty_like(devices)
     source_of[staying] = staying
     source_of[targets] = sources
-    return tuple(zip(source_of.tolist(), devices.tolist(), strict=True))
+    return source_of
 
 
 def steps_of(problem: Problem, moves: Sequence[Move], prices: MovePrices, reduce_kind: str) -> tuple[Step, ...]:

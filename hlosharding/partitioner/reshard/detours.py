@@ -38,6 +38,18 @@ def gather_last(request: Request) -> Iterator[Steps]:
         yield (*request.between(request.source, way).steps, *request.between(way, request.target).steps)
 
 
+def reorder_first(request: Request) -> Iterator[Steps]:
+    """Where only the device order hides a common grid: the source's tiles move to the target's order, then go on."""
+    first, last = request.source, request.target
+    if first.kind != "tiled" or last.kind != "tiled" or first.tiles.flat == last.tiles.flat:
+        return
+    if common_grid(first, last, request.shape.rank, request.num_devices) is not None or first.is_manual_subgroup():
+        return
+    way = HloSharding.subgroup(np.array(last.tiles.flat).reshape(first.tiles.dims), first.subgroup_types)
+    if way != first and common_grid(way, last, request.shape.rank, request.num_devices) is not None:
+        yield (*request.between(first, way).steps, *request.between(way, last).steps)
+
+
 def reduce_first(request: Request) -> Iterator[Steps]:
     """The addends meet where they are, for all or scattered over a dim, and the sum moves on."""
     subgroup = _subgroup(request, request.source, "unreduced")

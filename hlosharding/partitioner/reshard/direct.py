@@ -63,7 +63,7 @@ class Shipment:
         for piece, size in zip(moving.tolist(), map(tuple, self.sizes[moving].tolist()), strict=True):
             by_size[size].append(piece)
         seen: set[int] = set()
-        for tolerance in TOLERANCES:
+        for tolerance in TOLERANCES if len(by_size) > 1 else TOLERANCES[:1]:
             groups = _alike(by_size, tolerance, most)
             choice = self._choice(shape, groups) if groups is not None else None
             if choice is not None and choice.rounds <= most and choice.rounds not in seen:
@@ -131,8 +131,8 @@ def _alike(by_size: dict[Dims, list[int]], tolerance: float, most: int) -> list[
     return groups
 
 
-def shipment(source: Layout, target: Layout, machine: Machine) -> Shipment | None:
-    """The pieces to send from one layout to another; None if there are more than MOST_PIECES.
+def shipment(source: Layout, target: Layout, machine: Machine, most: int | None = MOST_PIECES) -> Shipment | None:
+    """The pieces to send from one layout to another; None if there are more than `most`.
 
     >>> from hlosharding.cost import machines
     >>> from hlosharding.partitioner.reshard.layout import layout_of
@@ -145,7 +145,7 @@ def shipment(source: Layout, target: Layout, machine: Machine) -> Shipment | Non
     tiles, holders = _source_tiles(source)
     wanted = _overlaps(source, target, tiles)
     receivers, numbers = np.nonzero(wanted)
-    if len(receivers) > MOST_PIECES:
+    if most is not None and len(receivers) > most:
         return None
     first = np.array([devices[0] for devices in holders], np.int64)[numbers]
     (low, high), (want_low, want_high) = source.bounds(), target.bounds()

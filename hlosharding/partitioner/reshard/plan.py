@@ -18,7 +18,7 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard import detours
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
-from hlosharding.partitioner.reshard.direct import shipment
+from hlosharding.partitioner.reshard.direct import MOST_PIECES, shipment
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
 from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, Pad, Slice, Step
@@ -53,6 +53,8 @@ class Request:
     machine: Machine
     memory_limit: int | None
     num_devices: int
+    is_part: bool = False
+    """Of a longer way: then no more detours."""
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Where source and target tiles lie."""
@@ -67,7 +69,8 @@ class Request:
     def between(self, source: HloSharding, target: HloSharding) -> Planned:
         """The plan of a part of the way; memory is looked at once the way is whole."""
         kind = self.reduce_kind if _is_partial(source) or _is_partial(target) else None
-        return _planned(replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None))
+        part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None)
+        return _planned(replace(part, is_part=not _is_partial(self.source)))
 
 
 def plan_steps(
@@ -117,7 +120,7 @@ def plan_time(
     return plan(shape, source, target, reduce_kind, machine, objective, None, None).seconds
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def plan(
     shape: Shape,
     source: HloSharding,
@@ -144,7 +147,7 @@ def resolved(
     return n, (machine or machines.h100(n)).with_devices(n)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def _planned(request: Request) -> Planned:
     if request.source == request.target:
         return request.planned(())
@@ -184,8 +187,6 @@ def _check(request: Request) -> None:
 
 def _no_plan(request: Request, found: list[Planned]) -> PartitionError:
     what = f"{request.shape} from {request.source} to {request.target}"
-    if not found:
-        return PartitionError(f"no plan for {what}", remedy="reshard by way of a sharding that both nest in")
     least = min(p.peak_bytes for p in found)
     return PartitionError(
         f"no plan for {what} fits in {request.memory_limit} bytes per device", remedy=f"the leanest needs {least}"
@@ -214,25 +215,30 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
     if source.addends > 1:
         yield from detours.reduce_first(request)
         return
-    yield from _direct(request, source, target, best)
-    yield from detours.gather_last(request)
+    detoured = [] if request.is_part else [*detours.gather_last(request), *detours.reorder_first(request)]
+    yield from detoured
+    is_only_way = best is None and not detoured
+    direct = _direct(request, source, target, best, None if is_only_way else MOST_PIECES)
+    if direct is not None:
+        yield (direct,)
 
 
 def _is_hard_to_beat(best: Planned, bound: float) -> bool:
     return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= 2
 
 
-def _direct(request: Request, source: Layout, target: Layout, best: Planned | None) -> Iterator[tuple[Step, ...]]:
-    """The best direct plan, unless even its estimate is worse than `best`."""
-    pieces = shipment(source, target, request.machine)
+def _direct(request: Request, source: Layout, target: Layout, best: Planned | None, most: int | None) -> Step | None:
+    """The best direct plan; None if it has too many pieces, or if even its estimate is worse than `best`."""
+    pieces = shipment(source, target, request.machine, most)
     if pieces is None:
-        return
+        return None
     choice = min(
         pieces.choices(request.shape), key=lambda c: (combined(request.objective, c.mean_bytes, c.seconds), c.rounds)
     )
     cost = combined(request.objective, choice.mean_bytes, choice.seconds)
     if best is None or cost < best.cost(request.objective) or _is_too_large(request, best):
-        yield (pieces.plan(choice),)
+        return pieces.plan(choice)
+    return None
 
 
 def _is_too_large(request: Request, planned: Planned) -> bool:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, count, permutations, product
+from typing import Protocol
 
 from hlosharding.partitioner.reshard.axes import Axes, Grid
 
@@ -82,16 +83,16 @@ def problem_of(grid: Grid, sizes: Dims) -> Problem:
     return Problem(grid, sizes, state(grid.source, tuple(sorted(grid.addends))), state(grid.target, ()))
 
 
-class Prices:
-    """What moves cost; the search minimises the sum.  (An interface: `pricing.MovePrices` is the one there is.)"""
+class Prices(Protocol):
+    """What moves cost; the search minimises the sum."""
 
     def move(self, move: Move) -> float:
         """Cost of a move."""
-        raise NotImplementedError
+        ...
 
     def least(self, first: State, last: State) -> float:
         """What any way between two states costs at least."""
-        raise NotImplementedError
+        ...
 
 
 Path = tuple[float, tuple[Move, ...]]

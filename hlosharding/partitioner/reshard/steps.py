@@ -168,6 +168,9 @@ def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
 
     >>> neutral("maximum", np.dtype("int8")), neutral("minimum", np.dtype("float32")), neutral("and", np.dtype("uint8"))
     (-128, inf, 255)
+    >>> import ml_dtypes
+    >>> neutral("maximum", np.dtype(ml_dtypes.float8_e4m3fn))
+    -448.0
     """
     if kind in ("add", "or", "xor"):
         return 0
@@ -179,7 +182,18 @@ def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
         return kind == "minimum"
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min if kind == "maximum" else np.iinfo(dtype).max)
-    return -math.inf if kind == "maximum" else math.inf
+    return _most(dtype, negative=kind == "maximum")
+
+
+def _most(dtype: np.dtype[Any], *, negative: bool) -> float:
+    """The infinity of a float type, or its largest number where it has none (f8e4m3fn)."""
+    infinity = -math.inf if negative else math.inf
+    if np.isinf(np.array(infinity).astype(dtype).astype(np.float64)):
+        return infinity
+    import ml_dtypes  # only narrow types pay for it
+
+    limits = ml_dtypes.finfo(dtype)
+    return float(limits.min if negative else limits.max)
 
 
 @dataclass(frozen=True, slots=True)

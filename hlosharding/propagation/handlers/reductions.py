@@ -43,9 +43,11 @@ def _reduce_input(edge: Edge, own: object, user: HloSharding, others: Shardings,
     if edge.shape.rank == 0:
         return None
     leaf = element_sharding(user, edge.op.shape, edge.position) if edge.op.shape.is_tuple else user
+    if leaf.is_manual():
+        return None  # a wholly manual user was dealt with before; of a single manual leaf XLA makes nothing
     offered = edge.op.to_operand(leaf, edge.position)
     for other in others:
-        if other is not None and not other.is_manual() and not offered.is_manual():
+        if other is not None and not other.is_manual():
             offered = merge_if_compatible(other, offered) or offered
     return offered
 

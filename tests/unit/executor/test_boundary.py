@@ -8,9 +8,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Layout, Program, ShardedArray, assemble, run_reference, sharded_array, split
+from hlosharding.executor import Layout, Program, ShardedArray, assemble, lay_out, run_reference, sharded_array, split
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
+from tests.unit.executor.op_cases import module_of
 
 MESH = MeshInfo(("data", "model"), (2, 4))
 # sharding, global dims, said with axis names?
@@ -106,6 +107,31 @@ def test_what_lies_right_is_not_copied() -> None:
         assert before == {s.device: s.data.unsafe_buffer_pointer() for s in placed.addressable_shards}
 
 
+def test_users_see_their_own_axes_where_the_program_splits_them() -> None:
+    """An all-gather over half of `model` splits that axis inside; inputs and outputs keep the user's mesh."""
+    sharding = "{devices=[2,4]<=[8]}"
+    body = (
+        f"x = f32[2,2] parameter(0), sharding={sharding} ROOT r = f32[2,2] all-reduce(x), to_apply=add_f32,"
+        " channel_id=1, use_global_device_ids=true, replica_groups={{0,1},{2,3},{4,5},{6,7}},"
+        f" sharding={sharding}"
+    )
+    module = module_of(body, 8)
+    module.mesh = MESH
+    executable = Program(module).compile()
+    assert executable.mesh.axis_names == ("data", "model_0", "model_1")
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    wanted = NamedSharding(mesh, PartitionSpec("data", "model"))
+    x = jax.device_put(np.arange(32, dtype=np.float32).reshape(4, 8), wanted)
+    assert executable.place(x, 0) is x
+    (out,) = executable(x)
+    assert out.sharding == wanted
+    np.testing.assert_array_equal(np.asarray(out), run_reference(module, [x])[0])
+    text = executable.compiled.as_text()
+    assert "all-to-all" not in text
+    assert "collective-permute" not in text
+    assert "all-gather" not in text
+
+
 def test_donated_input_is_gone() -> None:
     layout = layout_of("{devices=[2,4]<=[8]}", (4, 8))
     executable = Program(identity_module([layout]), inputs=[layout], outputs=[layout]).compile(donate=(0,))
@@ -113,6 +139,19 @@ def test_donated_input_is_gone() -> None:
     (out,) = executable(x)
     assert x.is_deleted()
     np.testing.assert_array_equal(np.asarray(out), 1)
+
+
+@pytest.mark.parametrize(("text", "dims", "is_named"), CASES)
+def test_lay_out_takes_a_jax_array_where_jax_has_a_name(text: str, dims: tuple[int, ...], is_named: bool) -> None:
+    x = np.random.default_rng(0).normal(size=dims).astype(np.float32)
+    sharding = HloSharding.parse(text)
+    out = lay_out(x, sharding, jax.devices()[:8])
+    assert isinstance(out, jax.Array) == is_named
+    np.testing.assert_array_equal(np.asarray(out), x)
+    if isinstance(out, jax.Array):
+        by_device = {s.device: np.asarray(s.data) for s in out.addressable_shards}
+        for device, tile in zip(jax.devices()[:8], split(x, sharding, 8), strict=True):
+            np.testing.assert_array_equal(by_device[device], tile)
 
 
 def test_sharded_array_is_a_pytree_and_knows_its_tiles() -> None:

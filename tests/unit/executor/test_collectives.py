@@ -77,12 +77,28 @@ def assert_agree(module: Module) -> str:
     return source
 
 
+def all_of(groups: str) -> Module:
+    """All collectives over the same groups in one program."""
+    parts = [
+        body.replace("ROOT r", f"r{i}").replace(f", {SHARDED}", "") for i, body in enumerate(bodies(groups).values())
+    ]
+    shapes = [part.split()[2] for part in parts]
+    results = ", ".join(f"r{i}" for i in range(len(parts)))
+    tiles = ", ".join(["{devices=[8,1]<=[8]}"] * len(parts))
+    root = f"ROOT t = ({', '.join(shapes)}) tuple({results}), sharding={{{tiles}}}"
+    return module_for("f32", f"{' '.join(parts)} {root}", MESH)
+
+
 @pytest.mark.parametrize("groups", GROUPS)
 def test_groups(groups: str) -> None:
-    """All collectives of one form of groups, in one program each with and without the user's mesh."""
-    text = GROUPS[groups]
-    for number, body in enumerate(bodies(text).values()):
-        assert_agree(module_for("f32", body, MESH if number % 2 else None))
+    assert_agree(all_of(GROUPS[groups]))
+
+
+@pytest.mark.parametrize("groups", ["model before data", "strided half", "on no axis"])
+def test_groups_without_a_mesh(groups: str) -> None:
+    module = all_of(GROUPS[groups])
+    module.mesh = None
+    assert_agree(module)
 
 
 AXES_TEXT = {
@@ -188,8 +204,12 @@ def test_broadcast_takes_the_first_of_each_group() -> None:
 def test_mesh_with_its_own_device_order() -> None:
     """Partition ids stay positions in the device assignment, whatever order the mesh lists them in."""
     mesh = MeshInfo(("a", "b"), (2, 4), (7, 6, 5, 4, 3, 2, 1, 0))
-    for body in (*bodies(GROUPS["model"]).values(), OTHER["partition id"][1], OTHER["permute some"][1]):
-        assert_agree(module_for("f32", body, mesh))
+    for module in (
+        all_of(GROUPS["model"]),
+        *(module_for("f32", OTHER[k][1], mesh) for k in ("partition id", "permute some")),
+    ):
+        module.mesh = mesh
+        assert_agree(module)
 
 
 LOOP = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +41,8 @@ def test_pytrees_become_parameters_named_by_their_paths(mesh_2x4: Mesh) -> None:
         "params['w']": ROWS,
         "batch[0]": COLUMNS,
         "batch[1]": COLUMNS,
-        "scale": None,
-    } | {k: v for k, v in parameters(module).items() if k == "scale"}
+        "scale": "{replicated}",  # JAX's own rule for scalars on several devices
+    }
     signature = module.signature
     assert signature.names == ("params['b']", "params['w']", "batch[0]", "batch[1]", "scale")
     assert signature.unflatten([1, 2]) == {"b": 1, "y": 2}
@@ -155,6 +155,23 @@ def test_typed_keys_and_64_bits_are_traced() -> None:
     assert str(module.entry.parameters[0].shape) == "u32[2]"
     with jax.enable_x64(True):
         assert str(trace(lambda x: x)(np.ones(3)).entry.root.shape) == "f64[3]"
+
+
+def test_prefix_trees_go_into_containers_of_other_libraries_and_over_missing_subtrees(mesh_2x4: Mesh) -> None:
+    class State(NamedTuple):
+        count: Any
+        moments: Any
+
+    def f(params: dict[str, Any], state: State) -> tuple[Any, State]:
+        return params, State(state.count + 1, params)
+
+    params = {"w": struct(8, 8), "frozen": None}
+    spec = {"w": P("data"), "frozen": None}
+    call = trace(f, mesh=mesh_2x4, in_shardings=(spec, State(None, P("model"))), out_shardings=(spec, None))
+    module = call(params, State(struct(), struct(8, 8)))
+    columns = "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
+    assert parameters(module) == {"params['w']": ROWS, "state.count": "{replicated}", "state.moments": columns}
+    assert module.signature.open_outputs == (False, True, True)
 
 
 def test_frames_are_the_users_own() -> None:

@@ -57,7 +57,14 @@ def test_an_operand_hears_from_output_and_from_the_other_operand() -> None:
     ("image", "sharding", "kernel", "window", "out", "expected"),
     [
         # A small kernel leaves batch and spatial splits alone ...
-        ("4,3,8,8", "{devices=[2,1,2,1]<=[4]}", "5,3,3,3", "size=3x3 pad=1_1x1_1", "4,5,8,8", "{devices=[2,1,2,1]<=[4]}"),
+        (
+            "4,3,8,8",
+            "{devices=[2,1,2,1]<=[4]}",
+            "5,3,3,3",
+            "size=3x3 pad=1_1x1_1",
+            "4,5,8,8",
+            "{devices=[2,1,2,1]<=[4]}",
+        ),
         # ... nothing comes of a split feature dim along with a spatial one ...
         ("4,4,8,8", "{devices=[1,2,2,1]<=[4]}", "5,4,3,3", "size=3x3 pad=1_1x1_1", "4,5,8,8", None),
         # ... and a large one (a weight gradient) keeps the batch split alone.

@@ -40,22 +40,9 @@ def test_a_call_that_becomes_a_copy_is_listed_last() -> None:
 
 def test_a_bypassed_call_leaves_its_users_its_operand() -> None:
     body = (
-        '  %x = f32[4] parameter(0)\n  %n = f32[4] negate(%x)\n'
+        "  %x = f32[4] parameter(0)\n  %n = f32[4] negate(%x)\n"
         '  %c = f32[4] custom-call(%n), custom_call_target="ShardBarrierFrom"\n  ROOT %r = f32[4] negate(%c)'
     )
     result = run(body).module
     assert [i.name for i in result.instructions] == ["x", "n", "r"]
     assert result.by_name("r").operands[0].name == "n"
-
-
-def test_collectives_on_one_channel_belong_together() -> None:
-    reduce = "all-reduce(%{}), channel_id=1, replica_groups={{{{0,1}}}}, to_apply=%sum"
-    regions = "%sum {\n  %p = f32[] parameter(0)\n  %q = f32[] parameter(1)\n  ROOT %s = f32[] add(%p, %q)\n}\n"
-    body = (
-        "  %x = f32[4] parameter(0)\n  %y = f32[4] parameter(1)\n"
-        f"  %a = f32[4] {reduce.format('x')}\n  %b = f32[4] {reduce.format('y')}\n"
-        "  %n = f32[4] negate(%a)\n  %m = f32[4] negate(%b)\n  ROOT %r = f32[4] add(%n, %m)"
-    )
-    graph = Graph(module(body, regions))
-    entry = graph.entry
-    assert names(graph, graph.post_order(entry)) == ["y", "b", "x", "a", "n", "m", "r"]

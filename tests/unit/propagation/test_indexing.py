@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.unit.propagation.texts import SUM, printed
 
-LOOK_UP = (
-    "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}"
-)
+LOOK_UP = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}"
 ADD = (
     "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1,"
     " to_apply=%sum"

@@ -97,5 +97,5 @@ def test_elementwise_merges_its_operands() -> None:
 
 def test_opaque_ops_are_at_most_replicated() -> None:
     assert forward("cholesky(%y), lower=true", "f32[4,4]", extra="  %y = f32[4,4] iota(), iota_dimension=0\n") is None
-    body = '  %x = f32[8,16] parameter(0), sharding={replicated}\n  %op = f32[8,16] custom-call(%x), '
+    body = "  %x = f32[8,16] parameter(0), sharding={replicated}\n  %op = f32[8,16] custom-call(%x), "
     assert printed(body + 'custom_call_target="Foreign"' + SINK, "op") == "{replicated}"

@@ -28,8 +28,8 @@ def printed(body: str, name: str, regions: str = "", **options: Any) -> str | No
 
 SUM = """
 %sum {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %r = f32[] add(%a, %b)
+  %left = f32[] parameter(0)
+  %right = f32[] parameter(1)
+  ROOT %both = f32[] add(%left, %right)
 }
 """

@@ -20,6 +20,7 @@ from hlosharding.sharding import (
 )
 
 parse = HloSharding.parse
+PARTIAL = parse("{devices=[1,2,2]<=[4] last_tile_dim_replicate}")
 
 
 def grouped(groups, dims, sizes, rank, inner, manual=False):
@@ -54,16 +55,16 @@ def test_groups_of_a_manual_subgroup(types, groups, inner):
     [
         (grouped([[0, 2], [1, 3]], (2,), (2,), 2, HloSharding.iota_tile((1, 2)), True),
          "{devices=[1,2,2]0,1,2,3 last_tile_dims={manual}}"),
-        (grouped([[0, 2, 4, 6], [1, 3, 5, 7]], (3,), (2,), 2, parse("{devices=[1,2,2]<=[4] last_tile_dim_replicate}"), True),
+        (grouped([[0, 2, 4, 6], [1, 3, 5, 7]], (3,), (2,), 2, PARTIAL, True),
          "{devices=[1,2,2,2]0,2,1,3,4,6,5,7 last_tile_dims={manual, replicated}}"),
-        (grouped([[0, 1, 4, 5], [2, 3, 6, 7]], (2,), (2,), 2, parse("{devices=[1,2,2]<=[4] last_tile_dim_replicate}"), True),
+        (grouped([[0, 1, 4, 5], [2, 3, 6, 7]], (2,), (2,), 2, PARTIAL, True),
          "{devices=[1,2,2,2]0,1,2,3,4,5,6,7 last_tile_dims={manual, replicated}}"),
         (grouped([[0, 1], [2, 3]], (3,), (2,), 2, HloSharding.replicate(), True),
          "{devices=[1,1,2,2]0,1,2,3 last_tile_dims={manual, replicated}}"),
         (grouped([[0, 2], [1, 3]], (2,), (2,), 2, HloSharding.replicate(), True),
          "{devices=[1,1,2,2]0,2,1,3 last_tile_dims={manual, replicated}}"),
         (grouped_replicated_sharding(3, 12, 2), "{replicated}"),
-        (grouped([[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]], (0,), (2,), 2, HloSharding.iota_tile((1, 2, 3), (2, 3), (1, 0))),
+        (grouped([range(6), range(6, 12)], (0,), (2,), 2, HloSharding.iota_tile((1, 2, 3), (2, 3), (1, 0))),
          "{devices=[2,2,3]<=[2,2,3]T(0,2,1)}"),
         (grouped([[0], [1], [2], [3]], (1, 0), (2, 2), 4, HloSharding.replicate()), "{devices=[2,2,1,1]<=[2,2]T(1,0)}"),
     ],

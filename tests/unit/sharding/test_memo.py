@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -66,3 +67,10 @@ def test_shardings_nobody_holds_are_forgotten():
     transpose_sharding(parse(text), (1, 0))
     gc.collect()
     assert parse(text).uid != first
+
+
+def test_threads_intern_one_value_a_spelling():
+    texts = [f"{{devices=[{n},2]<=[2,{n}]T(1,0)}}" for n in range(40, 140)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [parse(text) for text in texts], range(8)))
+    assert all(mine is first for row in found for mine, first in zip(row, found[0], strict=True))

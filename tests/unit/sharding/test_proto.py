@@ -74,29 +74,28 @@ def test_one_device_however_spelled_is_a_placement():
     assert from_proto(one).device == 0
 
 
+def tiled(dims, **fields):
+    return {"type": 3, "tile_assignment_dimensions": dims, **fields}
+
+
+LISTED = {"tile_assignment_devices": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"type": 9}, "type 9"),
         ({"type": 1}, "takes one device"),
-        ({"type": 3, "tile_assignment_dimensions": [2, 2], "tile_assignment_devices": [0, 1, 2]}, "needs 4 devices"),
-        ({"type": 3, "tile_assignment_dimensions": [4], "tile_assignment_devices": [0, 1, 1, 2]}, "occurs 2 times"),
-        ({"type": 3, "tile_assignment_dimensions": [4]}, "needs 4 devices"),
-        ({"type": 3, "tile_assignment_dimensions": [4], "iota_reshape_dims": [8], "iota_transpose_perm": [0]}, "4 tiles"),
-        ({"type": 3, "tile_assignment_dimensions": [4], "iota_reshape_dims": [2, 2], "iota_transpose_perm": [0]}, "permut"),
-        (
-            {"type": 3, "tile_assignment_dimensions": [2], "iota_reshape_dims": [2], "iota_transpose_perm": [0],
-             "tile_assignment_devices": [0, 1]},
-            "both a device list and an iota",
-        ),
-        ({"type": 3, "tile_assignment_dimensions": [2], "tile_assignment_devices": [0, 1], "last_tile_dims": [5]}, "type 5"),
-        (
-            {"type": 3, "tile_assignment_dimensions": [2], "tile_assignment_devices": [0, 1], "last_tile_dims": [4],
-             "replicate_on_last_tile_dim": True},
-            "both replicate",
-        ),
+        (tiled([2, 2], tile_assignment_devices=[0, 1, 2]), "needs 4 devices"),
+        (tiled([4], tile_assignment_devices=[0, 1, 1, 2]), "occurs 2 times"),
+        (tiled([4]), "needs 4 devices"),
+        (tiled([4], iota_reshape_dims=[8], iota_transpose_perm=[0]), "4 tiles"),
+        (tiled([4], iota_reshape_dims=[2, 2], iota_transpose_perm=[0]), "no permutation"),
+        (tiled([2], iota_reshape_dims=[2], iota_transpose_perm=[0], **LISTED), "both a device list and an iota"),
+        (tiled([2], last_tile_dims=[5], **LISTED), "type 5"),
+        (tiled([2], last_tile_dims=[4], replicate_on_last_tile_dim=True, **LISTED), "both replicate"),
     ],
-)  # fmt: skip
+)
 def test_contradictions_are_refused(fields, message):
     with pytest.raises(ShardingError, match=message):
         from_proto(wire.OpSharding(**fields))

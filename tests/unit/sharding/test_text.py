@@ -66,7 +66,7 @@ def test_every_fifth_leaf_of_a_tuple_is_numbered():
     "text",
     [
         '{replicated metadata={op_name="a"}}',
-        '{devices=[2,2]<=[4] shard_as 3 metadata={op_type="dot" op_name="jit(f)/dot" source_file="m.py" source_line=3}}',
+        '{devices=[2,2]<=[4] shard_as 3 metadata={op_type="dot" op_name="f/dot" source_file="m.py" source_line=3}}',
         '{devices=[2]<=[2] metadata={{op_name="a"}, {op_name="b" stack_frame_id=7}}}',
         '{{replicated metadata={op_name="a"}}, {manual}}',
         '{replicated metadata={op_name="say \\"hi\\" \\\\ there"}}',

@@ -1,4 +1,4 @@
-"""Tiles moved between dims.  Expected results: hand reasoning and XLA's own tests; tests/oracle has thousands from live XLA."""
+"""Tiles moved between dims.  Expected: hand reasoning and XLA's own tests; tests/oracle has many from live XLA."""
 
 from __future__ import annotations
 

@@ -154,6 +154,15 @@ def test_scalars() -> None:
     assert [tile.item() for tile in one.run(5)] == [5, 5, 5]
 
 
+def test_any_order_of_many_devices_has_a_plan() -> None:
+    order = np.random.default_rng(0).permutation(512)
+    rows, columns = HloSharding.tile(order.reshape(512, 1)), parse("{devices=[1,512]<=[512]}")
+    # Directly 512 x 511 pieces: too many.  The tiles first move to the target's order, as wholes.
+    plan = hs.plan_reshard((1024, 1024), "u8", rows, columns)
+    assert plan.mean_received_bytes < 2.01 * plan.lower_bound
+    assert len(plan.steps) == 2
+
+
 # Memory
 
 

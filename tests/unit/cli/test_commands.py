@@ -1,0 +1,165 @@
+"""Every command on a small program, in this process: what it prints, what it writes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from hlosharding.cli import main
+
+MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
+H100 = ("--machine", "h100")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Standard output of a command that goes well."""
+    status = main(words)
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    return out
+
+
+def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"hlosharding {hs.__version__}\n")
+
+
+def test_propagate_writes_the_program_with_its_shardings(capsys: pytest.CaptureFixture[str]) -> None:
+    found = hs.load(run(capsys, "propagate", MLP))
+    assert str(found.sharding(found.by_name("hidden"))) == "{devices=[2,4]<=[8]}"
+    assert found.sharding(found.by_name("w2")) is None
+
+
+def test_annotations_and_open_boundaries(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--mesh", "data=2,model=4", "--annotate", "w2=P(model, None)", "--to-outputs", "--to-parameters")
+    found = hs.load(run(capsys, "propagate", MLP, *words))
+    assert str(found.sharding(found.by_name("w2"))) == "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
+    assert found.sharding(found.entry.root) is not None
+    assert "P('model', None)" in run(capsys, "propagate", MLP, *words, "--table")
+
+
+def test_a_name_may_hold_an_equals_sign(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0), metadata={op_name=\"p['a=b']\"}\n}")
+    found = hs.load(run(capsys, "propagate", str(file), "--annotate", "p['a=b']={devices=[8]<=[8]}"))
+    assert str(found.sharding(found.entry.root)) == "{devices=[8]<=[8]}"
+
+
+def test_standard_input_in_every_format(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hs.load(MLP)
+    for data in (module.to_hlo_text().encode(), module.to_hlo_proto(), module.to_stablehlo_text().encode()):
+        give(monkeypatch, data)
+        record = json.loads(run(capsys, "propagate", "-", "--emit", "json"))
+        assert "{devices=[2,4]<=[8]}" in record["shardings"].values()
+
+
+@pytest.mark.parametrize("form", ["hlo", "hlo-proto", "stablehlo"])
+def test_convert_keeps_the_program(capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str) -> None:
+    out = tmp_path / "converted"
+    assert run(capsys, "convert", MLP, "--emit", form, "-o", str(out)) == ""
+    found = hs.load(out)
+    assert [p.shape for p in found.entry.parameters] == [p.shape for p in hs.load(MLP).entry.parameters]
+    assert found.num_partitions == 8
+
+
+def test_a_file_is_replaced_whole_and_keeps_no_draft(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    run(capsys, "convert", MLP, "--emit", "json", "-o", str(link))
+    assert json.loads(out.read_text())["entry"] == "main"
+    assert link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "out.json"]
+
+
+def test_partition_shows_cost_and_collectives(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "partition", MLP, *H100, "--mesh", "data=2,model=4")
+    for words in ("mlp on 8 devices", "peak memory", "Collectives of one run", "all-reduce", "mlp.py:8"):
+        assert words in out
+
+
+def test_partition_views_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    collectives = run(capsys, "partition", MLP, *H100, "--collectives")
+    assert "Collectives of one run" in collectives
+    assert "peak memory" not in collectives
+    cost = run(capsys, "partition", MLP, "--machine", "a100:16", "--cost")
+    assert "Cost by source line" in cost
+    assert "a100(16)" in cost
+
+
+def test_partition_emits_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    local = hs.load(run(capsys, "partition", MLP, *H100, "--emit", "hlo"))
+    assert str(local.entry.parameters[0].shape) == "f32[32,128]"
+    assert "stablehlo.all_reduce" in run(capsys, "partition", MLP, *H100, "--emit", "stablehlo")
+    source = run(capsys, "partition", MLP, *H100, "--emit", "python")
+    compile(source, "program", "exec")
+    record = json.loads(run(capsys, "partition", MLP, *H100, "--emit", "json"))
+    assert {c["kind"] for c in record["collectives"]} >= {"all-reduce"}
+
+
+def test_the_mesh_says_how_many_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text("HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT y = f32[8] negate(x)\n}")
+    record = json.loads(run(capsys, "partition", str(file), *H100, "--mesh", "a=2,b=2", "--emit", "json"))
+    assert record["num_partitions"] == 4
+    record = json.loads(run(capsys, "partition", str(file), *H100, "-n", "3", "--emit", "json"))
+    assert record["num_partitions"] == 3
+
+
+def test_explain_by_value_by_path_and_by_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "given by the user on %x" in run(capsys, "explain", MLP, "hidden")
+    both = run(capsys, "explain", MLP, "mlp.py:7")
+    assert both.startswith("%hidden")
+    assert "\n\n%active" in both
+    file = tmp_path / "m.hlo"
+    file.write_text("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0), metadata={op_name=\"p['w']\"}\n}")
+    assert run(capsys, "explain", str(file), "p['w']").startswith("%x")
+    [one] = json.loads(run(capsys, "explain", MLP, "total", "--emit", "json"))["explanations"]
+    assert one["chain"][0]["name"] == "total"
+
+
+@pytest.mark.parametrize("how", [(), ("--reference",)])
+def test_run_agrees_with_one_device(capsys: pytest.CaptureFixture[str], how: tuple[str, ...]) -> None:
+    record = json.loads(run(capsys, "run", MLP, "--check", "--emit", "json", *how))
+    assert [output["agrees"] for output in record["outputs"]] == [True, True]
+    assert "from one device's run" not in run(capsys, "run", MLP, *how)
+
+
+def inputs() -> dict[str, Any]:
+    return {
+        "x": np.ones((64, 128), np.float32),
+        "w1": np.full((128, 512), 1 / 128, np.float32),
+        "w2": np.ones((512, 128), np.float32),
+    }
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_inputs_come_from_a_file_and_outputs_go_to_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, by_name: bool
+) -> None:
+    given, saved = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(given, *([] if by_name else inputs().values()), **(inputs() if by_name else {}))
+    assert "mlp on 8 devices" in run(capsys, "run", MLP, "--inputs", str(given), "--save", str(saved))
+    with np.load(saved) as outputs:
+        # tanh(1) summed over 512 columns.
+        np.testing.assert_allclose(outputs["output_0"], np.full((64, 128), 512 * np.tanh(1)), rtol=1e-5)
+        assert outputs["output_1"].shape == ()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npz", "out.npz"]
+
+
+def test_the_seed_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    one, same, other = (run(capsys, "run", MLP, "--reference", "--random", seed) for seed in "112")
+    assert one == same
+    assert one != other

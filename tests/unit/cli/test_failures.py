@@ -1,0 +1,146 @@
+"""Wrong input is status 1 and one line, wrong usage is 2; nothing that a user types ends in a traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlosharding.cli
+from hlosharding.cli import main
+
+MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command whose input is wrong."""
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    [line] = err.splitlines()
+    assert line.startswith("hlosharding: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("propagate", "no/such/file.hlo"), "cannot read no/such/file.hlo: no such file"),
+        (("propagate", "/"), "it is a folder"),
+        (("propagate", MLP, "--annotate", "w2={devices=[3]<=[4]}"), "[3] has 3 tiles, the iota [4] 4 devices; at w2"),
+        (("propagate", MLP, "--annotate", "hiden={replicated}"), "did you mean hidden"),
+        (("propagate", MLP, "--annotate", "w2=P(model)"), "needs a mesh"),
+        (("propagate", MLP, "--annotate", "w2=P(modle)", "--mesh", "model=8"), "the mesh has no axis 'modle'"),
+        (("partition", MLP, "-n", "4"), "is for 8 devices, the program for 4"),
+        (("explain", MLP, "hiden"), "did you mean hidden?"),
+        (("explain", MLP, "mlp.py:70"), "no value is made at mlp.py:70; did you mean mlp.py:7"),
+        (("convert", MLP, "--emit", "hlo", "-o", "/no/such/folder/x"), "cannot write /no/such/folder/x"),
+        (("convert", MLP, "--emit", "hlo", "--format", "hlo-proto"), "no HloModuleProto"),
+        (("run", MLP, "--inputs", MLP), "is no .npz file"),
+    ],
+)
+def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
+    assert says in complaint(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0" * 100, bytes(range(256)) * 20, b"HloModule m", b"module {", b"HloModule m\nENTRY e {", b"PK\x03\x04"],
+)
+def test_garbage_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert complaint(capsys, "propagate", "-")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": np.ones((64, 128), np.float32)}, "has no array 'w1' or 'arr_1'"),
+        ({"x": np.ones((64, 127), np.float32)}, "the file has [64, 127], the program takes f32[64,128]; at %x"),
+        ({"x": np.ones((64, 128), np.complex64)}, "the file has complex64"),
+    ],
+)
+def test_wrong_arrays_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arrays: dict[str, Any], says: str
+) -> None:
+    file = tmp_path / "in.npz"
+    np.savez(file, **arrays)
+    assert says in complaint(capsys, "run", MLP, "--inputs", str(file))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "COMMAND"),
+        (("simulte",), "invalid choice"),
+        (("partition", MLP, "-n", "0"), "0 is not a positive number"),
+        (("partition", MLP, "--machine", "h1000"), "there are"),
+        (("partition", MLP, "--machine", "h100:x"), "as h100:16"),
+        (("propagate", MLP, "--mesh", "data=2,data=4"), "is no mesh"),
+        (("propagate", MLP, "--mesh", "data"), "is no mesh"),
+        (("propagate", MLP, "--annotate", "w2"), "is no annotation"),
+        (("propagate", MLP, "--annotate", "w2=P(1 + 1)"), "is no PartitionSpec"),
+        (("propagate", MLP, "--annotate", "w2=P(open('x'))"), "is no PartitionSpec"),
+        (("propagate", MLP, "--annotate", "w2=P("), "is no PartitionSpec"),
+        (("propagate", MLP, "--emit", "python"), "invalid choice"),
+        (("run", MLP, "--random", "1", "--inputs", "x.npz"), "not allowed with"),
+        (("run", MLP, "--tolerance", "nan"), "not a positive number"),
+    ],
+)
+def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_difference_is_status_1_after_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import hlosharding.cli.run as command
+
+    def wrong(*_: Any) -> list[np.ndarray]:
+        return [np.zeros((64, 128), np.float32), np.zeros((), np.float32)]
+
+    monkeypatch.setattr(command, "one_device", wrong)
+    assert main(["run", MLP, "--check", "--reference"]) == 1
+    out, err = capsys.readouterr()
+    assert "DIFFERS" in out
+    assert "output 0, 1 differs from one device's run" in err
+
+
+def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hlosharding.cli.importlib, "import_module", interrupted)
+    assert main(["convert", MLP, "--emit", "hlo"]) == 130
+    assert capsys.readouterr().err == "hlosharding: interrupted\n"
+
+
+# The process as a whole
+
+
+def test_python_dash_m_is_the_command_and_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "hlosharding", "convert", MLP, "--emit", "json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_run_forces_its_own_devices() -> None:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-m", "hlosharding", "run", MLP, "--check", "--emit", "json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"agrees": true') == 2

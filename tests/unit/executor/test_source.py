@@ -1,0 +1,215 @@
+"""The text of a program: repeats become functions, long functions are cut, the user's names and lines survive."""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import ast
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hlosharding import xla_bridge
+from hlosharding.executor import Program, as_python
+from hlosharding.executor.axes import Axes, Needs, choose_axes
+from hlosharding.executor.repeats import Repeat, find_repeats
+from hlosharding.executor.text import identifier, scalar_text, wrapped
+from hlosharding.ir import Builder, Module, Shape
+from hlosharding.sharding import HloSharding, MeshInfo
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> Module:
+    return Module.from_proto(xla_bridge.lowered_to_hlo_proto(jax.jit(function).lower(*arguments)))
+
+
+def functions_of(source: str) -> dict[str, ast.FunctionDef]:
+    return {f.name: f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
+
+
+def block(params: dict[str, Any], x: Any) -> Any:
+    h = jnp.tanh(x @ params["up"] + params["bias"])
+    y = h @ params["down"]
+    centred = y - y.mean(-1, keepdims=True)
+    return x + centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def network(layers: list[dict[str, Any]], x: Any) -> Any:
+    for params in layers:
+        x = block(params, x)
+    return (x**2).sum()
+
+
+def weights(count: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    sizes = {"up": (4, 8), "bias": (8,), "down": (8, 4)}
+    return [{k: rng.normal(size=s).astype(np.float32) for k, s in sizes.items()} for _ in range(count)]
+
+
+X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+
+
+def test_layers_are_one_function_called_many_times() -> None:
+    layers = weights(12)
+    module = traced(jax.value_and_grad(network), layers, X)
+    program = Program(module)
+    written = functions_of(program.source)
+    lines = sum(i.opcode not in ("parameter", "constant", "tuple") for i in module.instructions)
+    assert len(program.source.splitlines()) < lines
+    shared = [name for name in written if name.startswith(("block", "layer"))]
+    assert shared
+    assert program.source.count(f"= {shared[0]}(") + program.source.count(f"= {shared[-1]}(") >= 10
+    expected = jax.tree.leaves(jax.jit(jax.value_and_grad(network))(layers, X))
+    for got, want in zip(program.run(*jax.tree.leaves((layers, X))), expected, strict=True):
+        np.testing.assert_allclose(got, np.asarray(want), rtol=1e-4, atol=1e-4)
+
+
+def test_repeats_with_other_constants_stay_apart() -> None:
+    def different(x: Any) -> Any:
+        for number in range(12):
+            x = jnp.tanh(jnp.sin(x * (number + 2.5)) + jnp.cos(x)) * x - jnp.exp(x) + jnp.sqrt(x * x)
+        return x
+
+    program = Program(traced(different, X))
+    np.testing.assert_allclose(program.run(X)[0], jax.jit(different)(X), rtol=1e-4, atol=1e-4)
+    for number in range(12):
+        assert f"np.float32({number + 2.5})" in program.source
+
+
+def chain(length: int) -> Module:
+    """A chain in which no stretch occurs twice."""
+    builder = Builder("chain")
+    main = builder.computation("main")
+    value = main.parameter(0, Shape.array("f32", (4,)))
+    first = value
+    for number in range(length):
+        opcode = "add" if (number * number) % 7 < 3 else "subtract"
+        other = first if (number * 31) % 11 < 5 else value
+        value = main.add(opcode, value.shape, (value, main.add("cosine", other.shape, (other,))))
+        if (number * number * 7) % 13 < 6:
+            value = main.add("sine", value.shape, (value,))
+    main.root(value)
+    return builder.finish(main)
+
+
+def test_long_functions_are_cut() -> None:
+    module = chain(900)
+    program = Program(module)
+    written = functions_of(program.source)
+    assert "part_0" in written
+    assert max((f.end_lineno or 0) - f.lineno + 1 for f in written.values()) <= 500
+    x = np.linspace(0, 1, 4, dtype=np.float32)
+    ((want,),) = xla_bridge.run_proto(module.to_hlo_proto(), [[x]])
+    np.testing.assert_allclose(program.run(x)[0], want, rtol=1e-4, atol=1e-4)
+
+
+def test_names_and_lines_are_the_users() -> None:
+    source = as_python(traced(network, weights(2), X))
+    assert "layers_1_up" in source
+    assert "# test_source.py:" in source
+
+
+def test_many_inputs_are_a_record() -> None:
+    source = as_python(traced(network, weights(20), X))
+    assert 'inputs["layers_19_down"]' in source
+    assert '"layers_19_down": P(),  # f32[8,4]' in source
+
+
+def test_cause_stands_behind_its_line() -> None:
+    module = chain(3)
+    number = module.entry.root.id
+    assert "  # the root of it all" in as_python(module, causes={number: "the root of it all"})
+
+
+def test_text_is_what_runs_and_tracebacks_show_it() -> None:
+    program = Program(chain(3))
+    code = program.build.__code__
+    assert code.co_filename.startswith("<hlosharding chain ")
+    frame = traceback.FrameSummary(code.co_filename, code.co_firstlineno, "program")
+    assert frame.line == "def program(mesh):"
+
+
+def test_equal_functions_are_written_once() -> None:
+    def reductions(x: Any) -> Any:
+        return jnp.argmax(x, 0), jnp.argmax(x, 1), jnp.argmax(x[::-1], 1)
+
+    written = functions_of(as_python(traced(reductions, X)))
+    assert sum(name.startswith("region") for name in written) <= 1, list(written)
+
+
+@pytest.mark.parametrize(("length", "period", "count"), [(400, 20, 15), (3000, 100, 24)])
+def test_rows_of_repeats_are_found(length: int, period: int, count: int) -> None:
+    rng = np.random.default_rng(0)
+    keys = (1000 + np.arange(length)).tolist()
+    pattern = rng.integers(0, 500, period).tolist()
+    keys[10 : 10 + period * count] = pattern * count
+    found = find_repeats(keys, [()] * length)
+    assert found == [Repeat(period, tuple(10 + period * i for i in range(count)))]
+
+
+def test_repeats_must_point_to_the_same_places() -> None:
+    keys = [*range(100, 110), *([1, 2, 3, 4, 5, 6, 7, 8] * 12)]
+    straight = [((i - 1, 0),) if i > 10 else () for i in range(len(keys))]
+    (repeat,) = find_repeats(keys, straight)
+    assert len(repeat.starts) >= 11
+    crossed = [((i - 1 - (i // 8) % 2, 0),) if i > 12 and (i - 10) % 8 > 3 else () for i in range(len(keys))]
+    for repeat in find_repeats(keys, crossed, min_saving=8):
+        inside = {
+            tuple((p - s) if p >= s else None for i in range(repeat.length) for p, _ in crossed[s + i])
+            for s in repeat.starts
+        }
+        assert len(inside) == 1
+
+
+def test_axes_are_split_only_as_needed() -> None:
+    mesh = MeshInfo(("data", "model"), (2, 4))
+    assert choose_axes(mesh, 8, Needs()).names == ("data", "model")
+    pairs = ((0, 1), (2, 3), (4, 5), (6, 7))
+    axes = choose_axes(mesh, 8, Needs(ordered=frozenset({pairs})))
+    assert (axes.names, axes.sizes) == (("data", "model_0", "model_1"), (2, 2, 2))
+    sharding = HloSharding.parse("{devices=[4,2]<=[8]}")
+    axes = choose_axes(None, 8, Needs(shardings=frozenset({(sharding, 2)})))
+    assert (axes.names, axes.sizes) == (("devices_0", "devices_1"), (4, 2))
+    assert axes.spec_of(sharding, 2) == ((0,), (1,))
+
+
+def test_axis_of_twelve_splits_in_the_order_that_fits() -> None:
+    sharding = HloSharding.parse("{devices=[3,4]<=[12]}")
+    axes = choose_axes(MeshInfo(("x",), (12,)), 12, Needs(shardings=frozenset({(sharding, 2)})))
+    assert (axes.sizes, axes.spec_of(sharding, 2)) == ((3, 4), ((0,), (1,)))
+
+
+def test_every_axis_spec_says_the_sharding() -> None:
+    axes = Axes(("a", "b", "c"), (2, 2, 2), tuple(range(8)))
+    for text in (
+        "{devices=[2,4]<=[2,2,2]T(1,0,2)}",
+        "{devices=[4,2]<=[2,2,2]T(2,0,1)}",
+        "{devices=[1,8]<=[2,4]T(1,0)}",
+    ):
+        sharding = HloSharding.parse(text)
+        spec = axes.spec_of(sharding, 2)
+        assert spec is not None
+        parts = [axes.names[p] for dim in spec for p in dim]
+        named = HloSharding.named(
+            MeshInfo(axes.names, axes.sizes), tuple(tuple(axes.names[p] for p in d) for d in spec), 2
+        )
+        assert named == sharding, parts
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.1), np.float32(1e-45), np.float64(1 / 3), np.float16(65504), np.int64(-(2**63)), np.float32("nan"),
+              np.float32("-inf"), np.bool_(True), np.complex64(1.5 - 2j), np.complex128(complex(np.inf, -0.0)), np.uint8(255)]
+)  # fmt: skip
+def test_scalars_are_written_exactly(value: Any) -> None:
+    again = eval(scalar_text(value))
+    assert again.dtype == value.dtype
+    assert again.tobytes() == value.tobytes()
+
+
+def test_names_are_identifiers() -> None:
+    for name in ("params['a'].b[0]", "lambda", "3d", "", "λ", "np", "x y-z"):
+        assert identifier(name).isidentifier()
+    assert wrapped("f(", [f"argument_{i}" for i in range(30)], ")", "")[-1] == ")"
