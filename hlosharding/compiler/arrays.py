@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.executor import find_devices, sharded_array
+from hlosharding.executor import find_devices, lay_out
 from hlosharding.sharding import HloSharding
 
 
@@ -32,4 +32,4 @@ def device_put(array: Any, sharding: Any, *, devices: Sequence[Any] | None = Non
     count = sharding.num_devices or len(devices or jax.devices())
     found = find_devices(count, devices)
     sharding.validate(tuple(np.shape(array)), count)
-    return sharded_array(array, sharding, found)
+    return lay_out(np.asarray(array) if not hasattr(array, "dtype") else array, sharding, found)

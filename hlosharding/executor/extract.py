@@ -74,7 +74,8 @@ def _parts(main: ComputationBuilder, made: Instruction) -> Iterator[Instruction]
 def _copy(
     into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], callees: _Callees
 ) -> Instruction:
-    copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=callees.of(inst))
+    # Named by opcode: equal stretches make equal modules, which are compiled once.
+    copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=callees.of(inst), name=inst.opcode)
     if copy.proto.HasField("metadata"):
         # The frame table stays behind.
         proto = wire.HloInstructionProto()
@@ -98,7 +99,7 @@ class _Callees:
         if computation not in self._done:
             for inst in computation.instructions:
                 self.of(inst)
-            into = self._builder.computation(computation.name)
+            into = self._builder.computation("called")
             new: dict[Instruction, Instruction] = {}
             for inst in computation.instructions:
                 new[inst] = _copy(into, inst, [new[o] for o in inst.operands], self)

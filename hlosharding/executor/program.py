@@ -18,7 +18,7 @@ import numpy as np
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.layout import Layout
 from hlosharding.executor.reference import run_reference
-from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, stacked
+from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
 from hlosharding.ir import Module
 
@@ -218,11 +218,9 @@ class Executable:
                 array = np.asarray(array)
             return self._typed(array, layout, lambda a: jax.device_put(a, sharding))
         if isinstance(array, ShardedArray) and array.sharding == layout.sharding:
-            return self._relabelled(array.tiles, sharding, layout)
-        order = [self.devices[d] for d in self.program.written.axes.device_ids]
-        tiles = self._typed(array, layout, lambda a: stacked(np.asarray(a), layout.sharding, self.devices))
-        return (
-            self._relabelled(tiles, sharding, layout) if order != list(self.devices) else self._relabel(tiles, sharding)
+            return self._relabelled(array.tiles, sharding)
+        return self._typed(
+            array, layout, lambda a: self._relabelled(stacked(np.asarray(a), layout.sharding, self.devices), sharding)
         )
 
     def _typed(self, array: Any, layout: Layout, put: Callable[[Any], Any]) -> Any:
@@ -234,31 +232,20 @@ class Executable:
             raise ExecutionError(f"an input of type {array.dtype}, the program takes {layout.shape}")
         return put(array)
 
-    def _relabelled(self, tiles: Any, sharding: Any, layout: Layout) -> Any:
-        """Stacked tiles in device order, as the program's stacked array in mesh order: the same buffers."""
+    def _relabelled(self, tiles: Any, sharding: Any) -> Any:
+        """Tiles stacked in device order as the program's array, stacked in mesh order: the same buffers."""
         by_device = {shard.device: shard.data for shard in tiles.addressable_shards}
-        order = list(self.mesh.devices.flat)
-        if set(by_device) != set(order):
-            tiles = [shard.data for shard in sorted(tiles.addressable_shards, key=lambda s: s.index[0].start or 0)]
-            return self._relabel(join_tiles(tiles, self.devices), sharding)
-        return self._relabel_tiles([by_device[d] for d in order], sharding)
-
-    def _relabel(self, tiles: Any, sharding: Any) -> Any:
-        by_device = {shard.device: shard.data for shard in tiles.addressable_shards}
-        return self._relabel_tiles([by_device[d] for d in self.mesh.devices.flat], sharding)
-
-    def _relabel_tiles(self, local: list[Any], sharding: Any) -> Any:
-        import jax
-
-        shape = (len(local) * local[0].shape[0], *local[0].shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, sharding, local)
+        if not set(by_device) <= set(self.devices):
+            # They were made for other devices: tile i belongs to partition i here as there.
+            local = [shard.data for shard in sorted(tiles.addressable_shards, key=lambda s: s.index[0].start or 0)]
+            by_device = {s.device: s.data for s in join_tiles(local, self.devices).addressable_shards}
+        return restacked(by_device, list(self.mesh.devices.flat), sharding)
 
     def _wrap(self, result: Any, layout: Layout) -> Any:
         if layout.spec is not None:
             return result
         register()
-        by_device = {shard.device: shard.data for shard in result.addressable_shards}
-        tiles = join_tiles([by_device[d] for d in self.devices], self.devices)
+        tiles = restacked({s.device: s.data for s in result.addressable_shards}, self.devices)
         return ShardedArray(tiles, layout.sharding, layout.shape.dims)
 
     def run(self, *arrays: Any) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ Floor: executor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,14 +80,27 @@ def stacked(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
 
 
 def join_tiles(tiles: Sequence[Any], devices: Sequence[Any]) -> Any:
-    """Local arrays as one jax array stacked on dim 0; arrays already on their device are not copied."""
+    """Local arrays as one jax array stacked on dim 0; arrays already on their device are not copied.
+
+    Of several processes each puts down the tiles of its own devices.
+    """
     import jax
 
-    mesh = jax.sharding.Mesh(np.array(devices), ("tile",))
-    layout = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
-    local = [jax.device_put(tile, device) for tile, device in zip(tiles, devices, strict=True)]
+    mine = jax.process_index()
+    pairs = [(tile, d) for tile, d in zip(tiles, devices, strict=True) if d.process_index == mine]
+    return restacked({device: jax.device_put(tile, device) for tile, device in pairs}, devices)
+
+
+def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], sharding: Any = None) -> Any:
+    """The local arrays of this process, as one array stacked in the order of `devices` (and labelled `sharding`)."""
+    import jax
+
+    if sharding is None:
+        mesh = jax.sharding.Mesh(np.array(devices, dtype=object), ("tile",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
+    local = [by_device[device] for device in devices if device in by_device]
     shape = (len(devices) * local[0].shape[0], *local[0].shape[1:])
-    return jax.make_array_from_single_device_arrays(shape, layout, local)
+    return jax.make_array_from_single_device_arrays(shape, sharding, local)
 
 
 def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:

@@ -121,16 +121,10 @@ class ComputationBuilder:
         `like` copies another instruction's attributes and metadata first; `metadata_of` its metadata alone.
         `attributes` are typed (`dot_dims=DotDims(...)`, `dimensions=(0,)`) or scalar proto fields (`channel_id=1`).
         """
-        proto = wire.HloInstructionProto()
-        if like is not None:
-            proto.CopyFrom(like.proto)
-            proto.ClearField("sharding")
-        elif metadata_of is not None and metadata_of.proto.HasField("metadata"):
-            proto.metadata.CopyFrom(metadata_of.proto.metadata)
-        if like is None or like.opcode != "custom-call" or like.shape is not shape:
-            # A custom call's own shape stays: the layouts in it are part of what it computes.
-            proto.shape.CopyFrom(shape.proto)
-        if attributes:
+        if like is not None and not attributes:
+            proto = like.proto  # shared: shape, name, operands and sharding are written from the graph
+        else:
+            proto = _new_proto(like, metadata_of)
             write_attributes(proto, attributes)
         name = self._fresh_name(name or (like.name if like is not None else opcode))
         instruction = Instruction(name, opcode, shape, tuple(operands), proto, self.computation)
@@ -154,6 +148,15 @@ class ComputationBuilder:
         """Make `instruction` the result."""
         self.computation.set_root(instruction)
         return instruction
+
+
+def _new_proto(like: Instruction | None, metadata_of: Instruction | None) -> Any:
+    proto = wire.HloInstructionProto()
+    if like is not None:
+        proto.CopyFrom(like.proto)
+    elif metadata_of is not None and metadata_of.proto.HasField("metadata"):
+        proto.metadata.CopyFrom(metadata_of.proto.metadata)
+    return proto
 
 
 class Builder:

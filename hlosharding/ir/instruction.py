@@ -1,7 +1,8 @@
 """One op of a graph: its place in the graph, and a typed view of its proto.
 
 Floor: ir.  Equal by identity; nothing about shardings, costs or causes is kept here: those live in side tables
-keyed by `id`.  The proto is shared between clones of a module: replace it (`own_proto`) before changing it.
+keyed by `id`.  Name, opcode, shape, operands and callees are the graph's; the proto holds all else and is shared
+between clones and copies: replace it (`own_proto`) before changing it.
 """
 
 from __future__ import annotations

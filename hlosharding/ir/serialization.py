@@ -133,6 +133,9 @@ def _write_computation(computation: Computation, ids: dict[Computation, int], ou
         p = out.instructions.add()
         p.CopyFrom(instruction.proto)
         p.name, p.opcode, p.id = instruction.name, instruction.opcode, number
+        # As read while it says the same: layouts are in it, and a custom call's are part of what it computes.
+        if Shape.from_proto(p.shape) is not instruction.shape:
+            p.shape.CopyFrom(instruction.shape.proto)
         p.operand_ids[:] = [numbers[o] for o in instruction.operands]
         p.control_predecessor_ids[:] = [numbers[o] for o in instruction.control_predecessors]
         p.called_computation_ids[:] = [ids[c] for c in instruction.called]

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.choice import Choice
+from hlosharding.partitioner.choice import Lowering
 from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
@@ -25,10 +25,8 @@ class Decisions:
     """Choices already made, shared by all computations of a module: repeated layers are decided once."""
 
     prices: Prices
-    choices: dict[Any, Choice] = field(default_factory=dict)
+    lowerings: dict[Any, Lowering] = field(default_factory=dict)
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
-    kept: list[Any] = field(default_factory=list)
-    """Signatures whose identity is part of a key must live as long as the table."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.choice import Choice
+from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.generic import Problem, choose, splittable
 from hlosharding.partitioner.masking import identity, mask_padding, only_first
@@ -27,11 +27,12 @@ def lower_declared(context: Context, inst: Instruction, signature: Signature) ->
     """The generic strategy.  A partial array is left pending: its user may want less than the sum for all."""
     values = [context.array(o) for o in inst.operands]
     wanted = context.wanted_leaves(inst)
-    choice = _choice(context, inst, signature, values, wanted)
-    results = _compute(context, inst, choice, values)
+    lowering = _lowering(context, inst, signature, values, wanted)
+    results = _compute(context, inst, lowering, values)
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
         return Pending(results[0], wanted[0])
-    made = [context.settle(v, w, _reason(choice)) for v, w in zip(results, wanted, strict=True)]
+    reason = _reason(lowering.choice)
+    made = [context.settle(v, w, reason) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
 
 
@@ -39,29 +40,47 @@ def _reason(choice: Choice) -> str:
     return f"{choice.reduce_kind} of partial results" if choice.reduce_kind else "reshard result"
 
 
-def _choice(
+def _lowering(
     context: Context,
     inst: Instruction,
     signature: Signature,
     values: list[Value],
     wanted: tuple[HloSharding | None, ...],
-) -> Choice:
+) -> Lowering:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
-    shapes = tuple(o.shape for o in inst.operands)
-    shardings, kinds = tuple(v.sharding for v in values), tuple(v.reduce_kind for v in values)
-    key: Any = (id(signature), inst.opcode, shapes, shardings, kinds, wanted)
-    choice = context.decisions.choices.get(key)
-    if choice is None:
-        readings = [signature, taps_signature(inst, signature)]
-        problems = [
-            Problem(s, shapes, shardings, kinds, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
-            for s in readings
-            if s is not None
-        ]
-        choice = choose(problems, context.prices)
-        context.decisions.choices[key] = choice
-        context.decisions.kept.append(signature)
-    return choice
+    known = context.decisions.lowerings
+    key = (id(signature), inst.opcode, wanted, *((v.shape, v.sharding, v.reduce_kind) for v in values))
+    lowering = known.get(key)
+    if lowering is None:
+        choice = choose(_problems(inst, signature, values, wanted), context.prices)
+        shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
+        lowering = known[key] = Lowering(choice, shapes, _masked_dims(choice, values), signature)
+    return lowering
+
+
+def _problems(
+    inst: Instruction, signature: Signature, values: list[Value], wanted: tuple[HloSharding | None, ...]
+) -> list[Problem]:
+    shapes, shardings = tuple(v.shape for v in values), tuple(v.sharding for v in values)
+    kinds = tuple(v.reduce_kind for v in values)
+    return [
+        Problem(s, shapes, shardings, kinds, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
+        for s in (signature, taps_signature(inst, signature))
+        if s is not None
+    ]
+
+
+def _masked_dims(choice: Choice, values: list[Value]) -> tuple[tuple[int, ...], ...]:
+    """Per operand the uneven dims whose padding the op would mix in."""
+    factors = choice.signature.factors
+    return tuple(
+        tuple(
+            d
+            for d in uneven_dims(sharding, value.shape.dims)
+            if any(isinstance(factors[f].owes, Reduce) for f in choice.signature.operands[index][d])
+        )
+        for index, (value, sharding) in enumerate(zip(values, choice.operands, strict=True))
+    )
 
 
 def _allowed(inst: Instruction, signature: Signature) -> frozenset[int]:
@@ -73,16 +92,21 @@ def _allowed(inst: Instruction, signature: Signature) -> frozenset[int]:
     )
 
 
-def _compute(context: Context, inst: Instruction, choice: Choice, values: list[Value]) -> list[Value]:
+def _compute(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
+    choice = lowering.choice
     moved = [
-        context.reshard(v, target, f"operand {i}")
-        for i, (v, target) in enumerate(zip(values, choice.operands, strict=True))
+        value if value.sharding is target else context.reshard(value, target, f"operand {number}")
+        for number, (value, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
-    operands = tuple(_prepared(context, inst, i, v, choice) for i, v in enumerate(moved))
-    shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
-    local = compute_piece(context.emitter, Piece(inst, choice, operands, shapes))
+    if lowering.is_plain:
+        operands = tuple(v.local for v in moved)
+    else:
+        operands = tuple(_prepared(context, inst, i, v, lowering) for i, v in enumerate(moved))
+    local = compute_piece(context.emitter, Piece(inst, choice, operands, lowering.shapes))
     if choice.reduce_kind == "other":
         return _combined(context, inst, choice, local, operands)
+    if not inst.shape.is_tuple:
+        return [Value(local, inst.shape, choice.results[0], choice.reduce_kind)]
     made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
     for value in made:
         value.reduce_kind = choice.reduce_kind
@@ -102,9 +126,10 @@ def _combined(
     return list(leaves_of(context.unpack(total, inst.shape, [without_partials(r) for r in choice.results])))
 
 
-def _prepared(context: Context, inst: Instruction, index: int, value: Value, choice: Choice) -> Instruction:
+def _prepared(context: Context, inst: Instruction, index: int, value: Value, lowering: Lowering) -> Instruction:
     """An operand as the piece may use it: padding masked where it would be mixed in, `once` operands on one member."""
-    local, factors = value.local, choice.signature.factors
+    choice, local = lowering.choice, value.local
+    factors = choice.signature.factors
     for factor in choice.owed:
         owes = factors[factor].owes
         # An initial value of an unknown reducer is its identity, as XLA demands: it may enter every piece.
@@ -112,12 +137,7 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, cho
             return only_first(
                 context.emitter, local, member_numbers(choice.results[0], context.num_partitions), owes.kind
             )
-    dims = tuple(
-        d
-        for d in uneven_dims(value.sharding, value.shape.dims)
-        for f in choice.signature.operands[index][d]
-        if isinstance(factors[f].owes, Reduce)
-    )
+    dims = lowering.masked[index]
     if not dims:
         return local
     kind = next(o.kind for f in factors if isinstance(o := f.owes, Reduce))

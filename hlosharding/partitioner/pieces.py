@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import ELEMENTWISE, Instruction, Shape
 from hlosharding.partitioner.choice import Choice
 from hlosharding.partitioner.emitter import Emitter
 from hlosharding.registry import Registry
@@ -43,6 +43,9 @@ class Piece:
         return self.choice.space.num_tiles_along(factor)
 
 
+# Opcodes whose attributes name no size: their piece is the op itself.
+_SIZELESS = ELEMENTWISE | {"broadcast", "dot", "reduce", "transpose"}
+
 PieceFunction = Callable[[Emitter, Piece], Instruction]
 PIECES: Registry[str, PieceFunction] = Registry("piece functions")
 
@@ -65,6 +68,8 @@ def plain_piece(
 ) -> Instruction:
     """The op itself on local shapes.  `changes` make an attribute from the one the piece would have."""
     operands = operands or piece.operands
+    if piece.inst.opcode in _SIZELESS and not changes:
+        return emitter.local(piece.inst, shape or piece.shape, operands)
     result = piece.result_shapes[0].dims if piece.result_shapes else ()
     attributes = local_attributes(piece.inst, [o.shape.dims for o in operands], result)
     if piece.inst.opcode == "custom-call":

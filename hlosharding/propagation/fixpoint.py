@@ -55,7 +55,7 @@ class FixPoint:
         self.done_forward, self.done_backward = bytearray(size), bytearray(size)
         self.done_group: set[int] = set()
         self.skipped_forward, self.skipped_backward = bytearray(size), bytearray(size)
-        """What this level's first round would try in vain; if an input changes before its turn, it is tried after all."""
+        """What the first round of a level would try in vain; it is tried after all if an input changes before."""
         self.passed_forward, self.passed_backward, self._end = -1, size, size
         """How far the present sweeps have come, and where their computation ends."""
 

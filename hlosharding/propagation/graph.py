@@ -7,28 +7,26 @@ copy behind it) happen here, and `apply` carries them over to a clone of the mod
 
 from __future__ import annotations
 
-from hlosharding.ir import Computation, Instruction, Module, rewrite
+from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.sharding import HloSharding
 
 
 class Graph:
-    """Lists indexed by instruction id; `order[c]` holds the ids of computation `c` as XLA lists them."""
+    """Lists indexed by instruction id; `order[c]` holds the ids of computation `c`, in the module's order."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.instructions: list[Instruction] = list(module.instructions)
-        number = {c: n for n, c in enumerate(_computations(module))}
+        number = {c: n for n, c in enumerate(module.computations)}
         self.computations = list(number)
         self.opcode = [i.opcode for i in self.instructions]
         self.operands = [[o.id for o in i.operands] for i in self.instructions]
         self.computation = [number[i.computation] for i in self.instructions]
         self.called = [tuple(number[c] for c in i.called) for i in self.instructions]
-        self.order = [[i.id for i in _instructions(c.instructions)] for c in number]
+        self.order = [[i.id for i in c.instructions] for c in number]
         self.roots = [c.root.id for c in number]
         self.entry = number[module.entry]
-        self.users: list[list[int]] = [[] for _ in self.instructions]
-        for ids in self.order:
-            self._add_users(ids)
+        self.users = [[u.id for u in i.users] for i in self.instructions]
         self.parameters = [self._parameters(ids) for ids in self.order]
         self.sharding: list[HloSharding | None] = [_normal(i, module.sharding(i)) for i in self.instructions]
         self.given = list(self.sharding)
@@ -36,13 +34,6 @@ class Graph:
         self.copies: set[int] = set()
         self.bypassed: list[int] = []
         self.root_copy: int | None = None
-
-    def _add_users(self, ids: list[int]) -> None:
-        for user in ids:
-            for operand in self.operands[user]:
-                users = self.users[operand]
-                if not users or users[-1] != user:  # a new user can only be the last one
-                    users.append(user)
 
     def _parameters(self, ids: list[int]) -> list[int]:
         found = [i for i in ids if self.opcode[i] == "parameter"]
@@ -154,21 +145,6 @@ class Graph:
             before = instructions[current].control_predecessors
             if before and current != self.root_copy:
                 stack += [p.id for p in before if state[p.id] != 2]
-
-
-def _computations(module: Module) -> list[Computation]:
-    """Computations in the order of their proto ids, as XLA sorts them when it reads a proto."""
-    ids = [c.proto.id for c in module.computations]
-    if len(set(ids)) < len(ids):
-        return list(module.computations)
-    return sorted(module.computations, key=lambda c: c.proto.id)
-
-
-def _instructions(instructions: list[Instruction]) -> list[Instruction]:
-    ids = [i.proto.id for i in instructions]
-    if len(set(ids)) < len(ids):
-        return instructions
-    return sorted(instructions, key=lambda i: i.proto.id)
 
 
 def _normal(instruction: Instruction, sharding: HloSharding | None) -> HloSharding | None:

@@ -5,9 +5,7 @@ Floor: propagation.  Follows XLA's ShardingPropagation::Run step by step on a cl
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -65,6 +63,7 @@ class Propagation:
 
 
 @collector_waits
+@collector_waits
 def propagate(
     module: Module,
     *,
@@ -97,8 +96,7 @@ def propagate(
       given by the user on %x
     """
     options = _Options(is_spmd, propagate_metadata, _vector(to_outputs), _vector(to_parameters), cse_prevention_only)
-    with _no_garbage_collection():
-        return _run(Graph(module), options)
+    return _run(Graph(module), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +106,6 @@ class _Options:
     to_outputs: tuple[bool, ...]
     to_parameters: tuple[bool, ...]
     cse_prevention_only: bool
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A run keeps nearly all it allocates; looking for garbage meanwhile costs a third of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _run(graph: Graph, options: _Options) -> Propagation:

@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hlosharding import xla_bridge
-from hlosharding.ir import Module
+from hlosharding.frontends import load
 from hlosharding.propagation import propagate
 from tests.oracle.oracle_program import by_original_name
 
@@ -52,7 +52,7 @@ def options(text: str) -> dict[str, list[bool]]:
 
 def shardings(text: str) -> dict[str, str | None]:
     """Instruction name -> printed sharding, of XLA's own text."""
-    module = Module.from_proto(xla_bridge.hlo_text_to_proto(text))
+    module = load(text, format="hlo")
     found = {i.name: module.sharding(i) for i in module.instructions}
     return {name: None if s is None else str(s) for name, s in found.items()}
 
@@ -131,7 +131,7 @@ def test_every_sharding_agrees(case: str, mesh_2x4: Mesh, tmp_path: Path) -> Non
     with xla_bridge.shardy(False):
         lowered = jax.jit(function, in_shardings=named, keep_unused=True).lower(*args)
     before, after = dumps(lowered, tmp_path)
-    found = propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(before)), **options(before))
+    found = propagate(load(before, format="hlo"), **options(before))
     theirs = by_original_name(before, after, shardings(after))
     ours = {name: s if (s := found.shardings[name]) is None else str(s) for name in theirs}
     assert len(theirs) >= len(found.shardings) * 0.9

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hlosharding import xla_bridge
 from hlosharding.errors import HloShardingError
-from hlosharding.ir import ALL_OPCODES, Module
+from hlosharding.frontends import load as load_hlo
+from hlosharding.ir import ALL_OPCODES
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
 from tests.oracle.opcode_modules import opcode_module
@@ -24,7 +24,7 @@ def load(name: str) -> Any:
 
 
 def run(hlo: str, options: dict[str, Any]) -> Propagation:
-    return propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(hlo)), **options)
+    return propagate(load_hlo(hlo, format="hlo"), **options)
 
 
 def differences(found: Propagation, recorded: dict[str, Any]) -> dict[str, tuple[object, object]]:

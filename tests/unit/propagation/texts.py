@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlosharding import xla_bridge
+from hlosharding.frontends import load
 from hlosharding.ir import Module
 from hlosharding.propagation import Propagation, propagate
 
@@ -12,7 +12,7 @@ from hlosharding.propagation import Propagation, propagate
 def module(body: str, regions: str = "") -> Module:
     """A module whose entry computation has these lines."""
     text = f"HloModule test\n{regions}\nENTRY %main {{\n{body}\n}}\n"
-    return Module.from_proto(xla_bridge.hlo_text_to_proto(text))
+    return load(text, format="hlo")
 
 
 def run(body: str, regions: str = "", **options: Any) -> Propagation:

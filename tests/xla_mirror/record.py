@@ -1,0 +1,91 @@
+"""Writes what live XLA answers: `HLOSHARDING_ORACLE=<oracle program> python -m tests.xla_mirror.record [topic ...]`.
+
+Development only.  One file of `recorded/` for each topic, and README.md, the table of XLA's tests and ours.  Nothing but
+live XLA's bare pass ever writes these answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+from tests.oracle.oracle_program import OracleProgram, by_original_name, oracle_options
+from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
+from tests.xla_mirror.readme import write_readme
+
+_LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
+
+
+def sharding_of_line(line: str) -> str | None:
+    """The `sharding={...}` of a printed instruction, metadata included.
+
+    >>> sharding_of_line('%a = f32[2] copy(%b), sharding={devices=[2]<=[2] metadata={op_name="x"}}, metadata={}')
+    '{devices=[2]<=[2] metadata={op_name="x"}}'
+    """
+    start = line.find(", sharding={")
+    if start < 0:
+        return None
+    start += len(", sharding=")
+    depth = 0
+    for end in range(start, len(line)):
+        depth += {"{": 1, "}": -1}.get(line[end], 0)
+        if depth == 0:
+            return line[start : end + 1]
+    raise ValueError(f"braces do not close: {line}")
+
+
+def _all_shardings(hlo: str) -> dict[str, str | None]:
+    named = ((_LINE.match(line), line) for line in hlo.splitlines())
+    return {match.group(1): sharding_of_line(line) for match, line in named if match}
+
+
+def ask(oracle: OracleProgram, hlo: str, run: Run) -> dict[str, Any]:
+    """Live XLA's answer to one module under one set of options."""
+    options = oracle_options(**run.options)
+    result = oracle.job({"do": "propagate", "hlo": hlo, "backend": "direct", "options": options})
+    if result.get("crash"):
+        raise RuntimeError(f"XLA aborts: {result['error']}\n{hlo}")
+    if not result["ok"]:
+        if "Parser" in result["error"] or "line" in result["error"][:40]:
+            raise ValueError(f"{result['error']}\n{hlo}")
+        return {"error": result["error"]}
+    shardings = by_original_name(hlo, result["hlo"], _all_shardings(result["hlo"]))
+    return {"changed": result["changed"], "shardings": shardings}
+
+
+def record_case(oracle: OracleProgram, case: Case) -> list[dict[str, Any]]:
+    """The answers of a case; runs with the same answer share one."""
+    answers: list[dict[str, Any]] = []
+    for run in case.runs:
+        answer = ask(oracle, case.hlo_for(run), run)
+        same = next((a for a in answers if {k: v for k, v in a.items() if k != "runs"} == answer), None)
+        if same is None:
+            answers.append({"runs": [str(run)], **answer})
+        else:
+            same["runs"].append(str(run))
+    return answers
+
+
+def main(topics: Iterable[str]) -> None:
+    """Ask live XLA about every case of the topics (all, if none is named) and write its answers."""
+    wanted = set(topics)
+    oracle = OracleProgram()
+    recorded: dict[str, dict[str, Any]] = defaultdict(dict)
+    cases = all_cases()
+    for case in cases:
+        if not wanted or case.topic in wanted:
+            recorded[case.topic][case.name] = record_case(oracle, case)
+    oracle.close()
+    for topic, answers in recorded.items():
+        head = {"jaxlib": version("jaxlib"), "pass": "sharding-propagation", "cases": answers}
+        (RECORDED / f"{topic}.json").write_text(json.dumps(head, indent=1) + "\n")
+    write_readme(cases)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""Our counterparts of XLA's sharding propagation tests: what live XLA was recorded to answer, we answer too.
+
+Compared are the shardings of all instructions in meaning, spelling and metadata, `changed`, and the text of errors.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from hlosharding import xla_bridge
+from hlosharding.errors import PropagationError
+from hlosharding.ir import Module
+from hlosharding.propagation import Propagation, propagate
+from hlosharding.sharding import HloSharding
+from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
+
+CASES = all_cases()
+
+
+@cache
+def recorded(topic: str) -> dict[str, Any]:
+    return json.loads((RECORDED / f"{topic}.json").read_text())["cases"]
+
+
+def expected(case: Case, run: Run) -> dict[str, Any]:
+    return next(answer for answer in recorded(case.topic)[case.name] if str(run) in answer["runs"])
+
+
+def run_ours(case: Case, run: Run) -> Propagation:
+    return propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(case.hlo_for(run))), **run.options)
+
+
+def metadata_of(sharding: HloSharding) -> list[str]:
+    return [" ".join(map(str, leaf.metadata)) for leaf in sharding.leaves]
+
+
+def same(ours: HloSharding | None, text: str | None) -> bool:
+    if ours is None or text is None:
+        return ours is text
+    theirs = HloSharding.parse(text)
+    return ours == theirs and str(ours) == str(theirs) and metadata_of(ours) == metadata_of(theirs)
+
+
+def differences(found: Propagation, answer: dict[str, Any]) -> dict[str, tuple[object, object]]:
+    """Name -> (ours, XLA's), where they differ."""
+    different: dict[str, tuple[object, object]] = {
+        name: (found.shardings[name], text)
+        for name, text in answer["shardings"].items()
+        if not same(found.shardings[name], text)
+    }
+    if found.changed != answer["changed"]:
+        different["changed"] = (found.changed, answer["changed"])
+    return different
+
+
+def check(case: Case, run: Run) -> None:
+    answer = expected(case, run)
+    if "error" not in answer:
+        assert differences(run_ours(case, run), answer) == {}, str(run)
+        return
+    with pytest.raises(PropagationError) as raised:
+        run_ours(case, run)
+    assert core(answer["error"]) in str(raised.value)
+
+
+def core(error: str) -> str:
+    """XLA's message without its status code and place."""
+    return error.partition(": ")[2] or error
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_as_live_xla_answered(case: Case) -> None:
+    for run in case.runs:
+        check(case, run)
