@@ -39,7 +39,10 @@ def set_environment() -> None:
 
 set_environment()
 
-RELAXED = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large)}
+RELAXED: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large),
+}
 settings.register_profile("ci", derandomize=True, database=None, max_examples=50, **RELAXED)
 settings.register_profile("thorough", max_examples=1000, **RELAXED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

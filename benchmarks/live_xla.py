@@ -16,7 +16,7 @@ import jax
 
 PROPAGATION, PARTITIONING = "sharding-propagation", "spmd-partitioning"
 # Only the passes before code generation are looked at, so code generation may be quick and bad.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def pass_seconds(lowered: jax.stages.Lowered) -> dict[str, float]:
     """
     with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
         with gspmd(), jax.profiler.trace(folder):
-            lowered.compile(compiler_options=dict(QUICK))
+            lowered.compile(compiler_options=QUICK)
         profile = next(Path(folder).rglob("*.xplane.pb"))
         return _durations(jax.profiler.ProfileData.from_file(str(profile)))
 

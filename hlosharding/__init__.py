@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from hlosharding.ir import Module
     from hlosharding.partitioner import ReshardPlan, plan_reshard
     from hlosharding.propagation import Explanation, Propagation, propagate
+    from hlosharding.report import draw, draw_svg
     from hlosharding.rules import register_rule
+    from hlosharding.search import Suggestion, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
 
 __version__ = "0.1.0"
@@ -46,6 +48,8 @@ _ROOMS = {
     "hlosharding.propagation": ("Explanation", "Propagation", "propagate"),
     "hlosharding.cost": ("Collective", "CostReport", "Machine", "collectives", "cost", "machines"),
     "hlosharding.partitioner": ("ReshardPlan", "plan_reshard"),
+    "hlosharding.search": ("Suggestion", "suggest"),
+    "hlosharding.report": ("draw", "draw_svg"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -72,12 +76,15 @@ __all__ = [
     "ShardedArray",
     "ShardingError",
     "ShardingParseError",
+    "Suggestion",
     "TileAssignment",
     "TraceError",
     "annotate",
     "collectives",
     "cost",
     "device_put",
+    "draw",
+    "draw_svg",
     "jit",
     "load",
     "machines",
@@ -86,6 +93,7 @@ __all__ = [
     "propagate",
     "register_rule",
     "shard_alike",
+    "suggest",
     "trace",
     "with_sharding",
 ]

@@ -27,7 +27,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_partition(commands)
     _add_run(commands)
     _add_explain(commands)
+    _add_suggest(commands)
     _add_convert(commands)
+    _add_reshard(commands)
+    _add_draw(commands)
     return parser
 
 
@@ -36,6 +39,15 @@ def _add_propagate(commands: Any) -> None:
     _propagation_options(command)
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
     command.add_argument("--table", action="store_true", help="a table of the shardings instead of the program")
+    command.add_argument("--trace", action="store_true", help="each step of the propagation, in order")
+    command.add_argument(
+        "--diff",
+        action="append",
+        default=[],
+        type=_annotation,
+        metavar="NAME=SHARDING",
+        help="compare with the program that has these annotations too: what changed, and what it costs",
+    )
 
 
 def _add_partition(commands: Any) -> None:
@@ -67,6 +79,35 @@ def _add_explain(commands: Any) -> None:
     command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
     _propagation_options(command)
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_suggest(commands: Any) -> None:
+    command = _command(commands, "suggest", "find annotations that split a value, by trying them")
+    command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
+
+
+def _add_reshard(commands: Any) -> None:
+    summary = "plan the way of an array from one sharding to another"
+    command = commands.add_parser("reshard", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("source", metavar="SRC", help="a sharding, as {devices=[4,2]<=[8]}")
+    command.add_argument("target", metavar="DST", help="the sharding wanted")
+    command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
+    command.add_argument("--memory-limit", type=_positive, metavar="BYTES", help="that may be alive on a device")
+    command.add_argument("--no-drawing", action="store_true", help="only the plan")
+    _partition_options(command)
+    command.set_defaults(objective="bytes")
+
+
+def _add_draw(commands: Any) -> None:
+    summary = "draw which devices hold which part of an array"
+    command = commands.add_parser("draw", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("sharding", metavar="SHARDING", help="as {devices=[4,2]<=[8]}")
+    command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
+    command.add_argument("--emit", choices=("text", "svg"), default="text", help="what to write")
+    command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
 
 
 def _add_convert(commands: Any) -> None:

@@ -9,12 +9,21 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import show, write
-from hlosharding.cli.programs import as_json, in_format, propagated_program
+from hlosharding.cli.programs import annotated_program, as_json, in_format, propagated_program
+from hlosharding.frontends import annotate
 
 
 def execute(arguments: Namespace) -> None:
-    """Write the program with its shardings, or the table of them."""
-    propagated = propagated_program(arguments)
+    """Write the program with its shardings, or the table of them, or how they came about."""
+    module = annotated_program(arguments)
+    propagated = propagated_program(arguments, module)
+    if arguments.trace:
+        write("\n".join(report.trace_lines(propagated)), arguments.output)
+        return
+    if arguments.diff:
+        other = propagated_program(arguments, annotate(module, dict(arguments.diff)))
+        show(report.show_difference(propagated, other))
+        return
     if arguments.emit == "json":
         write(as_json(report.propagation_record(propagated)), arguments.output)
     elif arguments.emit or not arguments.table:

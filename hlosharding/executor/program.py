@@ -17,6 +17,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.layout import Layout
+from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
@@ -177,8 +178,15 @@ class Executable:
     @cached_property
     def compiled(self) -> Any:
         """The program traced, lowered and compiled."""
+        prepare_custom_calls(self.program.module)
         with self._width():
-            return self.jitted.lower(*self.abstract_inputs).compile()
+            lowered = self.jitted.lower(*self.abstract_inputs)
+            try:
+                return lowered.compile()
+            except RuntimeError as error:
+                raise ExecutionError(
+                    f"XLA could not compile {self.program.module.name}: {str(error)[:2000]}"
+                ) from error
 
     @property
     def abstract_inputs(self) -> list[Any]:

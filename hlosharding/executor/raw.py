@@ -6,6 +6,7 @@ merges it into the program that calls it, so collectives in it mean the devices 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -14,14 +15,54 @@ from hlosharding.errors import ExecutionError, LoadError
 from hlosharding.executor.extract import op_module
 from hlosharding.ir import Instruction, Module
 
+_LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*")*\)')
+
 
 def stablehlo_of(inst: Instruction) -> str:
     """The StableHLO module of one op; ExecutionError for the few HLO ops that have no such form."""
     try:
-        return xla_bridge.hlo_proto_to_stablehlo(op_module(inst).to_hlo_proto())
+        return _readable(xla_bridge.hlo_proto_to_stablehlo(op_module(inst).to_hlo_proto()))
     except LoadError as error:
         where = f"%{inst.name} {inst.location}".strip()
         raise ExecutionError(f"{inst.opcode} has no StableHLO form: {error.what}", where=where) from error
+
+
+def _readable(text: str) -> str:
+    """Without source locations, module attributes, and functions that nothing calls (regions are written out)."""
+    text = re.sub(r"^#loc.*\n", "", re.sub(_LOCATION, "", text), flags=re.MULTILINE)
+    text = re.sub(r"^module @op attributes \{.*\} \{$", "module @op {", text, flags=re.MULTILINE)
+    for function in re.findall(r"^  func\.func private .*?^  \}\n", text, flags=re.MULTILINE | re.DOTALL):
+        name = re.search(r"@[\w.]+", function)
+        if name is not None and not re.search(rf"{re.escape(name[0])}(?![\w.])", text.replace(function, "")):
+            text = text.replace(function, "")
+    return text
+
+
+def prepare_custom_calls(module: Module) -> None:
+    """Make sure that the module's custom calls have what they call; ExecutionError for calls back into Python.
+
+    XLA calls a LAPACK kernel by its address, which JAX fills in when it first lowers one: a module that was not traced
+    in this process would end it.  A callback is a number in a list that JAX keeps beside the module it was traced into.
+    """
+    for inst in module.instructions:
+        if inst.opcode == "custom-call":
+            if "_callback" in inst.custom_call_target:
+                raise ExecutionError(
+                    f"custom call {inst.custom_call_target} calls back into Python, and the module lacks the function",
+                    where=f"%{inst.name} {inst.location}".strip(),
+                    remedy="take jax.debug.print, pure_callback and io_callback out of the partitioned function",
+                )
+            if inst.custom_call_target.startswith(("lapack_", "blas_")):
+                _load_lapack()
+
+
+@lru_cache(maxsize=1)
+def _load_lapack() -> None:
+    import jax
+
+    # Lowering any of these functions for CPU loads them all.
+    shape = jax.ShapeDtypeStruct((1, 1), "float32")
+    jax.jit(jax.lax.linalg.cholesky).trace(shape).lower(lowering_platforms=("cpu",))
 
 
 def raw(text: str, *operands: Any) -> Any:

@@ -18,6 +18,7 @@ from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
+from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
 
@@ -57,6 +58,7 @@ def run_reference(
 
 def run_local(module: Module, arguments: Values) -> Values:
     """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
+    prepare_custom_calls(module)
     return _Machine(module, len(arguments)).computation(module.entry, arguments)
 
 

@@ -79,20 +79,18 @@ def find_repeats(
     found: list[Repeat] = []
     for _ in range(_PASSES):
         candidates = _candidates(windows, covered, min_length, min_saving)
-        taken = 0
+        before = len(found)
         for candidate in candidates:
             # A small gain may stand in the way of a larger one, which the next pass finds.
-            if 2 * candidate.saving < candidates[0].saving and taken:
+            if len(found) > before and 2 * candidate.saving < candidates[0].saving:
                 break
             extended = _extended(candidate, numbers, covered)
             repeat = _checked(_turned(extended, numbers, covered, alive) if alive else extended, references)
-            if repeat is None or repeat.length < min_length or repeat.saving < min_saving:
-                continue
-            for start in repeat.starts:
-                covered[start : start + repeat.length] = True
-            found.append(repeat)
-            taken += 1
-        if not taken:
+            if repeat is not None and repeat.length >= min_length and repeat.saving >= min_saving:
+                for start in repeat.starts:
+                    covered[start : start + repeat.length] = True
+                found.append(repeat)
+        if len(found) == before:
             break
     return found
 

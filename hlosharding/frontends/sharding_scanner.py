@@ -17,7 +17,7 @@ from hlosharding.sharding import HloSharding
 
 # What may hide the word `sharding=` comes first: strings, then comments.  Each pattern takes an unclosed one up to the
 # end of the text, and gives nothing back (atomic groups): so the time is linear, on garbage too.
-_STRING = r'(?>"(?:[^"\\]|\\.)*(?:"|\Z))'
+_STRING = r'(?>"(?:[^"\\]|\\(?:.|\Z))*(?:"|\Z))'
 _BLOCK_COMMENT = r"(?>/\*.*?(?:\*/|\Z))"
 _LINE_COMMENT = r"//[^\n]*"
 _HLO_WORDS = re.compile(
@@ -27,7 +27,7 @@ _HLO_WORDS = re.compile(
     re.DOTALL,
 )
 _STABLEHLO_WORDS = re.compile(
-    rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?:[^"\\]|\\.)*)"|{_STRING}', re.DOTALL
+    rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?>(?:[^"\\]|\\.)*))"|{_STRING}', re.DOTALL
 )
 _BRACES = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)

@@ -1,6 +1,7 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
 from hlosharding.partitioner.partition import LocalProgram, PartitionOptions, partition_module
+from hlosharding.partitioner.projection import lift, project
 from hlosharding.partitioner.reshard import ReshardPlan, plan_reshard
 
 __all__ = ["LocalProgram", "PartitionOptions", "ReshardPlan", "partition_module", "plan_reshard"]

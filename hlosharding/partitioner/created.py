@@ -5,6 +5,8 @@ Floor: partitioner.  Such values are made anew in every sharding a user wants, s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hlosharding.ir import Instruction
@@ -66,7 +68,9 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | Pending:
     return _remade(context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make)
 
 
-def _remade(context: Context, inst: Instruction, sharding: HloSharding, make) -> Value:
+def _remade(
+    context: Context, inst: Instruction, sharding: HloSharding, make: Callable[[HloSharding], Instruction]
+) -> Value:
     """A value that `make` makes at any tiling."""
 
     def remake(target: HloSharding) -> Value:

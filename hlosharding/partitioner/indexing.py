@@ -128,7 +128,10 @@ def _scatter(emitter: Emitter, piece: Piece) -> Instruction:
         for d in rows
     }
     shifted = _shift(emitter, indices, dims.index_vector_dim, shifts, len(dims.scatter_dims_to_operand_dims))
-    return plain_piece(emitter, piece, (*arrays, shifted, *updates))
+    # XLA merges a dynamic slice into the reads of a scatter without the clamp between them: an update that must be
+    # dropped then writes an element of another row.
+    held = [emitter.op("opt-barrier", a.shape, (a,)) if a.opcode == "dynamic-slice" else a for a in arrays]
+    return plain_piece(emitter, piece, (*held, shifted, *updates))
 
 
 def _signed(emitter: Emitter, indices: Instruction) -> Instruction:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner import control_flow, created, indexing, manual, reshaping, reversing  # noqa: F401  (indexing fills PIECES)
+from hlosharding.partitioner import (
+    control_flow,
+    created,
+    indexing,  # noqa: F401  (fills PIECES)
+    manual,
+    reducing,  # noqa: F401  (fills PIECES)
+    reshaping,
+    reversing,
+)
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
 from hlosharding.partitioner.partials import pass_through

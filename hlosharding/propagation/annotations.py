@@ -59,9 +59,9 @@ def read_annotations(
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    for computation, ids in enumerate(graph.order):
-        if not any(graph.opcode[i] == "custom-call" or _group(graph.sharding[i]) for i in ids):
-            continue
+    custom_calls = {graph.computation[i] for i, opcode in enumerate(graph.opcode) if opcode == "custom-call"}
+    grouped = {graph.computation[i] for i, s in enumerate(graph.sharding) if s is not None and _group(s)}
+    for computation in sorted(custom_calls | grouped):
         for i in reversed(graph.post_order(computation)):
             if graph.target(i) == "Sharding":
                 _process_call(graph, notes, i, cse_prevention, parameters_allowed, trail)

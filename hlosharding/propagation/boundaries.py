@@ -154,4 +154,4 @@ def divides_evenly(shape: Shape, sharding: HloSharding) -> bool:
         return all(map(divides_evenly, shape.tuple_shapes, parts))
     if not sharding.is_tiled():
         return True
-    return all(size % ways == 0 for size, ways in zip(shape.dims, sharding.data_dims, strict=False))
+    return all(size % ways == 0 for size, ways in zip(shape.dims, sharding.tiles.dims, strict=False))

@@ -107,9 +107,10 @@ class FixPoint:
             while again:
                 again = False
                 for start, end in self.nodes.spans:
-                    improved, refined = self._sweep(start, end)
-                    changed |= improved
-                    again |= improved or refined
+                    if self._has_work(start, end):
+                        improved, refined = self._sweep(start, end)
+                        changed |= improved
+                        again |= improved or refined
                     self.skipped_forward[start:end] = self.skipped_backward[start:end] = bytes(end - start)
         except ShardingError as error:
             raise clash(self.nodes.graph, self.nodes.ids[self.busy], error) from error
@@ -135,6 +136,10 @@ class FixPoint:
         self.done_backward[:] = self.stale_backward.translate(_INVERT)
         self.skipped_forward[:], self.skipped_backward[:] = self.done_forward, self.done_backward
         self.done_group.clear()
+
+    def _has_work(self, start: int, end: int) -> bool:
+        undone = self.done_forward.find(0, start, end) >= 0 or self.done_backward.find(0, start, end) >= 0
+        return undone or bool(self.nodes.group_of)
 
     def _sweep(self, start: int, end: int) -> tuple[bool, bool]:
         """One computation once: (improved, refined)."""

@@ -22,13 +22,17 @@ class Graph:
         self.opcode = [i.opcode for i in self.instructions]
         self.operands = [[o.id for o in i.operands] for i in self.instructions]
         self.computation = [number[i.computation] for i in self.instructions]
-        self.called = [tuple(number[c] for c in i.called) for i in self.instructions]
+        self.called: list[tuple[int, ...]] = [
+            tuple(number[c] for c in i.called) if i.called else () for i in self.instructions
+        ]
         self.order = [[i.id for i in c.instructions] for c in number]
         self.roots = [c.root.id for c in number]
         self.entry = number[module.entry]
         self.users = [[u.id for u in i.users] for i in self.instructions]
         self.parameters = [self._parameters(ids) for ids in self.order]
-        self.sharding: list[HloSharding | None] = [_normal(i, module.sharding(i)) for i in self.instructions]
+        self.sharding: list[HloSharding | None] = [None] * len(self.instructions)
+        for i, sharding in module.shardings.items():
+            self.sharding[i] = _normal(self.instructions[i], sharding)
         self.given = list(self.sharding)
         """What the user wrote."""
         self.copies: set[int] = set()
@@ -147,9 +151,9 @@ class Graph:
                 stack += [p.id for p in before if state[p.id] != 2]
 
 
-def _normal(instruction: Instruction, sharding: HloSharding | None) -> HloSharding | None:
+def _normal(instruction: Instruction, sharding: HloSharding) -> HloSharding:
     """One leaf given for a whole tuple stands for every leaf (XLA's NormalizeTupleSharding)."""
-    if sharding is None or not instruction.shape.is_tuple or sharding.is_tuple():
+    if not instruction.shape.is_tuple or sharding.is_tuple():
         return sharding
     return sharding.normalize_tuple(len(instruction.shape.leaves))
 

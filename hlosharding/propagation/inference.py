@@ -50,8 +50,8 @@ def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
         return None
     if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
         return None
-    metadata = sharding.leaves[0].metadata if sharding.leaves else ()
-    return op.whole(HloSharding.manual(metadata)), (source,)
+    # A tuple's own metadata, as XLA takes it, is none; its leaves' is not looked at.
+    return op.whole(HloSharding.manual(sharding.metadata)), (source,)
 
 
 def _take_replicated(receiver: Receiver, operands: Shardings) -> None:

@@ -126,12 +126,15 @@ class Nodes:
     def _find_uses(self) -> None:
         graph, place = self.graph, self.place
         self.users: list[list[int]] = [[place[u] for u in graph.users[i]] for i in self.ids]
-        self.uses: list[list[Use]] = [[self._use(p, user) for user in users] for p, users in enumerate(self.users)]
+        alone: list[Use | None] = [
+            (p, op.edge((0,)), None, ()) if len(self.operands[p]) == 1 else None for p, op in enumerate(self.ops)
+        ]
+        self.uses: list[list[Use]] = [
+            [alone[user] or self._use(p, user) for user in users] for p, users in enumerate(self.users)
+        ]
 
     def _use(self, p: int, user: int) -> Use:
         operands, op = self.operands[user], self.ops[user]
-        if len(operands) == 1:
-            return user, op.edge((0,)), None, ()
         first = operands.index(p)
         if operands.count(p) == 1:
             positions = (first,)

@@ -63,7 +63,6 @@ class Propagation:
 
 
 @collector_waits
-@collector_waits
 def propagate(
     module: Module,
     *,

@@ -6,7 +6,7 @@ Floor: propagation.  Records and tells; decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -78,16 +78,31 @@ class Trail:
         """From the last change of an instruction, cause by cause, to an instruction that had its sharding all along."""
         steps: list[Step] = []
         number = self.last(instruction)
+        wanted: HloSharding | None = None
         while number is not None:
             step = self.steps[number]
-            steps.append(step)
-            number = self.last(_cause(step), number) if step.sources else None
+            source = self._cause(step, number, wanted)
+            steps.append(step if source is None else replace(step, sources=_last(step.sources, source)))
+            if step.new is not None and not step.new.is_tuple():
+                wanted = step.new
+            number = None if source is None else self.last(source, number)
         return steps
 
+    def _cause(self, step: Step, number: int, wanted: HloSharding | None) -> int | None:
+        """Of several sources the last one: it completed the sharding.  Of a tuple's, one with the leaf in question."""
+        if not step.sources:
+            return None
+        if wanted is not None and step.new is not None and step.new.is_tuple():
+            for source in reversed(step.sources):
+                before = self.last(source, number)
+                held = None if before is None else self.steps[before].new
+                if held is not None and wanted in held.leaves:
+                    return source
+        return step.sources[-1]
 
-def _cause(step: Step) -> int:
-    """Of several sources the last one: it completed the sharding."""
-    return step.sources[-1]
+
+def _last(sources: tuple[int, ...], last: int) -> tuple[int, ...]:
+    return (*(s for s in sources if s != last), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,7 @@ class Link:
     name: str
     opcode: str
     location: str
-    """file:line of the user's code, or ""."""
+    """file:line of the user's code; of a parameter, the argument's path; "" where neither is known."""
     sharding: HloSharding | None
     direction: Direction | None
     """Where the sharding came from; None: it is what the user wrote."""

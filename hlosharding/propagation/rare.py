@@ -11,7 +11,7 @@ from hlosharding.propagation import partial, policy
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import offer_to_operand
 from hlosharding.propagation.nodes import Use
-from hlosharding.sharding import HloSharding, OpMetadata
+from hlosharding.sharding import HloSharding
 
 if TYPE_CHECKING:
     from hlosharding.propagation.fixpoint import FixPoint
@@ -91,17 +91,13 @@ def _take_manual(state: FixPoint, p: int) -> bool:
         if sharding is None or use[1].op.target == policy.FULL_TO_SHARD:
             continue
         if state.nodes.ops[p].shape.is_array and sharding.is_manual():
-            found: HloSharding | None = HloSharding.manual(_metadata(sharding))
+            found: HloSharding | None = HloSharding.manual(sharding.metadata)
         else:
             found = offer(state, p, use, state.level)
         if found is not None and found.is_manual():
             state.change(p, state.number(found), "users", [use[0]])
             return True
     return False
-
-
-def _metadata(sharding: HloSharding) -> tuple[OpMetadata, ...]:
-    return sharding.leaves[0].metadata if sharding.leaves else ()
 
 
 # ---- shard groups

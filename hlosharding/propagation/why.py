@@ -23,13 +23,18 @@ def explain(points: FixPoint, trail: Trail, i: int) -> Explanation:
     steps = trail.chain(i)
     for step in steps:
         also = tuple(_name(points, s) for s in step.sources[:-1] if s != step.sources[-1])
-        links.append(_link(points, step.instruction, step.new, step, also))
+        links.append(_link(points, step.instruction, _known(points, step.instruction, step.new), step, also))
     end = steps[-1].sources[-1] if steps and steps[-1].sources else i
     if not steps or steps[-1].sources:
         given = graph.given[end] if end < len(graph.given) else None
-        links.append(_link(points, end, given or sharding, None, ()))
+        links.append(_link(points, end, _known(points, end, given), None, ()))
     stopped = () if is_split(sharding) else tuple(_obstacles(points, points.nodes.place[i]))
     return Explanation(tuple(links), stopped)
+
+
+def _known(points: FixPoint, i: int, sharding: HloSharding | None) -> HloSharding | None:
+    """Unknown is a place holder, and propagation starts from replicated: then what the instruction has now."""
+    return points.nodes.graph.sharding[i] if sharding is None or sharding.is_unknown() else sharding
 
 
 def _name(points: FixPoint, i: int) -> str:
@@ -40,7 +45,8 @@ def _link(points: FixPoint, i: int, sharding: HloSharding | None, step: Step | N
     graph = points.nodes.graph
     instruction = graph.instructions[i]
     direction, level = (step.direction, step.level) if step else (None, -1)
-    return Link(instruction.name, graph.opcode[i], instruction.location, sharding, direction, level, also)
+    where = instruction.location or (instruction.op_name if graph.opcode[i] == "parameter" else "")
+    return Link(instruction.name, graph.opcode[i], where, sharding, direction, level, also)
 
 
 def _obstacles(points: FixPoint, p: int) -> list[str]:

@@ -4,8 +4,10 @@ Floor: report.  Only reads what the rooms below found; `show_...` gives somethin
 `json` writes.
 """
 
+from hlosharding.report.changes import show_difference, trace_lines
 from hlosharding.report.collectives import show_collectives
 from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
+from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.records import (
     Record,
@@ -29,6 +31,8 @@ __all__ = [
     "as_seconds",
     "collective_record",
     "cost_record",
+    "draw",
+    "draw_svg",
     "explanations_record",
     "module_record",
     "new_table",
@@ -39,9 +43,11 @@ __all__ = [
     "show_comparison",
     "show_cost",
     "show_cost_by",
+    "show_difference",
     "show_parameters",
     "show_partitioned",
     "show_shardings",
     "show_warnings",
     "spell",
+    "trace_lines",
 ]

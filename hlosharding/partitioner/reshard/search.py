@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, count, permutations, product
-from typing import Protocol
+from typing import Any, Protocol
 
 from hlosharding.partitioner.reshard.axes import Axes, Grid
 
@@ -348,5 +348,5 @@ def _without(axes: Axes, gone: Axes) -> Axes:
     return tuple(a for a in axes if a not in gone)
 
 
-def _put(values: tuple, place: int, value: object) -> tuple:
+def _put(values: tuple[Any, ...], place: int, value: object) -> tuple[Any, ...]:
     return (*values[:place], value, *values[place + 1 :])

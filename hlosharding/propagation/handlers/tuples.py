@@ -72,6 +72,8 @@ def _tuple_from_element(
     start, end = leaf_range(edge.shape, edge.op.instruction.tuple_index)
     if own is not None:
         leaves = list(own.tuple_elements)
+        if leaves[start:end] == list(user.leaves):
+            return own
     else:
         # Not plain replicated: manual subgroups stay.
         leaves = [replicate_all_data_dims(user.leaves[0], s.rank) for s in edge.shape.leaves]

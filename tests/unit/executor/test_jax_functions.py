@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 from jax import lax
 
 from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError
 from hlosharding.executor import Program, run_reference
 from hlosharding.ir import Module
+from tests.unit.executor.op_cases import module_of as case_module
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 8)).astype(np.float32)
@@ -126,3 +130,30 @@ def test_wide_types_survive() -> None:
     assert [o.dtype for o in outputs] == [np.float64, np.int64]
     np.testing.assert_allclose(outputs[0], x.sum(), rtol=1e-15)
     np.testing.assert_array_equal(outputs[1], np.ones(6, np.int64) + 2**40)
+
+
+def test_linear_algebra_of_a_module_from_elsewhere() -> None:
+    """In a process that has traced nothing XLA finds no LAPACK until we load it."""
+    proto = module_of(*FUNCTIONS["qr"]).to_hlo_proto()
+    code = (
+        "import sys, numpy as np; from hlosharding.ir import Module;"
+        "from hlosharding.executor import Program, run_reference;"
+        "module = Module.from_proto(sys.stdin.buffer.read()); x = np.eye(6, dtype=np.float32);"
+        "print(np.abs(Program(module).run(x)[0]).sum(), np.abs(run_reference(module, [x])[0]).sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=proto, capture_output=True, check=False)
+    assert done.stdout.split() == [b"6.0", b"6.0"], done.stderr.decode()
+
+
+def test_unknown_custom_calls_and_callbacks_are_errors() -> None:
+    def prints(x: Any) -> Any:
+        return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    for run in (lambda m: Program(m).run(X), lambda m: run_reference(m, [X])):
+        with pytest.raises(
+            ExecutionError, match=r"calls back into Python, .*; at %pure_callback.*; take jax.debug.print"
+        ):
+            run(module_of(prints, (X,)))
+        unknown = case_module('x = f32[6,8] parameter(0) ROOT r = f32[6,8] custom-call(x), custom_call_target="nobody"')
+        with pytest.raises(ExecutionError, match="No registered implementation for untyped custom call to nobody"):
+            run(unknown)

@@ -1,0 +1,21 @@
+"""`hlosharding draw`: which devices hold which part of an array.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hlosharding import report
+from hlosharding.cli.files import write
+from hlosharding.ir import Shape
+from hlosharding.sharding import HloSharding
+
+
+def execute(arguments: Namespace) -> None:
+    """Write the drawing as text or SVG."""
+    sharding, dims = HloSharding.parse(arguments.sharding), Shape.parse(arguments.shape).dims
+    sharding.validate(dims)
+    picture = report.draw_svg if arguments.emit == "svg" else report.draw
+    write(picture(sharding, dims), arguments.output)

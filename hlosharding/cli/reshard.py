@@ -1,0 +1,38 @@
+"""`hlosharding reshard`: the way of an array from one sharding to another, with its bytes and its bound.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hlosharding import report
+from hlosharding.cli.files import write
+from hlosharding.cli.programs import machine
+from hlosharding.ir import Shape
+from hlosharding.partitioner import plan_reshard
+from hlosharding.sharding import HloSharding
+
+
+def execute(arguments: Namespace) -> None:
+    """Print the plan, and a drawing of both shardings."""
+    shape = Shape.parse(arguments.shape)
+    source, target = HloSharding.parse(arguments.source), HloSharding.parse(arguments.target)
+    devices = arguments.num_partitions or source.num_devices or target.num_devices or 1
+    plan = plan_reshard(
+        shape.dims,
+        shape.dtype,
+        source,
+        target,
+        objective=arguments.objective,
+        machine=machine(arguments, devices),
+        memory_limit=arguments.memory_limit,
+        num_devices=devices,
+    )
+    drawings = "" if arguments.no_drawing else _drawings(shape, source, target)
+    write(f"{plan}\n{drawings}", None)
+
+
+def _drawings(shape: Shape, source: HloSharding, target: HloSharding) -> str:
+    return f"\nfrom\n{report.draw(source, shape.dims)}\n\nto\n{report.draw(target, shape.dims)}\n"

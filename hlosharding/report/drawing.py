@@ -1,0 +1,124 @@
+"""A picture of a sharding: which devices hold which tile, at any rank, as text and as SVG.
+
+Floor: report.  The last two dims are drawn as a grid; each combination of the leading dims' tiles is a page of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from hlosharding.errors import ShardingError
+from hlosharding.sharding import HloSharding
+
+_CELL, _GAP, _LABEL = 34, 18, 22  # pixels: tile height, between pages, headings
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The tiles at one position of the leading dims."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    """Devices that hold the tile, by row and column."""
+
+
+def draw(sharding: HloSharding, dims: Sequence[int]) -> str:
+    """Text: one grid per page, with the range of elements beside each row and above each column.
+
+    >>> print(draw(HloSharding.parse("{devices=[2,2]<=[4]}"), (4, 6)))
+         0:3  3:6
+    0:2    0    1
+    2:4    2    3
+    """
+    return "\n\n".join(_page_text(page) for page in pages(sharding, dims))
+
+
+def _page_text(page: Page) -> str:
+    width = max(len(text) for row in (page.columns, *page.cells) for text in row)
+    head = max(len(row) for row in page.rows)
+    lines = [page.title, _line("", page.columns, head, width)]
+    lines += [_line(row, cells, head, width) for row, cells in zip(page.rows, page.cells, strict=True)]
+    return "\n".join(line for line in lines if line)
+
+
+def _line(name: str, cells: Sequence[str], head: int, width: int) -> str:
+    return (name.rjust(head) + "".join("  " + cell.rjust(width) for cell in cells)).rstrip()
+
+
+def pages(sharding: HloSharding, dims: Sequence[int]) -> Iterator[Page]:
+    """The pages of a drawing, leading dims in order.  Raises ShardingError for a tuple or a wrong rank."""
+    if sharding.is_tuple():
+        raise ShardingError(f"{sharding} is a tuple", remedy="draw its leaves one by one")
+    if sharding.kind != "tiled":
+        yield Page("", ("",), ("",), ((_whole(sharding),),))
+        return
+    if len(sharding.data_dims) != len(dims):
+        raise ShardingError(f"{sharding} has {len(sharding.data_dims)} dims, the shape {len(dims)}")
+    ways, holders = sharding.data_dims, _holders(sharding)
+    leading, rank = ways[:-2], len(ways)
+    row_dim = rank - 2 if rank > 1 else None
+    for place in product(*map(range, leading)):
+        where = ", ".join(f"dim {d}: {_range(dims[d], ways[d], p)}" for d, p in enumerate(place))
+        rows = range(ways[row_dim]) if row_dim is not None else range(1)
+        columns = range(ways[-1]) if rank else range(1)
+        cells = tuple(tuple(holders[(*place, *((r,) if rank > 1 else ()), c)] for c in columns) for r in rows)
+        names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
+        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) for c in columns), cells)
+
+
+def _whole(sharding: HloSharding) -> str:
+    words = {"replicated": "whole on every device", "manual": "per device, as the program says"}
+    return f"whole on device {sharding.device}" if sharding.is_maximal() else words.get(sharding.kind, sharding.kind)
+
+
+def _range(size: int, ways: int, place: int) -> str:
+    tile = -(-size // ways)
+    start, end = min(place * tile, size), min((place + 1) * tile, size)
+    return f"{start}:{end}" if start < end else "padding"
+
+
+def _holders(sharding: HloSharding) -> dict[tuple[int, ...], str]:
+    tiles = sharding.tiles.array.reshape((*sharding.data_dims, -1))
+    return {index: ",".join(map(str, tiles[index])) for index in np.ndindex(*sharding.data_dims)}
+
+
+def draw_svg(sharding: HloSharding, dims: Sequence[int]) -> str:
+    """The same as one SVG image; tiles held by the same devices have the same colour.
+
+    >>> draw_svg(HloSharding.parse("{devices=[2]<=[2]}"), (4,)).startswith("<svg ")
+    True
+    """
+    parts: list[str] = []
+    top = width = 0
+    for page in pages(sharding, dims):
+        cell = 14 + 8 * max(len(text) for row in (page.columns, *page.cells) for text in row)
+        left = 12 + 8 * max(len(row) for row in page.rows)
+        top += _GAP
+        parts.append(_text(4, top, page.title, "start"))
+        for c, column in enumerate(page.columns):
+            parts.append(_text(left + c * cell + cell // 2, top + _LABEL - 6, column))
+        for r, (row, cells) in enumerate(zip(page.rows, page.cells, strict=True)):
+            y = top + _LABEL + r * _CELL
+            parts.append(_text(left - 6, y + _CELL // 2 + 4, row, "end"))
+            parts += [_tile(left + c * cell, y, cell, devices) for c, devices in enumerate(cells)]
+        top += _LABEL + len(page.rows) * _CELL
+        width = max(width, left + len(page.columns) * cell + 8)
+    size = f'width="{width}" height="{top + 8}"'
+    style = 'font-family="monospace" font-size="12"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
+
+
+def _tile(x: int, y: int, width: int, devices: str) -> str:
+    hue = sum((n + 1) * ord(ch) for n, ch in enumerate(devices)) * 47 % 360
+    box = f'<rect x="{x}" y="{y}" width="{width}" height="{_CELL}" fill="hsl({hue},60%,85%)" stroke="#444"/>'
+    return box + _text(x + width // 2, y + _CELL // 2 + 4, devices)
+
+
+def _text(x: int, y: int, text: str, anchor: str = "middle") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' if text else ""

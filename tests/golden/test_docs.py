@@ -1,0 +1,82 @@
+"""The pages show real output: their sessions are replayed, their scripts run, their links and room pages exist."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SESSION = re.compile(r"(?<=```pycon\n).*?(?=```)", re.DOTALL)
+SCRIPT = re.compile(r"```python\n(?P<code>.*?)```\n\n[^`]*```text\n(?P<output>.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)#]+)[^)]*\)")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("hlosharding/**/*.md")])
+ROOMS = sorted(path.parent for path in ROOT.glob("hlosharding/*/__init__.py"))
+
+
+def replayed(session: str, names: dict[str, Any]) -> str:
+    """The session with the output that its examples print now."""
+    lines: list[str] = []
+    for part in doctest.DocTestParser().parse(session):
+        if isinstance(part, str):
+            lines += part.rstrip("\n").splitlines()
+            continue
+        first, *rest = part.source.rstrip("\n").splitlines()
+        lines += [f">>> {first}", *(f"... {line}".rstrip() for line in rest), *_printed(part.source, names)]
+    return "\n".join(lines) + "\n"
+
+
+def _printed(source: str, names: dict[str, Any]) -> list[str]:
+    seen = io.StringIO()
+    with contextlib.redirect_stdout(seen):
+        try:
+            exec(compile(source, "<session>", "single"), names)
+        except Exception as error:  # noqa: BLE001  (pages show errors too)
+            print(f"Traceback (most recent call last):\n    ...\n{type(error).__module__}.{type(error).__name__}: {error}")
+    return [line.rstrip() for line in seen.getvalue().rstrip("\n").splitlines()]
+
+
+@pytest.mark.parametrize("name", ["guide.md", "jit.md"])
+def test_sessions_print_what_the_page_shows(name: str, update_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    path, names = ROOT / "docs" / name, {"__name__": "__main__"}
+    page = path.read_text()
+    now = SESSION.sub(lambda found: replayed(found.group(), names), page)
+    if update_golden:
+        path.write_text(now)
+    else:
+        assert now == page
+
+
+def test_the_script_of_the_readme_prints_what_it_shows(tmp_path: Path) -> None:
+    found = SCRIPT.search((ROOT / "README.md").read_text())
+    assert found is not None
+    script = tmp_path / "quick.py"
+    script.write_text(found["code"])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == found["output"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [m["target"] for m in LINK.finditer(page.read_text()) if "://" not in m["target"]]
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_every_room_has_a_page_that_names_its_files(room: Path) -> None:
+    page = (room / "README.md").read_text()
+    missing = [f.name for f in room.glob("*.py") if f.stem not in page and not f.name.startswith("__")]
+    assert missing == [], "name them in the room's README.md"
+    assert len(page.splitlines()) <= 60, "a room's page fits on a screen"
