@@ -4,4 +4,12 @@ from hlosharding.partitioner.partition import LocalProgram, PartitionOptions, pa
 from hlosharding.partitioner.projection import lift, project
 from hlosharding.partitioner.reshard import ReshardPlan, plan_reshard
 
-__all__ = ["LocalProgram", "PartitionOptions", "ReshardPlan", "partition_module", "plan_reshard"]
+__all__ = [
+    "LocalProgram",
+    "PartitionOptions",
+    "ReshardPlan",
+    "lift",
+    "partition_module",
+    "plan_reshard",
+    "project",
+]

@@ -23,7 +23,8 @@ def trace_lines(propagation: Propagation) -> Iterator[str]:
 
     >>> from hlosharding.frontends import load
     >>> from hlosharding.propagation import propagate
-    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0), sharding={devices=[2]<=[2]}\\n  ROOT y = f32[8] abs(x)\\n}"
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0), sharding={devices=[2]<=[2]}\\n"
+    >>> text += "  ROOT y = f32[8] abs(x)\\n}"
     >>> print(*trace_lines(propagate(load(text), to_outputs=True)), sep="\\n")
        1  level 0  from operands %x: %y none -> {devices=[2]<=[2]}
     """

@@ -41,8 +41,9 @@ class Suggestion:
 
     def __str__(self) -> str:
         said = ", ".join(f"%{name}={sharding}" for name, sharding in self.annotations)
-        change = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
-        return f"annotate {said}: the value becomes {self.sharding}; {change}, FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
+        moved = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
+        work = f"FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
+        return f"annotate {said}: the value becomes {self.sharding}; {moved}, {work}"
 
 
 def suggest(

@@ -1,0 +1,154 @@
+"""Ops that see their neighbours: slices, pads, convolutions and windows along split dims."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.partitioner.programs import kinds, mark, right, split
+
+LINES = ["[8]<=[8]", "[4,2]<=[8] copies", "[8]7,3,5,1,6,2,4,0"]
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("cut", ["[1:31]", "[0:32:2]", "[3:20:3]", "[16:32]", "[30:32]", "[5:6]", "[0:27]"])
+@pytest.mark.parametrize("size", [32, 41])
+def test_a_slice_along_a_split_dim_is_right(size: int, cut: str, line: str) -> None:
+    start, limit, *rest = map(int, cut[1:-1].split(":"))
+    count = len(range(start, limit, rest[0] if rest else 1))
+    for out in (None, line, ""):
+        right(f"""
+            x = f32[{size}] parameter(0){mark(line)}
+            ROOT s = f32[{count}] slice(x), slice={{{cut}}}{mark(out)}""")
+
+
+def test_a_slice_takes_no_more_than_it_needs() -> None:
+    # Device i holds 4 elements and needs one of its right neighbour.
+    local = split(f"""
+        x = f32[32] parameter(0){mark("[8]<=[8]")}
+        ROOT s = f32[31] slice(x), slice={{[1:32]}}{mark("[8]<=[8]")}""")
+    assert kinds(local) == ["collective-permute"]
+    assert local.comm_bytes_per_device == 4 * 7 / 8
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("padding", ["1_1", "3_0", "-2_5", "0_0_1", "2_-3_2", "-9_-9", "20_20"])
+@pytest.mark.parametrize("size", [32, 21])
+def test_a_pad_along_a_split_dim_is_right(size: int, padding: str, line: str) -> None:
+    low, high, *rest = map(int, padding.split("_"))
+    count = size + (size - 1) * (rest[0] if rest else 0) + low + high
+    for out in (line, ""):
+        right(f"""
+            x = f32[{size}] parameter(0){mark(line)}
+            v = f32[] constant(5)
+            ROOT p = f32[{count}] pad(x, v), padding={padding}{mark(out)}""")
+
+
+CONVOLUTIONS = {
+    "same": ("size=3x3 pad=1_1x1_1", "b01f_01io->b01f", (8, 8)),
+    "valid": ("size=3x3", "b01f_01io->b01f", (6, 6)),
+    "strided": ("size=3x3 stride=2x2 pad=0_1x0_1", "b01f_01io->b01f", (4, 4)),
+    "dilated kernel": ("size=3x3 pad=2_2x2_2 rhs_dilate=2x2", "b01f_01io->b01f", (8, 8)),
+    "dilated input": ("size=3x3 pad=1_2x1_2 lhs_dilate=2x2", "b01f_01io->b01f", (16, 16)),
+    "reversed kernel": ("size=3x3 pad=1_1x1_1 rhs_reversal=1x1", "b01f_01io->b01f", (8, 8)),
+    "even kernel": ("size=2x2 stride=2x2", "b01f_01io->b01f", (4, 4)),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("tiling", ["[8,1,1,1]<=[8]", "[1,4,2,1]<=[8]", "[2,4,1,1]7,6,5,4,3,2,1,0", "[1,2,1,4]<=[8]"])
+def test_a_convolution_is_right(case: str, tiling: str) -> None:
+    window, labels, (rows, columns) = CONVOLUTIONS[case]
+    taps = 2 if "2x2" in window.split()[0] else 3
+    right(f"""
+        x = f32[3,8,8,4] parameter(0){mark(tiling)}
+        w = f32[{taps},{taps},4,6] parameter(1){mark("")}
+        ROOT c = f32[3,{rows},{columns},6] convolution(x, w), window={{{window}}}, dim_labels={labels}{mark(tiling)}""")
+
+
+@pytest.mark.parametrize("tiling", ["[1,8,1]<=[8]", "[1,4,2]<=[8]", "[2,4,1]<=[8]"])
+@pytest.mark.parametrize("size", [16, 13])
+def test_an_uneven_convolution_is_right(size: int, tiling: str) -> None:
+    right(f"""
+        x = f32[2,{size},4] parameter(0){mark(tiling)}
+        w = f32[5,4,3] parameter(1){mark("")}
+        ROOT c = f32[2,{size},3] convolution(x, w), window={{size=5 pad=2_2}}, dim_labels=b0f_0io->b0f{mark(tiling)}""")
+
+
+def test_a_spatial_split_sends_rows_only() -> None:
+    local = split(f"""
+        x = f32[1,64,32,4] parameter(0){mark("[1,8,1,1]<=[8]")}
+        w = f32[3,3,4,4] parameter(1){mark("")}
+        ROOT c = f32[1,64,32,4] convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f,
+          sharding={{devices=[1,8,1,1]<=[8]}}""")
+    assert kinds(local) == ["collective-permute"] * 2
+    row = 32 * 4 * 4
+    assert local.comm_bytes_per_device == 2 * row * 7 / 8
+
+
+def test_contracting_features_owes_a_sum() -> None:
+    local = right(f"""
+        x = f32[2,8,8,8] parameter(0){mark("[1,1,1,8]<=[8]")}
+        w = f32[3,3,8,4] parameter(1){mark("[1,1,8,1]<=[8]")}
+        ROOT c = f32[2,8,8,4] convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f,
+          sharding={{replicated}}""")
+    assert kinds(local) == ["all-reduce"]
+
+
+@pytest.mark.parametrize("tiling", ["[8,1,1,1]<=[8]", "[1,4,2,1]<=[8]", "[2,4,1,1]<=[8]", "[1,8,1,1]<=[8]"])
+def test_the_gradient_of_a_filter_is_right(tiling: str) -> None:
+    # The kernel is the output's gradient: as large as the input, split alike; batch and space are summed over.
+    local = right(f"""
+        x = f32[8,8,8,3] parameter(0){mark(tiling)}
+        g = f32[8,8,8,5] parameter(1){mark(tiling)}
+        ROOT c = f32[3,3,3,5] convolution(x, g), window={{size=8x8 pad=1_1x1_1}}, dim_labels=f01b_i01o->01bf,
+          sharding={{replicated}}""")
+    assert "all-gather" not in kinds(local)
+    assert kinds(local).count("all-reduce") == 1
+
+
+@pytest.mark.parametrize("tiling", ["[1,1,1,8]<=[8]", "[2,4,1,1]<=[8]", "[1,1,2,4]<=[8]"])
+@pytest.mark.parametrize("groups", [8, 2])
+def test_a_grouped_convolution_is_right(groups: int, tiling: str) -> None:
+    right(f"""
+        x = f32[2,8,8,8] parameter(0){mark(tiling)}
+        w = f32[3,3,{8 // groups},16] parameter(1){mark("[1,1,1,8]<=[8]")}
+        ROOT c = f32[2,8,8,16] convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f,
+          feature_group_count={groups}{mark(tiling)}""")
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize(
+    ("window", "count"), [("size=3 pad=1_1", 24), ("size=2 stride=2", 12), ("size=4 stride=2 pad=1_1", 12), ("size=24 pad=23_0", 24)]
+)
+def test_a_reduce_window_is_right(window: str, count: int, line: str) -> None:
+    for reducer, init in (("add", "0"), ("max", "-inf")):
+        right(f"""
+            x = f32[24] parameter(0){mark(line)}
+            i = f32[] constant({init})
+            ROOT r = f32[{count}] reduce-window(x, i), window={{{window}}}, to_apply={reducer}_f32{mark(line)}""")
+
+
+@pytest.mark.parametrize("size", [17, 19])
+def test_an_uneven_reduce_window_is_right(size: int) -> None:
+    right(f"""
+        x = f32[{size},6] parameter(0){mark("[4,2]<=[8]")}
+        i = f32[] constant(0)
+        ROOT r = f32[{size},6] reduce-window(x, i), window={{size=3x3 pad=1_1x1_1}}, to_apply=add_f32{mark("[4,2]<=[8]")}""")
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize(
+    ("window", "count"), [("size=2 stride=2", 16), ("size=3 stride=2 pad=0_1", 16), ("size=3 stride=1 pad=1_1", 32)]
+)
+def test_a_select_and_scatter_is_right(window: str, count: int, line: str) -> None:
+    # Overlapping windows may choose the same element; ties go to the first.
+    x = np.random.default_rng(1).integers(0, 4, 32).astype(np.float32)
+    right(
+        f"""
+        x = f32[32] parameter(0){mark(line)}
+        g = f32[{count}] parameter(1){mark(line)}
+        i = f32[] constant(0)
+        ROOT r = f32[32] select-and-scatter(x, g, i), window={{{window}}}, select=ge_f32, scatter=add_f32{mark(line)}""",
+        x,
+    )
