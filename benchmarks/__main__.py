@@ -5,7 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-QUESTIONS = ("import_time", "propagation_equality", "cost_against_xla", "pass_time", "compile_time")
+QUESTIONS = (
+    "import_time",
+    "propagation_equality",
+    "cost_against_xla",
+    "memory_against_xla",
+    "pass_time",
+    "compile_time",
+)
 
 
 def main() -> None:

@@ -28,7 +28,16 @@ from hlosharding.errors import (
 
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
-    from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
+    from hlosharding.cost import (
+        Collective,
+        CostReport,
+        Machine,
+        Simulation,
+        collectives,
+        cost,
+        machines,
+        simulate,
+    )
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module
     from hlosharding.partitioner import ReshardPlan, plan_reshard
@@ -46,7 +55,16 @@ _ROOMS = {
     "hlosharding.rules": ("register_rule",),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
     "hlosharding.propagation": ("Explanation", "Propagation", "propagate"),
-    "hlosharding.cost": ("Collective", "CostReport", "Machine", "collectives", "cost", "machines"),
+    "hlosharding.cost": (
+        "Collective",
+        "CostReport",
+        "Machine",
+        "collectives",
+        "cost",
+        "machines",
+        "Simulation",
+        "simulate",
+    ),
     "hlosharding.partitioner": ("ReshardPlan", "plan_reshard"),
     "hlosharding.search": ("Suggestion", "suggest"),
     "hlosharding.report": ("draw", "draw_svg"),
@@ -76,6 +94,7 @@ __all__ = [
     "ShardedArray",
     "ShardingError",
     "ShardingParseError",
+    "Simulation",
     "Suggestion",
     "TileAssignment",
     "TraceError",
@@ -93,6 +112,7 @@ __all__ = [
     "propagate",
     "register_rule",
     "shard_alike",
+    "simulate",
     "suggest",
     "trace",
     "with_sharding",

@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_partition(commands)
     _add_run(commands)
     _add_explain(commands)
+    _add_simulate(commands)
     _add_suggest(commands)
     _add_convert(commands)
     _add_reshard(commands)
@@ -79,6 +80,14 @@ def _add_explain(commands: Any) -> None:
     command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
     _propagation_options(command)
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_simulate(commands: Any) -> None:
+    command = _command(commands, "simulate", "predict time and memory of a step on a machine")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
+    command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
 
 
 def _add_suggest(commands: Any) -> None:

@@ -7,18 +7,21 @@ from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.reading import CAUSE_ATTRIBUTE, Collective, collectives
+from hlosharding.cost.simulator import Event, Simulation, simulate
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
     "Collective",
     "CostReport",
+    "Event",
     "Link",
     "Machine",
     "OpCost",
     "Peak",
     "Priced",
     "Runs",
+    "Simulation",
     "Subtotal",
     "Trips",
     "bytes_received",
@@ -33,5 +36,6 @@ __all__ = [
     "op_cost",
     "op_time",
     "peak_memory",
+    "simulate",
     "trip_count",
 ]

@@ -107,8 +107,10 @@ def _has_own_collective(op: Op) -> bool:
 
 
 def _local_reduce(op: Op, text: str, dim: int) -> str:
-    name = combiner(op.inst.called[0]) or ""
-    neutral = identity(name, op.inst.operands[0].shape)
+    name, shape = combiner(op.inst.called[0]) or "", op.inst.operands[0].shape
+    # lax adds no truth values; XLA takes their sum as "or".
+    name = "or" if name == "add" and shape.element_type == "pred" else name
+    neutral = identity(name, shape)
     assert neutral is not None
     return f"lax.reduce({text}, {scalar_text(neutral)}, lax.{COMBINERS[name]}, ({dim},))"
 

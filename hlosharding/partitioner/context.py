@@ -110,6 +110,12 @@ class Context:
         made.reshards[value.sharding] = value
         return made
 
+    def price(self, value: Value, target: HloSharding) -> float:
+        """Seconds to have the value in another sharding; nothing where it is made anew."""
+        if value.remake is not None:
+            return 0.0
+        return self.prices.move(value.shape, value.sharding, target, value.reduce_kind)
+
     def whole(self, value: Value, reason: str = "replicate") -> Value:
         """The value replicated."""
         return self.reshard(value, REPLICATED, reason)

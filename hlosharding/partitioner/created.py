@@ -32,7 +32,8 @@ def constant(context: Context, inst: Instruction) -> AnyValue:
         and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all()
     ):
         return _remade(context, inst, wanted, lambda s: _splat(context, inst, s))
-    return context.reshard(Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED), wanted)
+    whole = Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED)
+    return _remade(context, inst, wanted, lambda s: context.reshard(whole, s).local)
 
 
 def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:

@@ -49,7 +49,8 @@ def _lowering(
 ) -> Lowering:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
     known = context.decisions.lowerings
-    key = (id(signature), inst.opcode, wanted, *((v.shape, v.sharding, v.reduce_kind) for v in values))
+    given = ((v.shape, v.sharding, v.reduce_kind, v.remake is None) for v in values)
+    key = (id(signature), inst.opcode, wanted, *given)
     lowering = known.get(key)
     if lowering is None:
         choice = choose(_problems(inst, signature, values, wanted), context.prices)
@@ -62,9 +63,9 @@ def _problems(
     inst: Instruction, signature: Signature, values: list[Value], wanted: tuple[HloSharding | None, ...]
 ) -> list[Problem]:
     shapes, shardings = tuple(v.shape for v in values), tuple(v.sharding for v in values)
-    kinds = tuple(v.reduce_kind for v in values)
+    kinds, remade = tuple(v.reduce_kind for v in values), tuple(v.remake is not None for v in values)
     return [
-        Problem(s, shapes, shardings, kinds, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
+        Problem(s, shapes, shardings, kinds, remade, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
         for s in (signature, taps_signature(inst, signature))
         if s is not None
     ]

@@ -38,6 +38,8 @@ class Problem:
     operand_shardings: tuple[HloSharding, ...]
     reduce_kinds: tuple[str | None, ...]
     """Of operands that are partial results."""
+    remade: tuple[bool, ...]
+    """Operands that are made anew in any sharding, for nothing."""
     result_shapes: tuple[Shape, ...]
     wanted: tuple[HloSharding | None, ...]
     """Per result leaf; None where any sharding will do."""
@@ -197,7 +199,8 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
         _elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature)
     )
     moves = zip(problem.operand_shapes, problem.operand_shardings, operands, problem.reduce_kinds, strict=True)
-    seconds += sum(prices.move(shape, source, target, k) for shape, source, target, k in moves)
+    paid = (m for m, free in zip(moves, problem.remade, strict=True) if not free)
+    seconds += sum(prices.move(shape, source, target, k) for shape, source, target, k in paid)
     for factor in split:
         if problem.windows[factor] is not None:
             halo = _halo_bytes(problem, factor, ways[factor], operands)

@@ -59,7 +59,7 @@ def _scaled(context: Context, inst: Instruction) -> Value | None:
         if addends is None or addends.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
             continue
         factor, target = context.array(inst.operands[1 - position]), without_partials(addends.sharding)
-        if context.prices.move(factor.shape, factor.sharding, target, factor.reduce_kind) > 0 and factor.remake is None:
+        if context.price(factor, target) > 0:
             continue
         whole = context.reshard(factor, target)
         operands = (addends.local, whole.local) if position == 0 else (whole.local, addends.local)

@@ -35,16 +35,19 @@ def choose_reshape(
     context: Context, value: Value, shape: Shape, wanted: HloSharding | None
 ) -> tuple[HloSharding, HloSharding]:
     """(operand sharding, result sharding) of the local reshape; memoised."""
-    key = (value.shape, shape, value.sharding, value.reduce_kind, wanted)
+    key = (value.shape, shape, value.sharding, value.reduce_kind, value.remake is None, wanted)
     found = context.decisions.reshapes.get(key)
     if found is None:
         prices = context.prices
 
         def price(pair: tuple[HloSharding, HloSharding]) -> float:
             source, target = pair
-            there = prices.move(value.shape, value.sharding, source, value.reduce_kind)
             work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
-            return there + prices.move(shape, target, wanted or target, None) + prices.work(0, work, False)
+            return (
+                context.price(value, source)
+                + prices.move(shape, target, wanted or target, None)
+                + prices.work(0, work, False)
+            )
 
         found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
         context.decisions.reshapes[key] = found

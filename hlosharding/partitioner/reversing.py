@@ -19,8 +19,7 @@ def reverse(context: Context, inst: Instruction) -> AnyValue:
     value, wanted = context.array(inst.operands[0]), context.wanted_leaves(inst)[0]
 
     def price(pair: tuple[HloSharding, HloSharding]) -> float:
-        there = context.prices.move(value.shape, value.sharding, pair[0], value.reduce_kind)
-        return there + context.prices.move(inst.shape, pair[1], wanted or pair[1], None)
+        return context.price(value, pair[0]) + context.prices.move(inst.shape, pair[1], wanted or pair[1], None)
 
     source, target = min(_pairs(inst, value.whole_sharding, wanted), key=price)
     moved = context.reshard(value, source, "operand of a reverse")

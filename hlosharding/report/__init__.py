@@ -19,6 +19,7 @@ from hlosharding.report.records import (
     propagation_record,
 )
 from hlosharding.report.shardings import show_activations, show_parameters, show_shardings
+from hlosharding.report.simulation import show_critical_path
 from hlosharding.report.spelling import spell
 from hlosharding.report.summary import show_partitioned, show_warnings
 from hlosharding.report.tables import add_row, new_table
@@ -43,6 +44,7 @@ __all__ = [
     "show_comparison",
     "show_cost",
     "show_cost_by",
+    "show_critical_path",
     "show_difference",
     "show_parameters",
     "show_partitioned",

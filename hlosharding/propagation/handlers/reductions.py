@@ -59,11 +59,19 @@ def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     if speaker is None or source is None or not source.is_spatially_partitioned():
         return
     dim = op.instruction.dimensions[0]
-    whole = source.is_tile_maximal() or (source.is_tiled() and source.num_tiles_along(dim) == 1)
-    # A split sort dim is worth passing on only if the partitioner can move the split to another dim; manual never is.
-    if not whole and first_target_dim(op.operand_shapes[speaker].dims, source, dim) is None:
+    if not source.is_tile_maximal() and not _sortable(op.operand_shapes[speaker].dims, source, dim):
         return
     receiver.improve(op.whole(source), speaker, aggressive=op.aggressive)
+
+
+def _sortable(dims: tuple[int, ...], source: HloSharding, dim: int) -> bool:
+    """A split sort dim is worth passing on only if the partitioner can move the split elsewhere; manual never is."""
+    if not source.is_tiled():
+        return False
+    if source.tiled_data_rank == len(dims) and source.data_dims[dim] != 1:
+        return first_target_dim(dims, source, dim) is not None
+    # A scalar's subgroups may have come here through a clamp: XLA then takes them for dims.
+    return source.tiles.dims[dim] == 1 if dim < len(source.tiles.dims) else True
 
 
 @BACKWARD.register("sort")

@@ -249,3 +249,18 @@ def test_reference_names_a_group_that_would_wait_for_ever() -> None:
     )
     with pytest.raises(ExecutionError, match=r"devices \[2\] wait for devices \[3\], which never come; at %"):
         run_reference(module, [np.ones(16, np.float32)])
+
+
+@pytest.mark.parametrize("groups", ["model", "on no axis"])
+@pytest.mark.parametrize("reducer", ["add_f32", "max_f32", "mul_f32"])
+def test_collectives_of_constants(reducer: str, groups: str) -> None:
+    """Inline constants are values that every device holds."""
+    ids = f"replica_groups={GROUPS[groups]}, {IDS}, to_apply={reducer}"
+    assert_agree(module_for(
+        "f32",
+        f"c = f32[] constant(1.5) d = f32[] all-reduce(c), {ids} e = f32[8,4] broadcast(c), dimensions={{}}"
+        f" f = f32[8,4] all-reduce(e), {ids} h = f32[8,4] broadcast(d), dimensions={{}} k = f32[8,4] add(f, h)"
+        " l = f32[8,4] collective-permute(e), channel_id=9, source_target_pairs={{0,1}} m = f32[8,4] add(k, l)"
+        f" ROOT r = f32[8,4] add(m, x), {SHARDED}",
+        MESH,
+    ))  # fmt: skip

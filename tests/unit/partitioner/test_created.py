@@ -55,6 +55,6 @@ def test_users_that_differ_get_an_iota_each() -> None:
         y = s32[16] parameter(1){mark("")}
         a = s32[16] add(i, x){mark("[8]<=[8]")}
         b = s32[16] add(i, y){mark("")}
-        ROOT t = (s32[16], s32[16]) tuple(a, b)""")
+        ROOT t = (s32[16], s32[16]) tuple(a, b), sharding={{{{devices=[8]<=[8]}}, {{replicated}}}}""")
     assert opcodes(local).count("iota") == 2
     assert not local.collectives

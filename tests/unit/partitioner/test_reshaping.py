@@ -51,12 +51,12 @@ def test_heads_are_split_and_joined_for_free() -> None:
     assert not local.collectives
 
 
-def test_a_split_that_cannot_pass_is_moved_before_it_is_gathered() -> None:
-    # 30 = 5 * 6: a split of the dim of five has no place in the result.
-    local = right(f"""
-        x = f32[5,64] parameter(0){mark("[8,1]<=[8]")}
-        ROOT r = f32[320] reshape(x){mark("[8]<=[8]")}""")
-    assert local.comm_bytes_per_device < 5 * 64 * 4 * 7 / 8
+def test_a_split_that_cannot_pass_goes_where_it_can() -> None:
+    # Columns have no place in the flat array: each device swaps half of its rows for the other half of the columns.
+    local = split(f"""
+        x = f32[800,600] parameter(0){mark("[4,2]<=[8]")}
+        ROOT r = f32[480000] reshape(x){mark("[8]<=[8]")}""")
+    assert local.comm_bytes_per_device == 100 * 300 * 4
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,8 @@ def test_a_split_that_cannot_pass_is_moved_before_it_is_gathered() -> None:
         ("[1,2]<=[2]", (8, 6), "[2]<=[2]", (48,), False),  # columns are no run of the flat array
         ("[2]<=[2]", (48,), "[2,1]<=[2]", (6, 8), True),
         ("[2]<=[2]", (48,), "[2,1]1,0", (6, 8), False),  # the other half
-        ("[4]<=[4]", (9,), "[4,1]<=[4]", (9, 1), False),  # uneven
+        ("[4]<=[4]", (9,), "[4,1]<=[4]", (3, 3), False),  # uneven
+        ("[4]<=[4]", (9,), "[4,1]<=[4]", (9, 1), True),  # uneven, but the dim stays what it is
         ("[4,1]<=[4]", (9, 6), "[4,1,1]<=[4]", (9, 2, 3), True),  # uneven, but its dim is untouched
     ],
 )

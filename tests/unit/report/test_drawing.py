@@ -11,7 +11,10 @@ from hlosharding import HloSharding, ShardingError, draw, draw_svg
 
 def test_three_dims_are_pages_of_grids() -> None:
     text = draw(HloSharding.parse("{devices=[2,1,2]<=[4]}"), (4, 3, 6))
-    assert text.split("\n\n") == ["dim 0: 0:2\n     0:3  3:6\n0:3    0    1", "dim 0: 2:4\n     0:3  3:6\n0:3    2    3"]
+    assert text.split("\n\n") == [
+        "dim 0: 0:2\n     0:3  3:6\n0:3    0    1",
+        "dim 0: 2:4\n     0:3  3:6\n0:3    2    3",
+    ]
 
 
 def test_copies_stand_in_one_cell() -> None:

@@ -1,0 +1,239 @@
+"""`hs.simulate`: one run of a partitioned program on a machine, with computing and communication side by side.
+
+Floor: cost.  All devices run the same program, so one stands for all: a compute stream and a communication stream, each
+taking the first op, in program order, whose operands are there (as a latency-hiding scheduler would).  A loop is one
+event: the time of one trip, times the trips; no overlap from trip to trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from typing import Any, Literal
+
+from hlosharding.cost import machines
+from hlosharding.cost.executions import trip_count, while_parts
+from hlosharding.cost.machine import Machine
+from hlosharding.cost.model import Priced, cost
+from hlosharding.cost.reading import device_count, module_of
+from hlosharding.cost.trace import chrome_trace, write_whole
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+
+Stream = Literal["compute", "communication"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One op (or a whole loop) on a stream; times in seconds from the start of the run."""
+
+    instruction: Instruction
+    stream: Stream
+    start: float
+    end: float
+    cause: Event | None
+    """The event that kept this one from starting earlier: an operand, or the op before it on its stream."""
+    nbytes: float
+    """Bytes received."""
+    trips: int = 1
+    """Of a loop: how often its body runs."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What one step takes."""
+
+    time_s: float
+    peak_memory_bytes: int
+    """Per device, by liveness."""
+    timeline: tuple[Event, ...]
+    """Events of the entry computation, by start."""
+    machine: Machine
+    compute_s: float
+    """Time the compute stream is busy; the communication stream likewise."""
+    comm_s: float
+    memory: tuple[tuple[float, int], ...]
+    """(time, bytes alive) at each change, for one device."""
+
+    @cached_property
+    def critical_path(self) -> tuple[Event, ...]:
+        """The chain of events that makes the step as long as it is, first to last."""
+        chain: list[Event] = []
+        event = max(self.timeline, key=lambda e: e.end, default=None)
+        while event is not None:
+            chain.append(event)
+            event = event.cause
+        return tuple(reversed(chain))
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Communication that no computing hides."""
+        return self.time_s - self.compute_s
+
+    def save_trace(self, path: Any) -> None:
+        """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
+        write_whole(path, chrome_trace(self))
+
+    def __str__(self) -> str:
+        hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
+        return (
+            f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
+            f" {self.comm_s * 1e3:.3f} communicating ({max(0.0, hidden):.0%} hidden),"
+            f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
+        )
+
+
+def simulate(program: Any, machine: Machine | None = None) -> Simulation:
+    """Simulate a partitioned program (a Partitioned, or any local Module) on a machine preset.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m", num_partitions=8)
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (4096, 4096)))
+    >>> y = main.add("dot", x.shape, (x, x), dot_dims=ir.DotDims((1,), (0,)))
+    >>> z = main.add("all-reduce", x.shape, (x,), replica_groups=(tuple(range(8)),), channel_id=1)
+    >>> _ = main.add("tuple", ir.Shape.tuple((y.shape, z.shape)), (y, z))
+    >>> found = simulate(b.finish(main))
+    >>> found.time_s < found.compute_s + found.comm_s  # they overlap
+    True
+    """
+    module = module_of(program)
+    machine = machine or machines.h100(device_count(module))
+    report = cost(program, machine)
+    run = _Run(module, {row.instruction: row for row in report.rows})
+    timeline, end = run.computation(module.entry, 0.0)
+    return Simulation(
+        time_s=end,
+        peak_memory_bytes=report.peak_memory_bytes,
+        timeline=tuple(sorted(timeline, key=lambda e: e.start)),
+        machine=machine,
+        compute_s=report.compute_s,
+        comm_s=report.comm_s,
+        memory=tuple(_memory(module, timeline)),
+    )
+
+
+class _Run:
+    """Executes computations: each stream takes the first op, in program order, whose operands are there."""
+
+    def __init__(self, module: Module, rows: dict[Instruction, Priced]) -> None:
+        self.module, self.rows = module, rows
+
+    def computation(self, computation: Computation, start: float) -> tuple[list[Event], float]:
+        """Events of one execution that starts at `start`, and when all of it is done."""
+        schedule = _Schedule(computation, self, start)
+        schedule.run()
+        return schedule.events, max((e.end for e in schedule.events), default=start)
+
+    def price(self, inst: Instruction) -> tuple[float, Stream, int]:
+        """(seconds, stream, trips) of one execution of an op, what it calls included."""
+        if inst.opcode == "while":
+            body, condition = while_parts(inst)
+            trips = trip_count(inst).count
+            return trips * (self.computation(body, 0.0)[1] + self.computation(condition, 0.0)[1]), "compute", trips
+        if inst.opcode in ("conditional", "call"):
+            return max(self.computation(c, 0.0)[1] for c in inst.called), "compute", 1
+        row = self.rows.get(inst)
+        if row is None or not row.executions:
+            return 0.0, "compute", 1
+        return row.time_s / row.executions, "communication" if inst.opcode in COLLECTIVES else "compute", 1
+
+    def received(self, inst: Instruction) -> float:
+        """Bytes received in one execution."""
+        row = self.rows.get(inst)
+        return row.comm_bytes / row.executions if row is not None and row.executions else 0.0
+
+
+class _Schedule:
+    """One execution of one computation, event by event."""
+
+    def __init__(self, computation: Computation, run: _Run, start: float) -> None:
+        self.ops, self.run_, self.now = computation.instructions, run, start
+        self.place = {inst: n for n, inst in enumerate(self.ops)}
+        self.missing = [len(set(inst.operands)) for inst in self.ops]
+        self.latest: dict[Instruction, Event | None] = {}
+        """Of a finished op: the event that its users had to wait for."""
+        self.ready: dict[Stream, list[int]] = {"compute": [], "communication": []}
+        self.busy: dict[Stream, Event | None] = {"compute": None, "communication": None}
+        self.before: dict[Stream, Event | None] = {"compute": None, "communication": None}
+        self.running: list[tuple[float, int, Event]] = []
+        self.prices: dict[int, tuple[float, Stream, int]] = {}
+        self.events: list[Event] = []
+
+    def run(self) -> None:
+        for number, inst in enumerate(self.ops):
+            if not inst.operands:
+                self._arrive(number)
+        self._start()
+        while self.running:
+            self.now, number, event = heappop(self.running)
+            self.busy[event.stream] = None
+            self._finish(number, event)
+            self._start()
+
+    def _arrive(self, number: int) -> None:
+        """All operands of an op are there."""
+        inst = self.ops[number]
+        price = self.run_.price(inst)
+        if price[0] == 0.0:
+            waited = [e for o in inst.operands if (e := self.latest[o]) is not None]
+            self._finish(number, max(waited, key=lambda e: e.end, default=None))
+        else:
+            self.prices[number] = price
+            heappush(self.ready[price[1]], number)
+
+    def _start(self) -> None:
+        for stream, waiting in self.ready.items():
+            if self.busy[stream] is None and waiting:
+                number = heappop(waiting)
+                seconds, _, trips = self.prices[number]
+                inst = self.ops[number]
+                event = Event(
+                    inst,
+                    stream,
+                    self.now,
+                    self.now + seconds,
+                    self._cause(inst, stream),
+                    self.run_.received(inst),
+                    trips,
+                )
+                self.busy[stream] = self.before[stream] = event
+                self.events.append(event)
+                heappush(self.running, (event.end, number, event))
+
+    def _cause(self, inst: Instruction, stream: Stream) -> Event | None:
+        waited = [e for o in inst.operands if (e := self.latest[o]) is not None]
+        before = self.before[stream]
+        return max([*waited, *([before] if before else [])], key=lambda e: e.end, default=None)
+
+    def _finish(self, number: int, event: Event | None) -> None:
+        """An op is done: `event` is what its users had to wait for."""
+        inst = self.ops[number]
+        self.latest[inst] = event
+        for user in inst.users:
+            place = self.place[user]
+            self.missing[place] -= 1
+            if self.missing[place] == 0:
+                self._arrive(place)
+
+
+def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:
+    """Bytes alive over time: a value lives from the start of its op to the end of its last user."""
+    ends = {event.instruction: event for event in timeline}
+    alive = sum(p.shape.byte_size for p in module.entry.parameters)
+    last = max((e.end for e in timeline), default=0.0)
+    changes: list[tuple[float, int]] = []
+    for event in timeline:
+        size = event.instruction.shape.byte_size
+        users = [ends[u].end for u in event.instruction.users if u in ends]
+        is_kept = event.instruction.is_root or any(u.is_root for u in event.instruction.users)
+        changes += [(event.start, size), (last if is_kept else max(users, default=event.end), -size)]
+    yield 0.0, alive
+    for when, change in sorted(changes):
+        alive += change
+        yield when, alive

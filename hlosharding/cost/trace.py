@@ -1,0 +1,62 @@
+"""A simulation as a Chrome trace: two lanes of ops, the memory as a counter.
+
+Floor: cost.  The format is the Trace Event Format that Perfetto reads; times in microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hlosharding.errors import CostError
+
+if TYPE_CHECKING:
+    from hlosharding.cost.simulator import Event, Simulation
+
+_LANES = {"compute": 1, "communication": 2}
+_MICRO = 1e6
+
+
+def chrome_trace(simulation: Simulation) -> str:
+    """The trace as JSON text."""
+    events = [*_names(simulation), *map(_slice, simulation.timeline), *_counters(simulation)]
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
+
+
+def _names(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"one device of {simulation.machine.name}"}}
+    for lane, number in _LANES.items():
+        yield {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": lane}}
+
+
+def _slice(event: Event) -> dict[str, Any]:
+    inst = event.instruction
+    details: dict[str, Any] = {"shape": str(inst.shape), "location": inst.location, "op_name": inst.op_name}
+    if event.nbytes:
+        details["bytes received"] = event.nbytes
+    if event.trips != 1:
+        details["trips"] = event.trips
+    times = {"ts": event.start * _MICRO, "dur": event.seconds * _MICRO}
+    lane, name = _LANES[event.stream], f"{inst.opcode} {inst.name}"
+    return {"ph": "X", "pid": 0, "tid": lane, "name": name, **times, "args": details}
+
+
+def _counters(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    for when, nbytes in simulation.memory:
+        yield {"ph": "C", "pid": 0, "name": "memory", "ts": when * _MICRO, "args": {"bytes": nbytes}}
+
+
+def write_whole(path: Any, text: str) -> None:
+    """Write a file that appears only when it is complete.  Raises CostError where that cannot be."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(text)
+        draft.replace(target)
+    except OSError as error:
+        raise CostError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""A simulated step is what hand scheduling of its ops gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hlosharding.cost import cost, machines, simulate
+from hlosharding.errors import CostError
+from hlosharding.ir import Builder, DotDims, Instruction, Module, Shape
+
+H100 = machines.h100(8)
+SQUARE = Shape.array("f32", (4096, 4096))
+ALL = (tuple(range(8)),)
+
+
+class Program:
+    """A few big ops in one computation."""
+
+    def __init__(self) -> None:
+        self.builder = Builder("m", num_partitions=8)
+        self.main = self.builder.computation("main")
+        self.x = self.main.parameter(0, SQUARE)
+
+    def dot(self, a: Instruction) -> Instruction:
+        return self.main.add("dot", SQUARE, (a, a), dot_dims=DotDims((1,), (0,)))
+
+    def all_reduce(self, a: Instruction) -> Instruction:
+        return self.main.add(
+            "all-reduce", SQUARE, (a,), replica_groups=ALL, channel_id=len(self.main.computation.instructions)
+        )
+
+    def done(self, *results: Instruction) -> Module:
+        self.main.root(self.main.add("tuple", Shape.tuple(tuple(r.shape for r in results)), results))
+        return self.builder.finish(self.main)
+
+
+def test_a_chain_takes_the_sum() -> None:
+    p = Program()
+    module = p.done(p.all_reduce(p.dot(p.x)))
+    found, report = simulate(module, H100), cost(module, H100)
+    assert found.time_s == pytest.approx(report.compute_s + report.comm_s)
+    assert [e.instruction.opcode for e in found.critical_path] == ["dot", "all-reduce"]
+
+
+def test_independent_streams_overlap() -> None:
+    p = Program()
+    module = p.done(p.dot(p.x), p.all_reduce(p.x))
+    found, report = simulate(module, H100), cost(module, H100)
+    assert found.time_s == pytest.approx(max(report.compute_s, report.comm_s))
+    assert found.exposed_comm_s == pytest.approx(max(0.0, report.comm_s - report.compute_s))
+
+
+def test_one_stream_does_one_thing_at_a_time() -> None:
+    p = Program()
+    module = p.done(p.all_reduce(p.x), p.all_reduce(p.dot(p.x)))
+    events = sorted((e for e in simulate(module, H100).timeline if e.stream == "communication"), key=lambda e: e.start)
+    assert events[0].end <= events[1].start
+
+
+def test_a_collective_that_is_ready_does_not_wait_for_one_that_is_written_before_it() -> None:
+    p = Program()
+    late = p.all_reduce(p.dot(p.dot(p.x)))
+    early = p.all_reduce(p.x)
+    found = simulate(p.done(late, early), H100)
+    start = {e.instruction: e.start for e in found.timeline}
+    assert start[early] == 0.0 < start[late]
+
+
+def test_memory_starts_with_the_arguments_and_never_passes_the_sum_of_all() -> None:
+    p = Program()
+    found = simulate(p.done(p.dot(p.x), p.all_reduce(p.x)), H100)
+    assert found.memory[0] == (0.0, SQUARE.byte_size)
+    assert max(alive for _, alive in found.memory) == 3 * SQUARE.byte_size
+
+
+def test_the_trace_is_one_that_chrome_reads(tmp_path: Path) -> None:
+    p = Program()
+    found = simulate(p.done(p.all_reduce(p.dot(p.x))), H100)
+    found.save_trace(tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    assert [s["tid"] for s in slices] == [1, 2]
+    assert slices[1]["ts"] == pytest.approx(slices[0]["ts"] + slices[0]["dur"])
+
+
+def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    p = Program()
+    with pytest.raises(CostError, match="cannot write"):
+        simulate(p.done(p.dot(p.x)), H100).save_trace(tmp_path / "no" / "such" / "folder.json")

@@ -1,0 +1,237 @@
+"""Gather, scatter and dynamic slices along split dims: rows by number, wherever they live."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.partitioner.programs import counts, kinds, mark, right, split
+
+TABLES = ["[8,1]<=[8]", "[1,8]<=[8]", "[2,4]<=[8]", "[4,1,2]<=[8] copies", "[8,1]3,1,0,2,7,5,4,6", ""]
+INDICES = ["[8]<=[8]", "[2,4]<=[8] copies", ""]
+WILD = np.array([0, 3, 9, 10, 11, -1, 100, 2**31 - 1, -(2**31), 5, 9, 1], np.int32)
+
+
+@pytest.mark.parametrize("indices", INDICES)
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("rows", [16, 10])
+def test_rows_are_gathered_also_out_of_bounds(rows: int, table: str, indices: str) -> None:
+    for out in (None, "[8,1]<=[8]", ""):
+        right(
+            f"""
+            t = f32[{rows},6] parameter(0){mark(table)}
+            i = s32[12] parameter(1){mark(indices)}
+            ROOT g = f32[12,6] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+              index_vector_dim=1, slice_sizes={{1,6}}{mark(out)}""",
+            np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32),
+            WILD,
+        )
+
+
+@pytest.mark.parametrize("kind", ["u8", "u32", "s64", "s8"])
+def test_indices_of_any_integer_type_are_right(kind: str) -> None:
+    dtype = np.dtype({"u8": "uint8", "u32": "uint32", "s64": "int64", "s8": "int8"}[kind])
+    indices = np.array([0, 3, 9, 10, 11, 5, 9, np.iinfo(dtype).max, np.iinfo(dtype).min, 1], dtype)
+    for combine in ("gather", "scatter"):
+        op = (
+            """gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+               index_vector_dim=1, slice_sizes={1,6}"""
+            if combine == "gather"
+            else """scatter(t, i, u), update_window_dims={1}, inserted_window_dims={0},
+               scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add_f32"""
+        )
+        right(
+            f"""
+            t = f32[10,6] parameter(0){mark("[8,1]<=[8]")}
+            i = {kind}[10] parameter(1){mark("")}
+            u = f32[10,6] parameter(2){mark("")}
+            ROOT g = f32[10,6] {op}""",
+            np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
+            indices,
+        )
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_slices_are_gathered_at_two_indices(table: str) -> None:
+    right(
+        f"""
+        t = f32[9,8] parameter(0){mark(table)}
+        i = s32[5,2] parameter(1){mark("")}
+        ROOT g = f32[5] gather(t, i), offset_dims={{}}, collapsed_slice_dims={{0,1}}, start_index_map={{1,0}},
+          index_vector_dim=1, slice_sizes={{1,1}}""",
+        np.random.default_rng(0).normal(size=(9, 8)).astype(np.float32),
+        np.array([[0, 0], [7, 8], [3, 4], [9, 9], [-1, 2]], np.int32),
+    )
+
+
+@pytest.mark.parametrize("indices", ["[8,1]<=[8]", "[2,1,4]<=[8] copies", ""])
+@pytest.mark.parametrize("table", ["[8,1,1]<=[8]", "[2,4,1]<=[8]", "[2,2,2]<=[8]"])
+def test_batched_rows_are_gathered(table: str, indices: str) -> None:
+    right(
+        f"""
+        t = f32[4,6,8] parameter(0){mark(table)}
+        i = s32[4,3] parameter(1){mark(indices)}
+        ROOT g = f32[4,3,8] gather(t, i), offset_dims={{2}}, collapsed_slice_dims={{1}}, start_index_map={{1}},
+          operand_batching_dims={{0}}, start_indices_batching_dims={{0}}, index_vector_dim=2, slice_sizes={{1,1,8}}""",
+        np.random.default_rng(0).normal(size=(4, 6, 8)).astype(np.float32),
+        np.random.default_rng(1).integers(-2, 8, (4, 3)).astype(np.int32),
+    )
+
+
+def test_an_embedding_split_by_rows_owes_one_sum_of_the_output() -> None:
+    local = split(f"""
+        t = f32[50000,64] parameter(0){mark("[8,1]<=[8]")}
+        i = s32[128] parameter(1){mark("")}
+        ROOT g = f32[128,64] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{1,64}}{mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == 2 * 7 / 8 * 128 * 64 * 4
+
+
+def test_an_embedding_split_by_columns_costs_nothing() -> None:
+    local = split(f"""
+        t = f32[50000,64] parameter(0){mark("[1,8]<=[8]")}
+        i = s32[128] parameter(1){mark("")}
+        ROOT g = f32[128,64] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{1,64}}{mark("[1,8]<=[8]")}""")
+    assert not local.collectives
+
+
+def test_a_small_table_is_gathered_rather_than_a_large_sum_paid() -> None:
+    local = split(f"""
+        t = f32[16,4] parameter(0){mark("[8,1]<=[8]")}
+        i = s32[100000] parameter(1){mark("")}
+        ROOT g = f32[100000,4] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{1,4}}{mark("")}""")
+    assert local.comm_bytes_per_device <= 7 / 8 * 16 * 4 * 4
+
+
+# Scatter
+
+
+@pytest.mark.parametrize("updates", ["[8,1]<=[8]", "[1,8]<=[8]", "[2,4]<=[8]", ""])
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("rows", [16, 10])
+def test_rows_are_scattered_also_out_of_bounds(rows: int, table: str, updates: str) -> None:
+    for reducer in ("add", "max"):
+        right(
+            f"""
+            t = f32[{rows},6] parameter(0){mark(table)}
+            i = s32[12] parameter(1){mark("")}
+            u = f32[12,6] parameter(2){mark(updates)}
+            ROOT g = f32[{rows},6] scatter(t, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+              scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={reducer}_f32{mark(table)}""",
+            np.random.default_rng(0).integers(0, 9, (rows, 6)).astype(np.float32),
+            WILD,
+            np.random.default_rng(1).integers(0, 9, (12, 6)).astype(np.float32),
+        )
+
+
+@pytest.mark.parametrize("updates", ["[8,1]<=[8]", "[1,8]<=[8]", ""])
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_are_overwritten(table: str, updates: str) -> None:
+    right(
+        f"""
+        t = f32[10,6] parameter(0){mark(table)}
+        i = s32[4] parameter(1){mark("")}
+        u = f32[4,6] parameter(2){mark(updates)}
+        ROOT g = f32[10,6] scatter(t, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, unique_indices=true, to_apply=assign_f32{mark(table)}""",
+        np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
+        np.array([9, 0, -1, 4], np.int32),
+    )
+
+
+def test_the_gradient_of_an_embedding_stays_with_its_rows() -> None:
+    # Tokens split over all devices, the table by rows: updates travel, no table of zeros is summed.
+    local = split(f"""
+        zero = f32[] constant(0)
+        t = f32[50000,64] broadcast(zero), dimensions={{}}{mark("[8,1]<=[8]")}
+        i = s32[128] parameter(0){mark("[8]<=[8]")}
+        u = f32[128,64] parameter(1){mark("[8,1]<=[8]")}
+        ROOT g = f32[50000,64] scatter(t, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("[8,1]<=[8]")}""")
+    assert set(kinds(local)) == {"all-gather"}
+    assert local.comm_bytes_per_device <= 7 / 8 * (128 * 64 + 128) * 4
+
+
+def test_updates_split_over_devices_owe_one_sum() -> None:
+    local = right(
+        f"""
+        zero = f32[] constant(0)
+        t = f32[10,6] broadcast(zero), dimensions={{}}{mark("")}
+        i = s32[64] parameter(0){mark("[8]<=[8]")}
+        u = f32[64,6] parameter(1){mark("[8,1]<=[8]")}
+        ROOT g = f32[10,6] scatter(t, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("")}""",
+        np.random.default_rng(0).integers(-1, 12, 64).astype(np.int32),
+    )
+    assert kinds(local) == ["all-reduce"]
+
+
+# Dynamic slices
+
+
+@pytest.mark.parametrize("start", [0, 3, 9, -4, 100])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_is_taken_by_number(table: str, start: int) -> None:
+    for out in (None, "[1,8]<=[8]"):
+        right(
+            f"""
+            t = f32[10,6] parameter(0){mark(table)}
+            i = s32[] parameter(1){mark("")}
+            z = s32[] constant(0)
+            ROOT r = f32[1,6] dynamic-slice(t, i, z), dynamic_slice_sizes={{1,6}}{mark(out)}""",
+            np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
+            np.int32(start),
+        )
+
+
+@pytest.mark.parametrize("start", [0, 5, -4, 100])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_run_of_rows_is_taken(table: str, start: int) -> None:
+    right(
+        f"""
+        t = f32[10,6] parameter(0){mark(table)}
+        i = s32[] parameter(1){mark("")}
+        ROOT r = f32[4,3] dynamic-slice(t, i, i), dynamic_slice_sizes={{4,3}}{mark(table)}""",
+        np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
+        np.int32(start),
+    )
+
+
+@pytest.mark.parametrize("start", [0, 3, 9, -4, 100])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_is_put_by_number(table: str, start: int) -> None:
+    for size in (1, 4):
+        right(
+            f"""
+            t = f32[10,6] parameter(0){mark(table)}
+            u = f32[{size},6] parameter(1){mark("[1,8]<=[8]")}
+            i = s32[] parameter(2){mark("")}
+            z = s32[] constant(0)
+            ROOT r = f32[10,6] dynamic-update-slice(t, u, i, z){mark(table)}""",
+            np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
+            np.random.default_rng(1).normal(size=(size, 6)).astype(np.float32),
+            np.int32(start),
+        )
+
+
+def test_a_layer_of_a_stack_is_taken_by_a_sum_of_one_layer() -> None:
+    local = split(f"""
+        t = f32[32,64,64] parameter(0){mark("[8,1,1]<=[8]")}
+        i = s32[] parameter(1){mark("")}
+        z = s32[] constant(0)
+        ROOT r = f32[1,64,64] dynamic-slice(t, i, z, z), dynamic_slice_sizes={{1,64,64}}{mark("")}""")
+    assert kinds(local) == ["all-reduce"]
+    assert local.comm_bytes_per_device == 2 * 7 / 8 * 64 * 64 * 4
+
+
+def test_a_row_of_a_table_whose_other_dims_are_split_costs_nothing() -> None:
+    local = split(f"""
+        t = f32[32,64] parameter(0){mark("[1,8]<=[8]")}
+        u = f32[1,64] parameter(1){mark("[1,8]<=[8]")}
+        i = s32[] parameter(2){mark("")}
+        z = s32[] constant(0)
+        ROOT r = f32[32,64] dynamic-update-slice(t, u, i, z){mark("[1,8]<=[8]")}""")
+    assert not local.collectives
