@@ -15,6 +15,7 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.ir import attributes as attrs
 from hlosharding.ir.literal import read_literal
+from hlosharding.ir.opcode import SIDE_EFFECTS
 from hlosharding.ir.shape import Shape
 
 if TYPE_CHECKING:
@@ -192,11 +193,11 @@ class Instruction:
     def fft_length(self) -> tuple[int, ...]:
         return tuple(self.proto.fft_length)
 
-    @cached_property
+    @property
     def has_side_effect(self) -> bool:
         """True when the op may not be removed though nobody uses it."""
-        from hlosharding.ir.opcode import SIDE_EFFECTS
-
+        if not self.called and self.opcode not in _MAY_ACT:
+            return False
         if self.opcode in SIDE_EFFECTS or (self.opcode == "custom-call" and self.proto.custom_call_has_side_effect):
             return True
         if self.opcode == "all-reduce" and self.channel_id and not self.proto.use_global_device_ids:
@@ -228,4 +229,5 @@ class Instruction:
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
 
 
+_MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
 _CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, cached_property))

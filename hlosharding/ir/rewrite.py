@@ -132,7 +132,8 @@ def _dead_instructions(computation: Computation) -> bool:
             stack.extend(instruction.control_predecessors)
     if len(live) == len(computation.instructions):
         return False
+    dead = [i for i in computation.instructions if i not in live]
     computation.instructions[:] = [i for i in computation.instructions if i in live]
-    for instruction in live:
-        instruction.users = [u for u in instruction.users if u in live]
+    for operand in {o for i in dead for o in i.operands if o in live}:
+        operand.users = [u for u in operand.users if u in live]
     return True

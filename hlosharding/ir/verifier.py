@@ -25,22 +25,23 @@ def verify(module: Module) -> None:
 
 
 def _verify_computation(computation: Computation) -> None:
-    seen: set[Instruction] = set()
+    users: dict[Instruction, set[Instruction]] = {}
     for instruction in computation.instructions:
-        _verify_instruction(instruction, seen)
-        seen.add(instruction)
-    if computation.root not in seen:
+        _verify_instruction(instruction, users)
+        users[instruction] = set(instruction.users)
+    if computation.root not in users:
         raise ModuleError("the root is not in its computation", where=f"computation %{computation.name}")
     numbers = [p.parameter_number for p in computation.parameters]
     if numbers != list(range(len(numbers))):
         raise ModuleError(f"parameter numbers are {numbers}", where=f"computation %{computation.name}")
 
 
-def _verify_instruction(instruction: Instruction, seen: set[Instruction]) -> None:
+def _verify_instruction(instruction: Instruction, users: dict[Instruction, set[Instruction]]) -> None:
+    """`users` holds the instructions before this one."""
     for operand in instruction.operands:
-        if operand not in seen:
+        if operand not in users:
             raise ModuleError(f"operand %{operand.name} is not defined before its use", where=_place(instruction))
-        if instruction not in operand.users:
+        if instruction not in users[operand]:
             raise ModuleError(f"%{operand.name} does not know this user", where=_place(instruction))
     expected = _structural_shape(instruction)
     if expected is not None and expected is not instruction.shape and str(expected) != str(instruction.shape):

@@ -88,6 +88,7 @@ class Emitter:
         self.source: Instruction | None = None
         self.reason = "reshard"
         self._made: dict[Any, Instruction] = {}
+        self._cuts: set[Instruction] = set()
 
     @property
     def num_partitions(self) -> int:
@@ -197,9 +198,26 @@ class Emitter:
         return self.op("concatenate", parts[0].shape.with_dims(tuple(dims)), tuple(parts), dimensions=(dim,))
 
     def dynamic_slice(self, x: Instruction, starts: Sequence[Instruction], sizes: Sequence[int]) -> Instruction:
-        """`sizes` elements from `starts` (scalars); starts are clamped so that the slice fits."""
+        """`sizes` elements from `starts` (scalars, in range)."""
         shape = x.shape.with_dims(tuple(sizes))
-        return self.op("dynamic-slice", shape, (x, *starts), dynamic_slice_sizes=tuple(sizes))
+        made = self.op("dynamic-slice", shape, (self._in_range(x), *starts), dynamic_slice_sizes=tuple(sizes))
+        self._cuts.add(made)
+        return made
+
+    def _in_range(self, x: Instruction) -> Instruction:
+        """The program's own dynamic slice with its starts clamped: XLA merges a slice of it as if they could not be
+        out of range (AlgebraicSimplifierVisitor::HandleDynamicSlice)."""
+        if x.opcode != "dynamic-slice" or x in self._cuts:
+            return x
+        array, *starts = x.operands
+        last = (size - taken for size, taken in zip(array.shape.dims, x.shape.dims, strict=True))
+        clamped = [self.clamp(s, 0, most) for s, most in zip(starts, last, strict=True)]
+        return self.op("dynamic-slice", x.shape, (array, *clamped), dynamic_slice_sizes=x.dynamic_slice_sizes)
+
+    def clamp(self, x: Instruction, low: int, high: int) -> Instruction:
+        """A scalar integer between two numbers."""
+        bounds = (self.constant(np.asarray(v, x.shape.dtype)) for v in (low, high))
+        return self.op("clamp", x.shape, (next(bounds), x, next(bounds)))
 
     def dynamic_update_slice(self, x: Instruction, update: Instruction, starts: Sequence[Instruction]) -> Instruction:
         """x with `update` written at `starts`, clamped so that it fits."""
