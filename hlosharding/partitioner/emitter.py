@@ -215,9 +215,10 @@ class Emitter:
         return self.op("dynamic-slice", x.shape, (array, *clamped), dynamic_slice_sizes=x.dynamic_slice_sizes)
 
     def clamp(self, x: Instruction, low: int, high: int) -> Instruction:
-        """A scalar integer between two numbers."""
-        bounds = (self.constant(np.asarray(v, x.shape.dtype)) for v in (low, high))
-        return self.op("clamp", x.shape, (next(bounds), x, next(bounds)))
+        """A scalar integer between two numbers, of which the upper one may be more than its type holds."""
+        dtype = x.shape.dtype
+        bounds = [self.constant(np.asarray(v, dtype)) for v in (low, min(high, np.iinfo(dtype).max))]
+        return self.op("clamp", x.shape, (bounds[0], x, bounds[1]))
 
     def dynamic_update_slice(self, x: Instruction, update: Instruction, starts: Sequence[Instruction]) -> Instruction:
         """x with `update` written at `starts`, clamped so that it fits."""

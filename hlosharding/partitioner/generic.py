@@ -93,7 +93,7 @@ def choose(problems: Sequence[Problem], prices: Prices) -> Choice:
 def _work(problem: Problem, space: HloSharding) -> float:
     """The part of the op one device computes."""
     signature = problem.signature
-    whole = math.prod(f.size for f in signature.factors) or 1
+    whole = _elements(signature, (1,) * len(signature.factors)) or 1
     return _elements(signature, _ways(signature, space)) / whole
 
 
@@ -106,7 +106,7 @@ def _agreed(problem: Problem) -> HloSharding:
     every = range(len(signature.factors))
     agreed = REPLICATED
     for factor in every:
-        if factor not in problem.allowed:
+        if factor not in problem.allowed or is_looked_up(signature, factor):
             continue
         others = tuple(f for f in every if f != factor)
         carriers = [space for dims, space in claims if any(factor in parts for parts in dims)]
@@ -225,8 +225,12 @@ def major_dims(dims: Dims, signature: Signature) -> Dims:
 def owes_reduction(signature: Signature, factor: int) -> bool:
     """Must the pieces along a split factor be combined?"""
     owes = signature.factors[factor].owes
-    if isinstance(owes, Reduce):
-        return True
+    return isinstance(owes, Reduce) or is_looked_up(signature, factor)
+
+
+def is_looked_up(signature: Signature, factor: int) -> bool:
+    """Are rows along the factor only looked up?  Then a split of it saves no work: every device looks all of them up."""
+    owes = signature.factors[factor].owes
     return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
 
 
@@ -260,7 +264,8 @@ def _mixes(signature: Signature) -> bool:
 
 def _elements(signature: Signature, ways: Sequence[int]) -> int:
     """Points of the iteration space one device computes."""
-    return math.prod(-(-f.size // n) for f, n in zip(signature.factors, ways, strict=True))
+    looked_up = (is_looked_up(signature, n) for n in range(len(signature.factors)))
+    return math.prod(-(-f.size // n) for f, n, skip in zip(signature.factors, ways, looked_up, strict=True) if not skip)
 
 
 def _local_bytes(problem: Problem, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> int:

@@ -148,41 +148,48 @@ def _signed(emitter: Emitter, indices: Instruction) -> Instruction:
 
 @PIECES.register("dynamic-slice")
 def _dynamic_slice(emitter: Emitter, piece: Piece) -> Instruction:
-    rows = _split_rows(piece)
+    rows, operands = _split_rows(piece), _whole_from_zero(emitter, piece, first=1)
     if not rows:
-        return plain_piece(emitter, piece)
-    operands, mine = _own_place(emitter, piece, rows, first=1)
+        return plain_piece(emitter, piece, operands)
+    operands, mine = _own_place(emitter, piece, operands, rows, first=1)
     found = plain_piece(emitter, piece, operands)
     return emitter.select(mine, found, emitter.full(identity("add", found.shape), found.shape))
 
 
 @PIECES.register("dynamic-update-slice")
 def _dynamic_update_slice(emitter: Emitter, piece: Piece) -> Instruction:
-    rows = _split_rows(piece)
+    rows, operands = _split_rows(piece), _whole_from_zero(emitter, piece, first=2)
     if not rows:
-        return plain_piece(emitter, piece)
-    (array, update, *starts), mine = _own_place(emitter, piece, rows, first=2)
+        return plain_piece(emitter, piece, operands)
+    (array, update, *starts), mine = _own_place(emitter, piece, operands, rows, first=2)
     # Devices that do not hold the place write back what is there.
     kept = emitter.select(mine, update, emitter.dynamic_slice(array, starts, update.shape.dims))
     return plain_piece(emitter, piece, (array, kept, *starts))
 
 
+def _whole_from_zero(emitter: Emitter, piece: Piece, first: int) -> tuple[Instruction, ...]:
+    """Operands with start 0 for dims that are taken whole: the op would clamp to that, the op on a tile might not."""
+    array, part = piece.inst.operands[0].shape, piece.inst.shape if first == 1 else piece.inst.operands[1].shape
+    return tuple(
+        emitter.constant(np.zeros((), o.shape.dtype)) if d >= 0 and array.dims[d] == part.dims[d] else o
+        for d, o in enumerate(piece.operands, start=-first)
+    )
+
+
 def _own_place(
-    emitter: Emitter, piece: Piece, rows: list[int], first: int
+    emitter: Emitter, piece: Piece, given: tuple[Instruction, ...], rows: list[int], first: int
 ) -> tuple[tuple[Instruction, ...], Instruction]:
     """Operands with the start indices of split dims (operand `first` on) made local, and whether they lie here."""
-    operands, mine = list(piece.operands), None
+    operands, mine = [*given[:first], *(_signed(emitter, start) for start in given[first:])], None
     for dim in rows:
-        start, last = _signed(emitter, operands[first + dim]), piece.inst.operands[0].shape.dims[dim] - 1
-        low, high = (emitter.constant(np.asarray(v, start.shape.dtype)) for v in (0, last))
-        start = emitter.op("clamp", start.shape, (low, start, high))
+        start, low = operands[first + dim], emitter.constant(np.zeros((), operands[first + dim].shape.dtype))
+        start = emitter.clamp(start, 0, piece.inst.operands[0].shape.dims[dim] - 1)
         shift = _as_index(emitter, emitter.per_device(_row_starts(emitter, piece, dim)), start.shape)
         start = emitter.binary("subtract", start, shift)
         end = emitter.constant(np.asarray(piece.operands[0].shape.dims[dim], start.shape.dtype))
         here = emitter.binary("and", emitter.compare(start, "GE", low), emitter.compare(start, "LT", end))
         mine = here if mine is None else emitter.binary("and", mine, here)
-        edge = emitter.constant(np.asarray(piece.operands[0].shape.dims[dim] - 1, start.shape.dtype))
         # XLA's CPU backend does not clamp a negative start alike in a slice and in an update fused with it.
-        operands[first + dim] = emitter.op("clamp", start.shape, (low, start, edge))
+        operands[first + dim] = emitter.clamp(start, 0, piece.operands[0].shape.dims[dim] - 1)
     assert mine is not None
     return tuple(operands), mine

@@ -142,7 +142,9 @@ class Explanation:
     def lost(self) -> tuple[Link, Link] | None:
         """The first instruction on the chain that is not split though its cause is, and that cause."""
         pairs = zip(self.links, self.links[1:], strict=False)
-        return next(((a, b) for a, b in pairs if is_split(b.sharding) and not is_split(a.sharding)), None)
+        # An element of a tuple is not what the rest of the tuple is.
+        whole = ((a, b) for a, b in pairs if a.opcode != "get-tuple-element")
+        return next(((a, b) for a, b in whole if is_split(b.sharding) and not is_split(a.sharding)), None)
 
     def __str__(self) -> str:
         lines = [str(self.links[0])]

@@ -5,6 +5,8 @@ Floor: propagation.  Reads a finished run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hlosharding.propagation.fixpoint import FixPoint
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
@@ -55,14 +57,43 @@ def _obstacles(points: FixPoint, p: int) -> list[str]:
     nodes, reasons = points.nodes, []
     for n, q in enumerate(nodes.inputs[p]):
         sharding = points.at(q)
-        if sharding is not None and is_split(sharding):
+        if sharding is not None and is_split(_element(points, p, sharding)):
             reasons.append(f"operand {n}, {_value(points, q)}: {_why_not_forward(points, p, n, sharding)}")
     for use in nodes.uses[p]:
         sharding = points.at(use[0])
         if is_split(sharding):
             offered = offer(points, p, use, NEVER)
             reasons.append(f"user {_value(points, use[0])}: {_why_not_backward(points, p, offered)}")
-    return reasons or ["no neighbour is split"]
+    return reasons or [*_upstream(points, p), "no neighbour is split"][:1]
+
+
+def _element(points: FixPoint, p: int, sharding: HloSharding) -> HloSharding:
+    """Of an operand's sharding the part that `p` sees: a get-tuple-element sees one leaf of a flat tuple."""
+    inst = points.nodes.graph.instructions[points.nodes.ids[p]]
+    if inst.opcode == "get-tuple-element" and sharding.is_tuple() and len(sharding.leaves) > inst.tuple_index:
+        return sharding.leaf(inst.tuple_index)
+    return sharding
+
+
+def _upstream(points: FixPoint, p: int) -> Iterator[str]:
+    """Where the nearest split on the way to a value ended: the op that did not pass it on, and why."""
+    nodes, seen = points.nodes, {p}
+    ring = [p]
+    while ring:
+        ring = [q for here in ring for q in nodes.inputs[here] if q >= 0 and not (q in seen or seen.add(q))]
+        for here in ring:
+            for n, q in enumerate(nodes.inputs[here]):
+                sharding = points.at(q)
+                if sharding is not None and is_split(sharding):
+                    reason = _why_not_forward(points, here, n, sharding)
+                    where = f"stopped at {_op(points, here)}"
+                    yield f"nothing reached it: the split of {_value(points, q)} {where}: {reason}"
+                    return
+
+
+def _op(points: FixPoint, p: int) -> str:
+    inst = points.nodes.graph.instructions[points.nodes.ids[p]]
+    return f"%{inst.name} ({inst.opcode}{f' at {inst.location}' if inst.location else ''})"
 
 
 def _value(points: FixPoint, q: int) -> str:

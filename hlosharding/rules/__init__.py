@@ -5,8 +5,9 @@ from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import register_rule
 from hlosharding.rules.elementwise import is_splat
+from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
 from hlosharding.rules.local import local_attributes
-from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule, rule_of_maps
+from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import reducer_kind
 from hlosharding.rules.signature import (
     DataFlow,
@@ -29,6 +30,7 @@ __all__ = [
     "Dims",
     "Factor",
     "Halo",
+    "LoopRule",
     "NamedRule",
     "Nothing",
     "Opaque",
@@ -44,6 +46,7 @@ __all__ = [
     "parse_rule",
     "parse_shardy_rule",
     "reducer_kind",
+    "register_interface",
     "register_rule",
     "rule_of_maps",
     "signature_of",

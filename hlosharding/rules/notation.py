@@ -1,7 +1,7 @@
 """A signature as text, `m k, k n -> m n`: JAX's `custom_partitioning` rules, parsed once and bound to shapes at use.
 
-Floor: rules.  Three spellings end in one `NamedRule`: JAX's, Shardy's attribute as JAX writes it beside its own custom
-calls, and the mesh dialect's indexing maps with iterator types.
+Floor: rules.  Two spellings end in one `NamedRule`: JAX's, and Shardy's attribute as JAX writes it beside its own
+custom calls.  (`interface` reads the mesh dialect's indexing maps.)
 """
 
 from __future__ import annotations
@@ -219,29 +219,3 @@ def parse_shardy_rule(text: str) -> NamedRule:
 def _shardy_dims(tensor: str) -> list[str]:
     dims = [_FACTOR.findall(dim) for dim in tensor.split(",") if dim.strip()]
     return [f"({' '.join(f)})" if len(f) > 1 else f[0] if f else "_" for f in dims]
-
-
-_ITERATORS = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply", "product": "multiply"}
-
-
-def rule_of_maps(maps: Sequence[str], iterator_types: Sequence[str], *, num_results: int = 1) -> NamedRule:
-    """The mesh dialect's form: an indexing map per operand and result (results last), a type per loop.
-
-    >>> maps = ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)"]
-    >>> rule_of_maps(maps, ["parallel", "parallel", "reduction_sum"]).text
-    'd0 d2, d2 d1 -> d0 d1'
-    """
-    loops = [name.strip() for name in maps[0].partition("->")[0].strip(" ()").split(",")]
-    if len(loops) != len(iterator_types):
-        raise RuleError(f"{len(iterator_types)} iterator types for {len(loops)} loops")
-    tensors = [" ".join(name.strip() for name in m.partition("->")[2].strip(" ()").split(",")) for m in maps]
-    cut = len(tensors) - num_results
-    debts = [([loop], _iterator_debt(t)) for loop, t in zip(loops, iterator_types, strict=True) if t != "parallel"]
-    return _named_rule(f"{', '.join(tensors[:cut])} -> {', '.join(tensors[cut:])}", debts, {})
-
-
-def _iterator_debt(kind: str) -> Debt:
-    family, _, reducer = kind.partition("_")
-    if family != "reduction" or reducer not in _ITERATORS:
-        raise RuleError(f"no iterator type {kind!r}", remedy=f"parallel, or reduction_ with {', '.join(_ITERATORS)}")
-    return Reduce(_ITERATORS[reducer])

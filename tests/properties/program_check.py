@@ -91,9 +91,13 @@ def run_local(local: hs.Partitioned, arguments: Arrays) -> list[np.ndarray]:
 
 RUNNERS: dict[str, Callable[[hs.Partitioned, Arrays], list[np.ndarray]]] = {
     "local": run_local,
-    "run": lambda local, arguments: [np.asarray(a) for a in local.run(*arguments)],
-    "reference": lambda local, arguments: [np.asarray(a) for a in local.run_reference(*arguments)],
+    "run": lambda local, arguments: _arrays(local.run(*arguments)),
+    "reference": lambda local, arguments: _arrays(local.run_reference(*arguments)),
 }
+
+
+def _arrays(outputs: Any) -> list[np.ndarray]:
+    return [np.asarray(a) for a in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
 
 
 # Comparing

@@ -172,6 +172,42 @@ def test_updates_split_over_devices_owe_one_sum() -> None:
 # Dynamic slices
 
 
+@pytest.mark.parametrize("kind", ["u8", "u32", "s64"])
+def test_starts_of_any_integer_type_are_right(kind: str) -> None:
+    dtype = np.dtype({"u8": "uint8", "u32": "uint32", "s64": "int64"}[kind])
+    for start in (0, 7, 200):
+        given = np.arange(3000, dtype=np.float32).reshape(300, 10), dtype.type(start), dtype.type(3)
+        right(
+            f"""
+            t = f32[300,10] parameter(0){mark("[4,2]<=[8]")}
+            i = {kind}[] parameter(1){mark("")}
+            j = {kind}[] parameter(2){mark("")}
+            ROOT r = f32[1,4] dynamic-slice(t, i, j), dynamic_slice_sizes={{1,4}}{mark("[1,2,4]<=[8] copies")}""",
+            *given,
+        )
+        right(
+            f"""
+            t = f32[300,10] parameter(0){mark("[4,2]<=[8]")}
+            i = {kind}[] parameter(1){mark("")}
+            j = {kind}[] parameter(2){mark("")}
+            u = f32[1,4] parameter(3){mark("")}
+            ROOT r = f32[300,10] dynamic-update-slice(t, u, i, j){mark("[4,2]<=[8]")}""",
+            *given,
+        )
+
+
+def test_starts_of_dims_taken_whole_count_as_zero() -> None:
+    # The table is whole on every device and is cut before its rows are taken.
+    right(
+        f"""
+        t = f32[16,8] parameter(0){mark("")}
+        i = s32[] parameter(1){mark("")}
+        ROOT r = f32[4,8] dynamic-slice(t, i, i), dynamic_slice_sizes={{4,8}}{mark("[1,8]<=[8]")}""",
+        np.arange(128, dtype=np.float32).reshape(16, 8),
+        np.int32(5),
+    )
+
+
 @pytest.mark.parametrize("start", [0, 3, 9, -4, 100])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_is_taken_by_number(table: str, start: int) -> None:

@@ -7,10 +7,10 @@ import pytest
 from tests.unit.partitioner.programs import counts, mark, right, split
 
 ADDENDS = f"""
-    x = f32[16,8] parameter(0){mark("[1,8]<=[8]")}
-    w = f32[8,24] parameter(1){mark("[8,1]<=[8]")}
+    x = f32[16,800] parameter(0){mark("[1,8]<=[8]")}
+    w = f32[800,24] parameter(1){mark("[8,1]<=[8]")}
     d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-    y = f32[16,8] parameter(2){mark("[1,8]<=[8]")}
+    y = f32[16,800] parameter(2){mark("[1,8]<=[8]")}
     e = f32[16,24] dot(y, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
 SUM = 2 * 7 / 8 * 16 * 24 * 4
 
@@ -53,8 +53,8 @@ def test_the_largest_of_sums_is_no_sum_of_largest() -> None:
 
 def test_the_largest_of_partial_maxima_costs_one_reduction() -> None:
     local = right(f"""
-        x = f32[16,8] parameter(0){mark("[1,8]<=[8]")}
-        y = f32[16,8] parameter(1){mark("[1,8]<=[8]")}
+        x = f32[16,800] parameter(0){mark("[1,8]<=[8]")}
+        y = f32[16,800] parameter(1){mark("[1,8]<=[8]")}
         low = f32[] constant(-inf)
         a = f32[16] reduce(x, low), dimensions={{1}}, to_apply=max_f32
         b = f32[16] reduce(y, low), dimensions={{1}}, to_apply=max_f32
@@ -64,8 +64,8 @@ def test_the_largest_of_partial_maxima_costs_one_reduction() -> None:
 
 def test_addends_of_other_groups_are_not_mixed() -> None:
     right(f"""
-        x = f32[16,8] parameter(0){mark("[1,4,2]<=[8] copies")}
-        y = f32[16,8] parameter(1){mark("[1,4,2]<=[2,4]T(1,0) copies")}
+        x = f32[16,800] parameter(0){mark("[1,4,2]<=[8] copies")}
+        y = f32[16,800] parameter(1){mark("[1,4,2]<=[2,4]T(1,0) copies")}
         zero = f32[] constant(0)
         a = f32[16] reduce(x, zero), dimensions={{1}}, to_apply=add_f32
         b = f32[16] reduce(y, zero), dimensions={{1}}, to_apply=add_f32
@@ -115,8 +115,8 @@ def test_column_then_row_is_one_sum() -> None:
 def test_a_sharded_parameter_gets_its_gradient_by_reduce_scatter() -> None:
     # Fully sharded data parallel: the batch and the parameter are split over the same devices.
     local = split(f"""
-        x = f32[256,512] parameter(0){mark("[8,1]<=[8]")}
-        g = f32[256,128] parameter(1){mark("[8,1]<=[8]")}
+        x = f32[2048,512] parameter(0){mark("[8,1]<=[8]")}
+        g = f32[2048,128] parameter(1){mark("[8,1]<=[8]")}
         w = f32[512,128] parameter(2){mark("[8,1]<=[8]")}
         d = f32[512,128] dot(x, g), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{mark("[8,1]<=[8]")}
         ROOT n = f32[512,128] subtract(w, d){mark("[8,1]<=[8]")}""")

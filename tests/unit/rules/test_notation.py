@@ -17,7 +17,6 @@ from hlosharding.rules import (
     parse_rule,
     parse_shardy_rule,
     register_rule,
-    rule_of_maps,
     signature_of,
 )
 
@@ -110,14 +109,6 @@ def test_shardys_spelling() -> None:
     assert bound.factors[bound.index["k"]].owes == Reduce("add")
     with pytest.raises(RuleError, match="no sharding rule"):
         parse_shardy_rule("nonsense")
-
-
-def test_indexing_maps() -> None:
-    maps = ["(m, n, k) -> (m, k)", "(m, n, k) -> (k, n)", "(m, n, k) -> (m, n)"]
-    rule = rule_of_maps(maps, ["parallel", "parallel", "reduction_max"])
-    assert rule.owes == {"k": Reduce("maximum")}
-    with pytest.raises(RuleError, match="reduction_average"):
-        rule_of_maps(maps, ["parallel", "parallel", "reduction_average"])
 
 
 def test_registered_rules_are_used_and_checked() -> None:

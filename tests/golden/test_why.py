@@ -1,0 +1,26 @@
+"""docs/why.md shows what `explain` answers today."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from examples.why import QUESTIONS, answer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "why.md"
+BLOCK = re.compile(r"```text\n.*?```", re.DOTALL)
+
+
+def test_the_page_shows_the_answers(update_golden: bool) -> None:
+    answers = iter([answer(question) for question in QUESTIONS])
+    page = PAGE.read_text()
+    now = BLOCK.sub(lambda _: f"```text\n{next(answers)}\n```", page)
+    if update_golden:
+        PAGE.write_text(now)
+    assert now == page
+
+
+def test_every_answer_ends_at_an_annotation_or_says_what_stopped() -> None:
+    for question in QUESTIONS:
+        text = answer(question)
+        assert "given by the user" in text or "not split" in text
