@@ -229,7 +229,7 @@ def owes_reduction(signature: Signature, factor: int) -> bool:
 
 
 def is_looked_up(signature: Signature, factor: int) -> bool:
-    """Are rows along the factor only looked up?  Then a split of it saves no work: every device looks all of them up."""
+    """Are rows along the factor only looked up?  A split of it saves no work: every device looks all of them up."""
     owes = signature.factors[factor].owes
     return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
 

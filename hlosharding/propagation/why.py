@@ -80,15 +80,27 @@ def _upstream(points: FixPoint, p: int) -> Iterator[str]:
     nodes, seen = points.nodes, {p}
     ring = [p]
     while ring:
-        ring = [q for here in ring for q in nodes.inputs[here] if q >= 0 and not (q in seen or seen.add(q))]
+        ring = [q for here in ring for q in _sources(points, here) if q >= 0 and not (q in seen or seen.add(q))]
         for here in ring:
+            if not nodes.ops[here].shape.is_array:
+                continue  # what matters of a tuple is the element that was asked for
             for n, q in enumerate(nodes.inputs[here]):
                 sharding = points.at(q)
-                if sharding is not None and is_split(sharding):
-                    reason = _why_not_forward(points, here, n, sharding)
+                if sharding is not None and is_split(_element(points, here, sharding)):
                     where = f"stopped at {_op(points, here)}"
+                    reason = _why_not_forward(points, here, n, sharding)
                     yield f"nothing reached it: the split of {_value(points, q)} {where}: {reason}"
                     return
+
+
+def _sources(points: FixPoint, p: int) -> list[int]:
+    """Where a value comes from; an element of a loop's result from that element of what the body makes."""
+    nodes = points.nodes
+    inst = nodes.graph.instructions[nodes.ids[p]]
+    loop = inst.operands[0] if inst.opcode == "get-tuple-element" else None
+    if loop is not None and loop.opcode == "while" and loop.called[0].root.opcode == "tuple":
+        return [nodes.place[loop.called[0].root.operands[inst.tuple_index].id]]
+    return list(nodes.inputs[p])
 
 
 def _op(points: FixPoint, p: int) -> str:

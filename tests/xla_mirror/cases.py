@@ -6,7 +6,8 @@ A case is a header line and the computations of one module:
 
 Each `;` separates one set of the pass's options.  Words: `not-spmd`, `cse`, `outputs`, `parameters` (`=10` gives a vector
 of bools, `=?` stands for both ways), `propagate-metadata`, and `metadata`, which stands for the four ways of XLA's tests:
-metadata propagated or not, present in the module or cleared from it.  Computations in front of a file's first case are
+metadata propagated or not, present in the module or cleared from it.  A line `// note ...` below the header goes into
+README.md's table.  Computations in front of a file's first case are
 shared: a case gets those that it names.
 """
 
@@ -25,6 +26,7 @@ RECORDED = FOLDER / "recorded"
 
 _HEADER = re.compile(r"^// case (\S+) mirrors (\S+)(?: runs (.*))?$", re.MULTILINE)
 _COMPUTATION = re.compile(r"^%(\S+) .*?^}\n", re.MULTILINE | re.DOTALL)
+_NOTE = re.compile(r"^// note (.*)$", re.MULTILINE)
 _METADATA = re.compile(r",? *metadata=\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 
 
@@ -105,6 +107,11 @@ class Case:
     topic: str
     runs: tuple[Run, ...]
     body: str
+
+    @property
+    def note(self) -> str:
+        """What the table should say of this case."""
+        return " ".join(_NOTE.findall(self.body))
 
     @cached_property
     def hlo(self) -> str:

@@ -36,7 +36,8 @@ def _xla_tests() -> dict[str, list[str]]:
 def _mirrors(cases: Iterable[Case]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for case in cases:
-        found[case.mirrors].append(f"`{case.topic}`: {case.name}")
+        note = f" ({case.note})" if case.note else ""
+        found[case.mirrors].append(f"`{case.topic}`: {case.name}{note}")
     return found
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
-from tests.oracle.oracle_program import OracleProgram, by_original_name, oracle_options
+from tests.oracle.oracle_program import OracleProgram, oracle_options
 from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
 from tests.xla_mirror.readme import write_readme
 
-_LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
+_LINE = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = ", re.MULTILINE)
+_COPY = re.compile(r" copy\(%([\w.\-]+)\)")
 
 
 def sharding_of_line(line: str) -> str | None:
@@ -39,9 +40,20 @@ def sharding_of_line(line: str) -> str | None:
     raise ValueError(f"braces do not close: {line}")
 
 
-def _all_shardings(hlo: str) -> dict[str, str | None]:
+def _lines(hlo: str) -> dict[str, str]:
+    """Instruction name -> its line."""
     named = ((_LINE.match(line), line) for line in hlo.splitlines())
-    return {match.group(1): sharding_of_line(line) for match, line in named if match}
+    return {match.group(1): line for match, line in named if match}
+
+
+def _description(name: str, asked: dict[str, str], answered: dict[str, str]) -> str:
+    """What a copy that XLA put in place of an annotation copies; other instructions have their names."""
+    if name in asked:
+        return name
+    copied = _COPY.search(answered[name])
+    if copied is None:
+        raise ValueError(f"an instruction that is new, but no copy: {answered[name]}")
+    return f"copy of {_description(copied.group(1), asked, answered)}"
 
 
 def ask(oracle: OracleProgram, hlo: str, run: Run) -> dict[str, Any]:
@@ -54,8 +66,10 @@ def ask(oracle: OracleProgram, hlo: str, run: Run) -> dict[str, Any]:
         if "Parser" in result["error"] or "line" in result["error"][:40]:
             raise ValueError(f"{result['error']}\n{hlo}")
         return {"error": result["error"]}
-    shardings = by_original_name(hlo, result["hlo"], _all_shardings(result["hlo"]))
-    return {"changed": result["changed"], "shardings": shardings}
+    asked, answered = _lines(hlo), _lines(result["hlo"])
+    copies = [[_description(n, asked, answered), sharding_of_line(line)] for n, line in answered.items() if n not in asked]
+    kept = {name: sharding_of_line(line) for name, line in answered.items() if name in asked}
+    return {"changed": result["changed"], "shardings": kept, "copies": sorted(copies)}
 
 
 def record_case(oracle: OracleProgram, case: Case) -> list[dict[str, Any]]:

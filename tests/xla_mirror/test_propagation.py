@@ -13,7 +13,7 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.errors import PropagationError
-from hlosharding.ir import Module
+from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
 from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
@@ -34,8 +34,8 @@ def run_ours(case: Case, run: Run) -> Propagation:
     return propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(case.hlo_for(run))), **run.options)
 
 
-def metadata_of(sharding: HloSharding) -> list[str]:
-    return [" ".join(map(str, leaf.metadata)) for leaf in sharding.leaves]
+def metadata_of(sharding: HloSharding) -> list[list[str]]:
+    return [[str(m) for m in leaf.metadata] for leaf in sharding.leaves]
 
 
 def same(ours: HloSharding | None, text: str | None) -> bool:
@@ -45,13 +45,30 @@ def same(ours: HloSharding | None, text: str | None) -> bool:
     return ours == theirs and str(ours) == str(theirs) and metadata_of(ours) == metadata_of(theirs)
 
 
-def differences(found: Propagation, answer: dict[str, Any]) -> dict[str, tuple[object, object]]:
+def copies(case: Case, found: Propagation) -> list[tuple[str, HloSharding | None]]:
+    """The annotations that became copies: what they copy, and their shardings."""
+    before = {i.name: i.opcode for i in Module.from_proto(xla_bridge.hlo_text_to_proto(case.hlo)).instructions}
+
+    def is_new(i: Instruction) -> bool:
+        return i.opcode == "copy" and before.get(i.name) != "copy"
+
+    def description(i: Instruction) -> str:
+        return f"copy of {description(i.operands[0])}" if is_new(i) else i.name
+
+    new = [(description(i), found.module.sharding(i)) for i in found.module.instructions if is_new(i)]
+    return sorted(new, key=lambda pair: (pair[0], str(pair[1])))
+
+
+def differences(case: Case, found: Propagation, answer: dict[str, Any]) -> dict[str, tuple[object, object]]:
     """Name -> (ours, XLA's), where they differ."""
     different: dict[str, tuple[object, object]] = {
         name: (found.shardings[name], text)
         for name, text in answer["shardings"].items()
         if not same(found.shardings[name], text)
     }
+    ours, theirs = copies(case, found), answer["copies"]
+    if [d for d, _ in ours] != [d for d, _ in theirs] or not all(map(same, [s for _, s in ours], [t for _, t in theirs])):
+        different["copies"] = (ours, theirs)
     if found.changed != answer["changed"]:
         different["changed"] = (found.changed, answer["changed"])
     return different
@@ -60,7 +77,7 @@ def differences(found: Propagation, answer: dict[str, Any]) -> dict[str, tuple[o
 def check(case: Case, run: Run) -> None:
     answer = expected(case, run)
     if "error" not in answer:
-        assert differences(run_ours(case, run), answer) == {}, str(run)
+        assert differences(case, run_ours(case, run), answer) == {}, str(run)
         return
     with pytest.raises(PropagationError) as raised:
         run_ours(case, run)

@@ -1,4 +1,4 @@
-"""Small programs for the partitioner: HLO text with shardings, partitioned, run on eight CPU devices, compared with one."""
+"""Small programs: HLO text with shardings, partitioned, run on eight CPU devices and compared with one."""
 
 from __future__ import annotations
 

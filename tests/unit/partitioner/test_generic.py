@@ -1,4 +1,4 @@
-"""The lowering of declared ops: dots, reductions, elementwise ops, broadcasts, sorts, linear algebra; right and cheap."""
+"""The lowering of declared ops (dots, reductions, pointwise ops, sorts, linear algebra): right, and cheap."""
 
 from __future__ import annotations
 

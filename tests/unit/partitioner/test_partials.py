@@ -1,4 +1,4 @@
-"""Partial results: one reduction for all addends, a scatter where a slice is wanted, never too early, never too late."""
+"""Partial results: one reduction for all addends, scattered where a slice is wanted, neither too early nor too late."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def test_mixed_splits_reduce_over_their_group_only() -> None:
     local = right(f"""
         x = f32[16,32] parameter(0){mark("[2,4]<=[8]")}
         w = f32[32,24] parameter(1){mark("[4,1,2]<=[2,4]T(1,0) copies")}
-        ROOT d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark("[2,1,4]<=[8] copies")}""")
+        ROOT d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+          sharding={{devices=[2,1,4]<=[8] last_tile_dim_replicate}}""")
     (sum_,) = local.collectives
     assert {tuple(sorted(g)) for g in sum_.groups} == {(0, 1, 2, 3), (4, 5, 6, 7)}
 

@@ -8,7 +8,9 @@ from hlosharding.partitioner.reshaping import groups, is_local
 from hlosharding.sharding import HloSharding
 from tests.unit.partitioner.programs import kinds, mark, right, split
 
-SIZES = [("8,6", "48"), ("48", "8,6"), ("8,6", "2,4,6"), ("6,8", "4,12"), ("5,6", "30"), ("3,4,5", "12,5"), ("12", "12,1")]
+SIZES = [
+    ("8,6", "48"), ("48", "8,6"), ("8,6", "2,4,6"), ("6,8", "4,12"), ("5,6", "30"), ("3,4,5", "12,5"), ("12", "12,1"),
+]  # fmt: skip
 TILINGS = ["[8{}]<=[8]", "[{}8]<=[8]", "[2{}4]<=[8]", "[2{}4]7,2,5,0,3,6,1,4"]
 
 

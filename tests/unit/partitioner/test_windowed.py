@@ -119,7 +119,8 @@ def test_a_grouped_convolution_is_right(groups: int, tiling: str) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize(
-    ("window", "count"), [("size=3 pad=1_1", 24), ("size=2 stride=2", 12), ("size=4 stride=2 pad=1_1", 12), ("size=24 pad=23_0", 24)]
+    ("window", "count"),
+    [("size=3 pad=1_1", 24), ("size=2 stride=2", 12), ("size=4 stride=2 pad=1_1", 12), ("size=24 pad=23_0", 24)],
 )
 def test_a_reduce_window_is_right(window: str, count: int, line: str) -> None:
     for reducer, init in (("add", "0"), ("max", "-inf")):
@@ -134,7 +135,8 @@ def test_an_uneven_reduce_window_is_right(size: int) -> None:
     right(f"""
         x = f32[{size},6] parameter(0){mark("[4,2]<=[8]")}
         i = f32[] constant(0)
-        ROOT r = f32[{size},6] reduce-window(x, i), window={{size=3x3 pad=1_1x1_1}}, to_apply=add_f32{mark("[4,2]<=[8]")}""")
+        ROOT r = f32[{size},6] reduce-window(x, i), window={{size=3x3 pad=1_1x1_1}}, to_apply=add_f32,
+          sharding={{devices=[4,2]<=[8]}}""")
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -149,6 +151,7 @@ def test_a_select_and_scatter_is_right(window: str, count: int, line: str) -> No
         x = f32[32] parameter(0){mark(line)}
         g = f32[{count}] parameter(1){mark(line)}
         i = f32[] constant(0)
-        ROOT r = f32[32] select-and-scatter(x, g, i), window={{{window}}}, select=ge_f32, scatter=add_f32{mark(line)}""",
+        ROOT r = f32[32] select-and-scatter(x, g, i), window={{{window}}}, select=ge_f32,
+          scatter=add_f32{mark(line)}""",
         x,
     )

@@ -1,0 +1,231 @@
+"""Every model of the zoo: bytes, FLOPs, peak memory and priced time against live XLA, and is the result right?
+
+`python -m benchmarks.zoo_against_xla [NAME ...] [--scale N] [--jobs N]`; a name is any part of a model's.  Each model
+is measured in a process of its own, so that an abort costs one row.  Figures are of abstract arguments at `--scale`;
+results are compared at the smallest sizes, on eight devices against one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+LIMITS = {"bytes": 1.0, "flops": 1.05, "peak": 1.1, "time": 1.0}
+TOTAL_LIMIT = 0.6
+SECONDS_A_MODEL = 900
+QUANTITIES = ("bytes", "flops", "peak", "time")
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure in workers, print the table."""
+    parser = argparse.ArgumentParser(description="The zoo against live XLA.")
+    parser.add_argument("names", nargs="*", help="parts of names; all models without any")
+    parser.add_argument("--scale", type=int, default=4, help="sizes of the measured programs")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        tell(measured(options.names[0], options.scale))
+    else:
+        sys.exit(report(options))
+
+
+# The worker: one model, one line of JSON
+
+
+def tell(row: Row) -> None:
+    """To the parent."""
+    sys.stdout.write("@" + json.dumps(row) + "\n")
+    sys.stdout.flush()
+
+
+def measured(name: str, scale: int) -> Row:
+    """All that is known of one model; what fails is said in its place."""
+    from benchmarks.zoo import MODELS
+    from examples import devices
+
+    devices.choose_platform()
+    [model] = [m for m in MODELS if m.name == name]
+    row: Row = {"name": name}
+    for part in (figures, verdict):
+        try:
+            row |= part(model, scale)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is the finding)
+            row[part.__name__] = f"{type(error).__name__}: {str(error)[:300]}"
+    return row
+
+
+def figures(model: Any, scale: int) -> Row:
+    """Ours and live XLA's, under one set of formulas."""
+    import jax
+
+    import hlosharding as hs
+    from benchmarks import cases, live_xla
+    from benchmarks.ideal import ideal_bytes
+
+    mesh = model.mesh()
+    program = model.build(mesh, scale)
+    arguments = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
+    case = cases.Case(name=model.name, function=program.function, arguments=arguments, mesh=mesh,
+                      options=program.options)
+    live = hs.load(live_xla.modules(case.lowered()).partitioned, format="hlo-proto")
+    start = time.perf_counter()
+    ours = case.traced().propagate().partition().partitioned
+    row = {"seconds": time.perf_counter() - start, "raw": hs.cost(live).comm_bytes, "warnings": list(ours.warnings)}
+    for who, module in (("ours", ours.module), ("xla", live)):
+        report = hs.cost(module)
+        row[who] = {
+            "bytes": report.comm_bytes,
+            "flops": report.flops,
+            "peak": report.peak_memory_bytes,
+            "time": hs.simulate(module, hs.machines.h100(8)).time_s,
+        }
+    row["xla"]["bytes"] = ideal_bytes(live)
+    return row
+
+
+def verdict(model: Any, _: int) -> Row:
+    """How far the result on eight devices is from one device's, and how far it may be."""
+    import jax
+
+    import hlosharding as hs
+
+    mesh, alone = model.mesh(), model.mesh(alone=True)
+    program, twin = model.build(mesh, 1), model.build(alone, 1)
+    found = hs.jit(program.function, mesh=mesh, **program.options)(*program.arguments)
+    wanted = jax.jit(twin.function, **twin.options)(*twin.arguments)
+    worst = max(map(distance, jax.tree.leaves(found), jax.tree.leaves(wanted)))
+    return {"off": worst, "right": worst <= (1e-4 if model.is_long else 1e-5)}
+
+
+def distance(found: Any, wanted: Any) -> float:
+    """The largest difference relative to the largest magnitude; integers are right or infinitely wrong."""
+    import numpy as np
+
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return float("inf")
+    if wanted.dtype.kind in "iub":
+        return 0.0 if np.array_equal(found, wanted) else float("inf")
+    if not np.array_equal(np.isfinite(found), np.isfinite(wanted)):
+        return float("inf")
+    magnitude = float(np.abs(wanted).max(initial=0.0)) or 1.0
+    return float(np.abs(found - wanted).max(initial=0.0)) / magnitude
+
+
+# The parent
+
+
+def report(options: argparse.Namespace) -> int:
+    """Run the workers and print; 1 where a limit is missed."""
+    from benchmarks.zoo import MODELS
+
+    chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = list(pool.map(lambda name: ask(name, options.scale), chosen))
+    console = Console(width=max(170, Console().width))
+    table, kept = tabulated(rows)
+    console.print(table)
+    for row in rows:
+        for what in ("figures", "verdict"):
+            if what in row:
+                console.print(f"{row['name']}: {what}: {row[what]}", markup=False, highlight=False)
+    return int(not kept)
+
+
+def ask(name: str, scale: int) -> Row:
+    """What a worker says of one model."""
+    command = [sys.executable, "-m", "benchmarks.zoo_against_xla", name, "--scale", str(scale), "--worker"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=SECONDS_A_MODEL, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"name": name, "figures": f"not done after {SECONDS_A_MODEL} s"}
+    said = [line for line in ran.stdout.splitlines() if line.startswith("@")]
+    if not said:
+        return {"name": name, "figures": f"the process died: {ran.stderr[-300:]}"}
+    return json.loads(said[-1][1:])
+
+
+def tabulated(rows: Iterable[Row]) -> tuple[Table, bool]:
+    """The table with its totals, and whether every limit is kept."""
+    table = Table(
+        "model", "bytes", "XLA raw", "XLA ideal", "/ raw", "/ ideal", "FLOPs", "peak", "time, µs", "/ XLA", "right",
+        title="The zoo: one device, one step; ratios of ours to live XLA's",
+    )  # fmt: skip
+    for column in table.columns[1:]:
+        column.justify = "right"
+    sums = dict.fromkeys(("ours", "raw", "ideal"), 0.0)
+    all_kept = True
+    for row in rows:
+        cells, kept = line(row)
+        all_kept &= kept
+        table.add_row(row["name"], *cells)
+        if "ours" in row:
+            sums["ours"] += row["ours"]["bytes"]
+            sums["raw"] += row["raw"]
+            sums["ideal"] += row["xla"]["bytes"]
+    table.add_section()
+    total, good = rated(sums["ours"], sums["ideal"], TOTAL_LIMIT)
+    against_raw, _ = rated(sums["ours"], sums["raw"], 1.0)
+    amounts = [f"{sums[k]:,.0f}" for k in ("ours", "raw", "ideal")]
+    table.add_row("all", *amounts, against_raw, total, "", "", "", "", "")
+    return table, all_kept and good
+
+
+def line(row: Row) -> tuple[list[str], bool]:
+    """The cells of one model behind its name, and whether it keeps every limit."""
+    right = _right(row)
+    if "ours" not in row:
+        return ["[red]failed[/red]", *[""] * 8, right], False
+    ours, xla = row["ours"], row["xla"]
+    texts = {q: rated(ours[q], xla[q], LIMITS[q]) for q in QUANTITIES}
+    against_raw, _ = rated(ours["bytes"], row["raw"], 1.0)
+    cells = [
+        f"{ours['bytes']:,.0f}",
+        f"{row['raw']:,.0f}",
+        f"{xla['bytes']:,.0f}",
+        against_raw,
+        texts["bytes"][0],
+        texts["flops"][0],
+        texts["peak"][0],
+        f"{ours['time'] * 1e6:,.0f}",
+        texts["time"][0],
+        right,
+    ]
+    return cells, row.get("right", False) and all(kept for _, kept in texts.values())
+
+
+def _right(row: Row) -> str:
+    if "right" not in row:
+        return "[red]failed[/red]"
+    return f"[green]{row['off']:.0e}[/green]" if row["right"] else f"[red]wrong: {row['off']:.0e}[/red]"
+
+
+def rated(mine: float, its: float, limit: float) -> tuple[str, bool]:
+    """The ratio, green where it is within the limit; nothing against nothing is 1.
+
+    >>> rated(1.0, 2.0, 1.0)
+    ('[green]0.500[/green]', True)
+    """
+    ratio = mine / its if its else (1.0 if not mine else float("inf"))
+    # A ratio of sums of floats: an ulp above the limit is the limit.
+    kept = ratio <= limit + 1e-9
+    return f"[{'green' if kept else 'red'}]{ratio:.3f}[/]" if not kept else f"[green]{ratio:.3f}[/green]", kept
+
+
+if __name__ == "__main__":
+    main()
