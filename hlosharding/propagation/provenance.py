@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import Literal
 
 from hlosharding.sharding import HloSharding
@@ -159,6 +160,11 @@ class Explanation:
         if last.direction is None and last.sharding is not None:
             lines.append(f"  given by the user on %{last.name}" + (f" at {last.location}" if last.location else ""))
         return "\n".join([*lines, *self._reasons()])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same lines, the value itself in bold."""
+        first, *rest = map(escape, str(self).splitlines())
+        return "<pre>" + "\n".join([f"<b>{first}</b>", *rest]) + "</pre>"
 
     def _reasons(self) -> list[str]:
         lines = [f"  not split: {reason}" for reason in self.stopped[:_REASONS]]
