@@ -7,14 +7,26 @@ on a mesh of one device it means nothing.
 from __future__ import annotations
 
 from benchmarks.zoo import (
+    dlrm,
     mixture_of_experts,
+    resnet,
+    state_space,
+    t5,
     transformer,
+    unet,
+    vit,
 )
 from benchmarks.zoo.parts import Model, Program
 
 MODELS: tuple[Model, ...] = (
     *transformer.MODELS,
     *mixture_of_experts.MODELS,
+    *t5.MODELS,
+    *vit.MODELS,
+    *resnet.MODELS,
+    *unet.MODELS,
+    *dlrm.MODELS,
+    *state_space.MODELS,
 )
 
 __all__ = ["MODELS", "Model", "Program"]

@@ -88,7 +88,7 @@ def builder(dispatch: Callable[[Tree, jax.Array, Say], jax.Array]) -> Callable[[
             y = dispatch(params, say(x, "data"), say)
             return jnp.square(x + y - target).mean()
 
-        return Program(function=parts.sgd_trainer(loss), arguments=(init(scale), *batch(scale)))
+        return parts.training(loss, init(scale), *batch(scale))
 
     return build
 

@@ -75,10 +75,17 @@ class Draw:
         return self.random.integers(0, limit, shape, dtype=np.int32)
 
     def adam(self, params: Tree) -> AdamState:
-        """A state from the middle of a training run: at its start Adam divides noise by noise."""
-        mean = jax.tree.map(lambda p: np.float32(0.1) * self.normal(*p.shape), params)
+        """A state from the middle of a run: at its start Adam divides noise by noise.
+
+        The mean is zero, so that the next one is the gradient and nothing else, and shows what is wrong with it.
+        """
         variance = jax.tree.map(lambda p: np.abs(self.normal(*p.shape)) + np.float32(0.5), params)
-        return AdamState(np.int32(100), mean, variance)
+        return AdamState(np.int32(100), zeros(params), variance)
+
+
+def zeros(tree: Tree) -> Tree:
+    """Arrays of the same shapes: a momentum to begin with."""
+    return jax.tree.map(np.zeros_like, tree)
 
 
 def annotator(mesh: Mesh) -> Say:
@@ -116,19 +123,25 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     return -jnp.take_along_axis(scores, labels[..., None], axis=-1).mean()
 
 
-def descend(params: Tree, gradients: Tree, rate: float = 0.1) -> Tree:
-    """Plain gradient descent."""
-    return jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+def momentum_step(params: Tree, gradients: Tree, momentum: Tree) -> tuple[Tree, Tree]:
+    """(new params, new momentum)."""
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
 
 
-def sgd_trainer(loss: Callable[..., jax.Array]) -> Callable[..., Any]:
-    """`(params, *batch) -> (params, loss)`."""
+def momentum_trainer(loss: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """`(params, momentum, *batch) -> (params, momentum, loss)`."""
 
-    def step(params: Tree, *batch: jax.Array) -> tuple[Tree, jax.Array]:
+    def step(params: Tree, momentum: Tree, *batch: jax.Array) -> tuple[Tree, Tree, jax.Array]:
         value, gradients = jax.value_and_grad(loss)(params, *batch)
-        return descend(params, gradients), value
+        return *momentum_step(params, gradients, momentum), value
 
     return step
+
+
+def training(loss: Callable[..., jax.Array], params: Tree, *batch: np.ndarray) -> Program:
+    """A step with momentum, its arguments, and no more annotations than `loss` makes."""
+    return Program(function=momentum_trainer(loss), arguments=(params, zeros(params), *batch))
 
 
 def adam_trainer(loss: Callable[..., jax.Array]) -> Callable[..., Any]:

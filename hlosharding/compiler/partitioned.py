@@ -175,7 +175,7 @@ def partition(
     propagation = module if isinstance(module, Propagation) else _propagated(module)
     source = propagation.module
     count = num_partitions if num_partitions is not None else _device_count(source)
-    machine = machine if machine is not None else default_machine(count)
+    machine = machine if machine is not None else default_machine(max(1, count))
     local = partition_module(source, num_partitions=count, machine=machine, options=options)
     return Partitioned(local, source, machine, propagation)
 

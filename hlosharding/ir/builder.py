@@ -16,7 +16,7 @@ from hlosharding.ir import attributes as attrs
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.literal import write_literal
 from hlosharding.ir.module import Computation, Module, callees_first
-from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape import Shape, write_shape
 from hlosharding.sharding import HloSharding
 
 
@@ -61,6 +61,11 @@ def _frontend_attributes(proto: Any, entries: Any) -> None:
         proto.frontend_attributes.map.add(key=key, value=value)
 
 
+def _operand_shapes(proto: Any, shapes: Any) -> None:
+    for own, shape in zip(proto.operand_shapes_with_layout, shapes, strict=True):
+        write_shape(own, shape)
+
+
 def _literal(proto: Any, array: Any) -> None:
     proto.literal.CopyFrom(write_literal(np.asarray(array)))
 
@@ -81,6 +86,7 @@ _WRITERS: dict[str, Callable[[Any, Any], None]] = {
     "replica_groups": attrs.write_replica_groups,
     "source_target_pairs": _pairs,
     "literal": _literal,
+    "operand_shapes": _operand_shapes,
     "frontend_attributes": _frontend_attributes,
 }
 

@@ -15,7 +15,7 @@ from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.module import Computation, Module, callees_first
-from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape import Shape, write_shape
 from hlosharding.sharding import HloSharding
 
 
@@ -133,9 +133,7 @@ def _write_computation(computation: Computation, ids: dict[Computation, int], ou
         p = out.instructions.add()
         p.CopyFrom(instruction.proto)
         p.name, p.opcode, p.id = instruction.name, instruction.opcode, number
-        # As read while it says the same: layouts are in it, and a custom call's are part of what it computes.
-        if Shape.from_proto(p.shape) is not instruction.shape:
-            p.shape.CopyFrom(instruction.shape.proto)
+        write_shape(p.shape, instruction.shape)
         p.operand_ids[:] = [numbers[o] for o in instruction.operands]
         p.control_predecessor_ids[:] = [numbers[o] for o in instruction.control_predecessors]
         p.called_computation_ids[:] = [ids[c] for c in instruction.called]

@@ -187,6 +187,19 @@ class Shape:
         return _intern, (self.element_type, self.dims, self.tuple_shapes, self.dynamic_dims)
 
 
+def write_shape(proto: Any, shape: Shape) -> None:
+    """Make a ShapeProto say `shape`.  Layouts stay where rank and type do: a custom call means them."""
+    if Shape.from_proto(proto) is shape:
+        return
+    is_alike = proto.element_type == _TYPES[shape.element_type][0] and len(proto.dimensions) == shape.rank
+    if not is_alike or len(proto.tuple_shapes) != len(shape.tuple_shapes):
+        proto.CopyFrom(shape.proto)
+        return
+    proto.dimensions[:] = shape.dims
+    for part, own in zip(proto.tuple_shapes, shape.tuple_shapes, strict=True):
+        write_shape(part, own)
+
+
 @cache
 def _intern(
     element_type: str, dims: tuple[int, ...], tuple_shapes: tuple[Shape, ...], dynamic: tuple[int, ...]

@@ -5,8 +5,6 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from typing import Any
-
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
@@ -162,8 +160,7 @@ def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
         context.emitter.program.warnings.append(
             f"{name} at {inst.location or '%' + inst.name} is not partitioned: {why}; replicated, gathers {cost} bytes"
         )
-    attributes: dict[str, Any] = {"constrain_layout": False} if inst.opcode == "custom-call" else {}
-    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved], **attributes)
+    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved])
     whole = context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     wanted = context.wanted_leaves(inst)
     return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])

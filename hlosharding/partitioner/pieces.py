@@ -72,8 +72,8 @@ def plain_piece(
         return emitter.local(piece.inst, shape or piece.shape, operands)
     result = piece.result_shapes[0].dims if piece.result_shapes else ()
     attributes = local_attributes(piece.inst, [o.shape.dims for o in operands], result)
-    if piece.inst.opcode == "custom-call":
-        attributes["constrain_layout"] = False  # the layouts were those of the global shapes
+    if piece.inst.opcode == "custom-call" and piece.inst.proto.constrain_layout:
+        attributes["operand_shapes"] = [o.shape for o in operands]
     for name, change in changes.items():
         attributes[name] = change(attributes.get(name))
     return emitter.local(piece.inst, shape or piece.shape, operands, **attributes)

@@ -27,12 +27,9 @@ ROOMS = sorted(path.parent for path in ROOT.glob("hlosharding/*/__init__.py"))
 def replayed(session: str, names: dict[str, Any]) -> str:
     """The session with the output that its examples print now."""
     lines: list[str] = []
-    for part in doctest.DocTestParser().parse(session):
-        if isinstance(part, str):
-            lines += part.rstrip("\n").splitlines()
-            continue
-        first, *rest = part.source.rstrip("\n").splitlines()
-        lines += [f">>> {first}", *(f"... {line}".rstrip() for line in rest), *_printed(part.source, names)]
+    for example in doctest.DocTestParser().get_examples(session):
+        first, *rest = example.source.rstrip("\n").splitlines()
+        lines += [f">>> {first}", *(f"... {line}".rstrip() for line in rest), *_printed(example.source, names)]
     return "\n".join(lines) + "\n"
 
 

@@ -34,5 +34,6 @@ def test_notebooks_show_the_same_lines() -> None:
     name = next(i.name for i in module.entry.instructions if i.opcode == opcode)
     found = hs.propagate(module).explain(name)
     shown = found._repr_html_()
-    assert shown.startswith("<pre><b>%") and "&lt;=" in shown
+    assert shown.startswith("<pre><b>%")
+    assert "&lt;=" in shown
     assert html.unescape(re.sub("<[^>]*>", "", shown)) == str(found)

@@ -10,7 +10,8 @@ from tests.unit.partitioner.programs import kinds, mark, module_of, opcodes, rig
 def test_an_unknown_op_is_replicated_with_a_warning() -> None:
     local = split(f"""
         x = f32[16,8] parameter(0){mark("[8,1]<=[8]")}
-        ROOT c = f32[16,8] custom-call(x), custom_call_target="mystery", metadata={{op_name="f" source_file="m.py" source_line=7}}""")
+        ROOT c = f32[16,8] custom-call(x), custom_call_target="mystery",
+          metadata={{op_name="f" source_file="m.py" source_line=7}}""")
     (warning,) = local.warnings
     assert "custom-call mystery" in warning
     assert f"{16 * 8 * 4} bytes" in warning
@@ -34,13 +35,13 @@ def test_an_unknown_op_without_a_place_is_called_by_name() -> None:
 
 def test_layers_that_repeat_are_decided_once() -> None:
     layer = """
-        d{n} = f32[16,32] dot(a{p}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-        a{n} = f32[16,32] tanh(d{n})"""
+        d{n} = f32[1600,32] dot(a{p}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        a{n} = f32[1600,32] tanh(d{n})"""
     body = f"""
-        a0 = f32[16,32] parameter(0){mark("[8,1]<=[8]")}
+        a0 = f32[1600,32] parameter(0){mark("[8,1]<=[8]")}
         w = f32[32,32] parameter(1){mark("[8,1]<=[8]")}"""
     body += "".join(layer.format(n=n, p=n - 1) for n in range(1, 5))
-    local = right(f"{body}\n ROOT r = f32[16,32] negate(a4){mark('[8,1]<=[8]')}")
+    local = right(f"{body}\n ROOT r = f32[1600,32] negate(a4){mark('[8,1]<=[8]')}")
     assert kinds(local) == ["all-gather"]  # one reshard of w serves all four
     assert opcodes(local).count("dot") == 4
 

@@ -1,0 +1,91 @@
+"""What neighbours must send: plans by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlosharding.ir import WindowDim
+from hlosharding.partitioner.halo import HaloPlan, halo_plan, selection_plans, taps_plan
+
+
+def plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan:
+    found = halo_plan(window, size, result, ways)
+    assert found is not None
+    return found
+
+
+def test_a_centred_window_needs_one_element_of_each_side() -> None:
+    found = plan(WindowDim(size=3, padding_low=1, padding_high=1), 16, 16, 4)
+    assert (found.left, found.right, found.count) == (1, 1, 6)
+    assert found.starts == (-1, 3, 7, 11)
+
+
+def test_windows_that_do_not_overlap_need_nothing() -> None:
+    found = plan(WindowDim(size=2, stride=2), 16, 8, 4)
+    assert (found.left, found.right, found.count) == (0, 0, 4)
+
+
+def test_a_causal_window_looks_back_only() -> None:
+    found = plan(WindowDim(size=4, padding_low=3), 16, 16, 4)
+    assert (found.left, found.right, found.count) == (3, 0, 7)
+
+
+def test_dilated_taps_reach_further() -> None:
+    found = plan(WindowDim(size=3, padding_low=2, padding_high=2, window_dilation=2), 16, 16, 4)
+    assert (found.left, found.right) == (2, 2)
+
+
+def test_a_slice_that_shifts_moves_its_start() -> None:
+    # slice [3:15] of 16 over 4: three results each, from 3, 6, 9 and 12 on.
+    found = plan(WindowDim(size=1, padding_low=-3), 16, 12, 4)
+    assert found.starts == (3, 6, 9, 12)
+    # Element 3 lies on piece 0, but 4 and 5 do not.
+    assert (found.left, found.right) == (0, 2)
+
+
+def test_uneven_tiles_end_inside() -> None:
+    found = plan(WindowDim(size=3, padding_low=1, padding_high=1), 10, 10, 4)
+    assert (found.tile, found.count) == (3, 5)
+    assert (found.left, found.right) == (1, 1)
+
+
+def test_a_window_over_most_of_the_array_is_no_halo() -> None:
+    assert halo_plan(WindowDim(size=16, padding_low=15), 16, 16, 8) is None
+
+
+def test_a_dilation_out_of_step_with_the_tiles_is_no_halo() -> None:
+    # Each piece makes 3 results; the input is dilated by 2: pieces would differ in their phase.
+    assert halo_plan(WindowDim(size=1, base_dilation=2), 6, 11, 4) is None
+
+
+def test_taps_split_evenly_or_not_at_all() -> None:
+    window = WindowDim(size=8, padding_low=1, padding_high=1)
+    found = taps_plan(window, 8, 3, 4)
+    assert found is not None
+    assert found.window.size == 2
+    # Piece p sees taps 2p and 2p + 1 of three results: four places from 2p - 1 on.
+    assert found.starts == (-1, 1, 3, 5)
+    assert found.count == 4
+    assert taps_plan(WindowDim(size=7), 8, 2, 4) is None
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+def test_windows_that_select_in_their_own_tile_need_nothing(ways: int) -> None:
+    found = selection_plans(WindowDim(size=2, stride=2), 16, 8, ways)
+    assert found is not None
+    operand, source, begin = found
+    assert (operand.left, operand.right, source.left, source.right, begin) == (0, 0, 0, 0, 0)
+
+
+def test_overlapping_windows_come_with_all_their_elements() -> None:
+    # Windows of 3 every 2, tiles of 4: the window before touches element 0, the last one reaches behind.
+    found = selection_plans(WindowDim(size=3, stride=2, padding_high=1), 16, 8, 4)
+    assert found is not None
+    operand, source, begin = found
+    assert (operand.left, operand.right) == (2, 1)
+    assert (source.left, source.right) == (1, 0)
+    assert begin == 2
+
+
+def test_tiles_out_of_step_with_the_stride_select_no_halo() -> None:
+    assert selection_plans(WindowDim(size=2, stride=2), 12, 6, 4) is None
