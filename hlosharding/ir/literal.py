@@ -40,15 +40,8 @@ def _from_bytes(raw: bytes, shape: Shape) -> np.ndarray:
     bits = _SUB_BYTE.get(shape.element_type)
     if bits is None:
         return data.view(shape.dtype)
-    # XLA packs the first element into the lowest bits of a byte.
-    steps = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((data[:, None] >> steps) & ((1 << bits) - 1)).reshape(-1)[: shape.size]
-    if shape.element_type.startswith("f"):
-        return codes.view(shape.dtype)
-    signed = codes.astype(np.int8)
-    if shape.element_type.startswith("s"):
-        signed = np.where(signed >= 1 << (bits - 1), signed - (1 << bits), signed)
-    return signed.astype(shape.dtype)
+    # One byte per element, its value in the low bits, as ml_dtypes keeps it.
+    return (data & ((1 << bits) - 1)).astype(np.uint8).view(shape.dtype)
 
 
 def write_literal(array: np.ndarray) -> Any:
@@ -69,9 +62,4 @@ def write_literal(array: np.ndarray) -> Any:
 
 def _to_bytes(flat: np.ndarray, kind: str) -> bytes:
     bits = _SUB_BYTE.get(kind)
-    if bits is None:
-        return flat.tobytes()
-    codes = flat.view(np.uint8) if kind.startswith("f") else flat.astype(np.int8).view(np.uint8)
-    per = 8 // bits
-    codes = np.concatenate([codes & ((1 << bits) - 1), np.zeros(-len(codes) % per, np.uint8)]).reshape(-1, per)
-    return np.bitwise_or.reduce(codes << np.arange(0, 8, bits, dtype=np.uint8), axis=1).astype(np.uint8).tobytes()
+    return flat.tobytes() if bits is None else (flat.view(np.uint8) & ((1 << bits) - 1)).tobytes()

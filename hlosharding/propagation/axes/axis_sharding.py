@@ -19,8 +19,8 @@ Axes: TypeAlias = tuple[Axis, ...]
 PARTIAL_KINDS = ("sum", "max", "min", "product", "and", "or", "xor", "generic")
 
 _TEXT = re.compile(
-    r"\s*(?:#[\w.]+<)?\s*(?P<lists>\[[^a-z=]*?\]|\[.*?\]\s*\]|\[\s*\])\s*>?\s*"
-    r"(?:,?\s*partial\s*=\s*(?P<kind>\w+)\s*\[(?P<partial>[^\[\]]*)\])?\s*>?\s*"
+    r"\s*(?:#[\w.]+<\s*)?(?P<lists>\[[^=]*?\])(?=\s*(?:,?\s*partial|>|$))"
+    r"(?:\s*,?\s*partial\s*=\s*(?P<kind>\w+)\s*\[(?P<partial>[^\[\]]*)\])?\s*>?\s*"
 )
 _LISTS = re.compile(r"\[\s*(?:\[[^\[\]]*\]\s*(?:,\s*\[[^\[\]]*\]\s*)*)?\]")
 _LIST = re.compile(r"\[([^\[\]]*)\]")
@@ -126,7 +126,8 @@ class AxisSharding:
 
 
 def _text(dims: Iterable[Axes]) -> str:
-    return f"[{', '.join(f'[{", ".join(map(str, axes))}]' for axes in dims)}]"
+    inner = ("[" + ", ".join(map(str, axes)) + "]" for axes in dims)
+    return "[" + ", ".join(inner) + "]"
 
 
 def _as_lists(value: Iterable[Iterable[Axis]]) -> tuple[Axes, ...]:

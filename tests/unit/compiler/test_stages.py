@@ -1,0 +1,90 @@
+"""The stages of `hs.jit`, one by one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+from hlosharding.compiler import Compiled, PartitionedStage, PropagatedStage, Traced
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+
+
+def f(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    return jnp.tanh(x @ params["up"]) @ params["down"]
+
+
+PARAMS = {"up": np.ones((8, 16), np.float32), "down": np.full((16, 4), 0.5, np.float32)}
+SPECS = ({"up": P(None, "model"), "down": P("model", None)}, P("data"))
+
+
+@pytest.fixture(scope="module")
+def step() -> hs.compiler.Jitted:
+    mesh = Mesh(np.array(jax.devices("cpu")).reshape(2, 4), ("data", "model"))
+    return hs.jit(f, mesh=mesh, in_shardings=SPECS, out_shardings=P("data"))
+
+
+@pytest.fixture(scope="module")
+def traced(step: hs.compiler.Jitted) -> Traced:
+    return step.trace(
+        jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), PARAMS), jax.ShapeDtypeStruct((8, 8), np.float32)
+    )
+
+
+def test_abstract_arguments_are_enough(traced: Traced) -> None:
+    assert "ENTRY" in traced.as_text()
+    assert traced.module.signature.names[-1] == "x" or len(traced.module.signature.names) == 3
+
+
+def test_lower_is_another_name_for_trace(step: hs.compiler.Jitted, traced: Traced) -> None:
+    assert [i.opcode for i in step.lower(PARAMS, X).module.instructions] == [
+        i.opcode for i in traced.module.instructions
+    ]
+
+
+def test_propagation_can_be_asked(traced: Traced) -> None:
+    stage = traced.propagate()
+    assert isinstance(stage, PropagatedStage)
+    assert "sharding=" in stage.as_text()
+    name = next(i.name for i in stage.module.entry.instructions if i.opcode == "tanh")
+    assert str(stage.shardings[name]) == "{devices=[2,4]<=[8]}"
+    assert "up" in str(stage.explain(name)) or "dot" in str(stage.explain(name))
+
+
+def test_partitioning_shows_text_source_and_cost(traced: Traced) -> None:
+    stage = traced.propagate().partition()
+    assert isinstance(stage, PartitionedStage)
+    assert "all-reduce" in stage.as_text()
+    assert "psum" in stage.as_python()
+    figures = stage.cost_analysis()
+    assert figures["bytes received"] == 2 * 3 / 4 * (8 // 2) * 4 * 4
+    assert figures["flops"] >= 2 * 8 * 8 * 16 / 8 + 2 * 8 * 16 * 4 / 8
+    assert figures["seconds"] > 0
+
+
+def test_the_machine_may_be_named(traced: Traced) -> None:
+    stage = traced.propagate().partition(machine=hs.machines.dgx2_v100(8))
+    assert stage.partitioned.machine.name.startswith("dgx2")
+
+
+def test_the_last_stage_runs(traced: Traced) -> None:
+    compiled = traced.propagate().partition().compile()
+    assert isinstance(compiled, Compiled)
+    np.testing.assert_allclose(compiled(PARAMS, X), f(PARAMS, X), rtol=1e-6)
+    assert [str(s) for s in compiled.output_shardings] == ["{devices=[2,1,4]<=[8] last_tile_dim_replicate}"]
+    assert len(compiled.input_shardings) == 3
+    assert compiled.as_python().count("def ") >= 1
+    assert "ENTRY" in compiled.as_text()
+
+
+def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
+    compiled = traced.propagate().partition().compile()
+    with pytest.raises((hs.HloShardingError, ValueError), match="structure|shape"):
+        compiled(PARAMS, X[:4])
+    with pytest.raises((hs.HloShardingError, ValueError), match="structure|argument"):
+        compiled(X)
