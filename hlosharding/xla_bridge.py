@@ -411,3 +411,9 @@ def _compile_options(count: int, devices: Sequence[Any]) -> Any:
 def run_proto(proto: bytes, arguments: Sequence[Sequence[Any]], num_devices: int = 1) -> list[list[np.ndarray]]:
     """Compile and run a module as it stands: outputs [output][device] from `arguments` [parameter][device]."""
     return compile_proto(proto, num_devices).run(arguments)
+
+
+def is_tracing() -> bool:
+    """Is JAX tracing a function around us (`jit`, `grad`, `scan` ...), so that even concrete arrays become traced?"""
+    core = _first_import("jax._src.core")
+    return not core.trace_state_clean()

@@ -7,8 +7,16 @@ on a mesh of one device it means nothing.
 from __future__ import annotations
 
 from benchmarks.zoo import (
+    beam_search,
+    conditional,
     dlrm,
+    fourier,
+    gaussian_process,
+    gradient_accumulation,
+    graph_net,
     mixture_of_experts,
+    pipeline,
+    recurrent,
     resnet,
     state_space,
     t5,
@@ -27,6 +35,14 @@ MODELS: tuple[Model, ...] = (
     *unet.MODELS,
     *dlrm.MODELS,
     *state_space.MODELS,
+    *beam_search.MODELS,
+    *fourier.MODELS,
+    *gaussian_process.MODELS,
+    *pipeline.MODELS,
+    *gradient_accumulation.MODELS,
+    *recurrent.MODELS,
+    *conditional.MODELS,
+    *graph_net.MODELS,
 )
 
 __all__ = ["MODELS", "Model", "Program"]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any
 
+from hlosharding import xla_bridge
 from hlosharding.compiler.stages import Compiled, Traced
 from hlosharding.errors import TraceError
-from hlosharding.frontends import trace
+from hlosharding.frontends import is_one_array, trace
 
 
 class Jitted:
@@ -31,7 +32,7 @@ class Jitted:
         update_wrapper(self, fn)
         self._fn, self._mesh = fn, mesh
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
-        self._static, self._donated = static_argnums, donate_argnums
+        self._static_given, self._donated_given = static_argnums, donate_argnums
         self._compiled: dict[Any, Compiled] = {}
         self._fallback: Callable[..., Any] | None = None
 
@@ -42,7 +43,7 @@ class Jitted:
             mesh=self._mesh,
             in_shardings=self._in_shardings,
             out_shardings=self._out_shardings,
-            static_argnums=self._static,
+            static_argnums=_positions(self._static_given, arguments),
             platform=self._platform(),
         )(*arguments, **keywords)
         return Traced(module, self._donated_parameters(arguments))
@@ -77,51 +78,73 @@ class Jitted:
         import jax
         from jax.core import Tracer
 
+        if xla_bridge.is_tracing():
+            return True
         return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
 
     def _as_jax(self) -> Callable[..., Any]:
-        """`jax.jit` of the original function.  Shardings only move data, so the result is the same without them."""
+        """`jax.jit` of the original function, under its mesh.  Shardings only move data: the result is the same."""
         if self._fallback is None:
             import jax
 
-            self._fallback = jax.jit(self._fn, static_argnums=self._static)
+            mesh = getattr(self._mesh, "abstract_mesh", self._mesh)
+
+            def function(*arguments: Any, **keywords: Any) -> Any:
+                with jax.sharding.use_abstract_mesh(mesh):
+                    return self._fn(*arguments, **keywords)
+
+            self._fallback = jax.jit(function, static_argnums=self._static_given)
         return self._fallback
 
     def _key(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         import jax
 
-        static = tuple(arguments[n] for n in self._static if n < len(arguments))
-        dynamic = tuple(a for n, a in enumerate(arguments) if n not in self._static)
-        leaves, tree = jax.tree.flatten((dynamic, keywords))
+        positions = _positions(self._static_given, arguments)
+        static = tuple(arguments[n] for n in positions)
+        dynamic = tuple(a for n, a in enumerate(arguments) if n not in positions)
+        leaves, tree = jax.tree.flatten((dynamic, keywords), is_leaf=is_one_array)
         try:
-            return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), bool(jax.config.read("jax_enable_x64"))
+            hash(static)
         except TypeError as error:
             raise TraceError(f"a static argument cannot be hashed: {error}", remedy="pass hashable values") from error
+        return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), bool(jax.config.read("jax_enable_x64"))
 
     def _donated_parameters(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
         import jax
 
         numbers: list[int] = []
         start = 0
+        static, donated = _positions(self._static_given, arguments), _positions(self._donated_given, arguments)
         for position, argument in enumerate(arguments):
-            if position in self._static:
+            if position in static:
                 continue
-            count = len(jax.tree.leaves(argument))
-            if position in self._donated:
+            count = len(jax.tree.leaves(argument, is_leaf=is_one_array))
+            if position in donated:
                 numbers += range(start, start + count)
             start += count
         return tuple(numbers)
 
 
+def _positions(numbers: tuple[int, ...], arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """Argument numbers as positions of this call; negative ones count from the end, those not given are left out."""
+    count = len(arguments)
+    return tuple(n % count for n in numbers if -count <= n < count)
+
+
 def _leaf_key(leaf: Any) -> Any:
-    """What a compiled program depends on: shape, dtype, weak type, and a NamedSharding the array brings."""
+    """What a compiled program depends on: shape, dtype, weak type, and a sharding the array brings."""
     import jax
     from jax.sharding import NamedSharding
 
     if isinstance(leaf, (bool, int, float, complex)):
         return type(leaf)
     sharding = getattr(leaf, "sharding", None)
-    aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+    if is_one_array(leaf):
+        return leaf.shape, leaf.dtype, False, sharding
+    try:
+        aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+    except TypeError:
+        return type(leaf)  # tracing says what is wrong with it, and where
     return (
         aval.shape,
         aval.dtype,

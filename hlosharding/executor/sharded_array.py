@@ -25,6 +25,8 @@ class ShardedArray:
     """
 
     __slots__ = ("shape", "sharding", "tiles")
+    is_one_array = True
+    """Functions take it as one argument, though JAX's pytrees see the tiles in it."""
 
     def __init__(self, tiles: Any, sharding: HloSharding, shape: Sequence[int]) -> None:
         self.tiles = tiles

@@ -15,6 +15,7 @@ from hlosharding import xla_bridge
 from hlosharding.errors import TraceError
 from hlosharding.frontends import boundary
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto
+from hlosharding.frontends.leaves import is_one_array
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.signature import Signature
 from hlosharding.ir import Module
@@ -103,9 +104,10 @@ def _arguments(
 
     fixed = {n % len(args) for n in static if -len(args) <= n < len(args)}
     dynamic = tuple(a for n, a in enumerate(args) if n not in fixed)
-    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), dynamic, "in_shardings")
-    entries += [None] * len(jax.tree.leaves(kwargs))
-    paths, tree = jax.tree_util.tree_flatten_with_path((dynamic, kwargs))
+    plain = jax.tree.map(lambda leaf: _aval(leaf, "") if is_one_array(leaf) else leaf, dynamic, is_leaf=is_one_array)
+    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), plain, "in_shardings")
+    entries += [None] * len(jax.tree.leaves(kwargs, is_leaf=is_one_array))
+    paths, tree = jax.tree_util.tree_flatten_with_path((dynamic, kwargs), is_leaf=is_one_array)
     names = [jax.tree_util.keystr(path) for path, _ in paths]
     avals = [_aval(leaf, name) for (_, leaf), name in zip(paths, names, strict=True)]
     wanted = [
@@ -136,6 +138,8 @@ def _aval(leaf: Any, name: str) -> Any:
 
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+    if is_one_array(leaf):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     try:
         aval = jax.typeof(leaf)
     except TypeError as error:
@@ -151,6 +155,8 @@ def _own_sharding(leaf: Any) -> Any:
     from jax.sharding import NamedSharding
 
     sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, HloSharding):
+        return sharding
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding.frontends.leaves import as_described, as_numbers, is_one_array
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
@@ -37,14 +39,16 @@ class Signature:
         import jax
 
         dynamic = tuple(a for n, a in enumerate(args) if n not in self.static_argnums)
-        leaves, tree = jax.tree.flatten((dynamic, kwargs))
+        leaves, tree = jax.tree.flatten((dynamic, kwargs), is_leaf=is_one_array)
         if tree != self.in_tree:
             raise ValueError(f"arguments have the structure {tree}, the function was traced with {self.in_tree}")
-        placed = {number: leaf for number, leaf in zip(self.parameters, leaves, strict=True) if number is not None}
+        numbered = zip(self.parameters, leaves, strict=True)
+        placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
         return [placed[number] for number in sorted(placed)]
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The function's result from flat outputs."""
         import jax
 
-        return jax.tree.unflatten(self.out_tree, list(outputs))
+        described = [as_described(o, aval) for o, aval in zip(outputs, self.out_avals, strict=True)]
+        return jax.tree.unflatten(self.out_tree, described)

@@ -111,8 +111,9 @@ def _check(module: Module, num_partitions: int) -> None:
                     where=f"%{inst.name} {inst.location}".strip(),
                 )
             if leaf.kind == "maximal" or leaf.is_manual_subgroup():
+                what = "one device alone" if leaf.kind == "maximal" else "some mesh axes manual, others not"
                 raise PartitionError(
-                    f"sharding {leaf} ({leaf.kind}) is not partitioned yet",
+                    f"sharding {leaf} ({what}) is not partitioned yet",
                     where=f"%{inst.name} {inst.location}".strip(),
-                    remedy="shard the value over all devices, or replicate it",
+                    remedy="shard the value over all devices, or replicate it; give shard_map all axes of the mesh",
                 )

@@ -55,11 +55,15 @@ class Propagation:
         return self._points.trail
 
     def explain(self, name: str) -> Explanation:
-        """Why the instruction of that name has its sharding; `str` of it prints the chain to the user's annotation.
+        """Why the instruction of that name, or the parameter of that path (`params['w1']`), has its sharding.
+
+        `str` of the answer prints the chain to the user's annotation.
 
         Raises ModuleError, with near misses, for a name that is not in the module.
         """
-        return explain(self._points, self._points.trail, self._points.nodes.graph.module.by_name(name).id)
+        module = self._points.nodes.graph.module
+        paths = {p.op_name: p for p in module.entry.parameters if p.op_name}
+        return explain(self._points, self._points.trail, (paths.get(name) or module.by_name(name)).id)
 
 
 @collector_waits

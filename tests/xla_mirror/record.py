@@ -1,7 +1,7 @@
 """Writes what live XLA answers: `HLOSHARDING_ORACLE=<oracle program> python -m tests.xla_mirror.record [topic ...]`.
 
-Development only.  One file of `recorded/` for each topic, and README.md, the table of XLA's tests and ours.  Nothing but
-live XLA's bare pass ever writes these answers.
+Development only.  One file of `recorded/` for each topic, and README.md, the table of XLA's tests and ours.  Nothing
+but live XLA ever writes these answers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from importlib.metadata import version
 from typing import Any
 
 from tests.oracle.oracle_program import OracleProgram, oracle_options
+from tests.oracle.sharding_cases import live_answer
 from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
 from tests.xla_mirror.readme import write_readme
+from tests.xla_mirror.texts import TEXTS
+from tests.xla_mirror.utilities import all_questions
 
 _LINE = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = ", re.MULTILINE)
 _COPY = re.compile(r" copy\(%([\w.\-]+)\)")
@@ -67,7 +70,8 @@ def ask(oracle: OracleProgram, hlo: str, run: Run) -> dict[str, Any]:
             raise ValueError(f"{result['error']}\n{hlo}")
         return {"error": result["error"]}
     asked, answered = _lines(hlo), _lines(result["hlo"])
-    copies = [[_description(n, asked, answered), sharding_of_line(line)] for n, line in answered.items() if n not in asked]
+    new = {name: line for name, line in answered.items() if name not in asked}
+    copies = [[_description(name, asked, answered), sharding_of_line(line)] for name, line in new.items()]
     kept = {name: sharding_of_line(line) for name, line in answered.items() if name in asked}
     return {"changed": result["changed"], "shardings": kept, "copies": sorted(copies)}
 
@@ -85,6 +89,35 @@ def record_case(oracle: OracleProgram, case: Case) -> list[dict[str, Any]]:
     return answers
 
 
+def record_utilities(oracle: OracleProgram) -> dict[str, list[Any]]:
+    """What live XLA's utilities answer to each question's calls."""
+    return {
+        question.name: [live_answer(_answered(oracle, {"do": "util", "fn": fn, "args": args})) for fn, args in question.calls]
+        for question in all_questions()
+    }
+
+
+def record_texts(oracle: OracleProgram) -> dict[str, str | None]:
+    """How live XLA prints each sharding text, metadata included, once it has parsed it."""
+    found: dict[str, str | None] = {}
+    for name, (text, shape) in TEXTS.items():
+        hlo = f"HloModule text\n\nENTRY %main {{\n  ROOT %x = {shape} parameter(0), sharding={text}\n}}\n"
+        found[name] = sharding_of_line(_lines(_answered(oracle, {"do": "parse", "hlo": hlo})["hlo"])["x"])
+    return found
+
+
+def _answered(oracle: OracleProgram, job: dict[str, Any]) -> dict[str, Any]:
+    result = oracle.job(job)
+    if not result["ok"]:
+        raise ValueError(f"{job}: {result['error']}")
+    return result
+
+
+def _write(name: str, **content: Any) -> None:
+    head = {"jaxlib": version("jaxlib"), **content}
+    (RECORDED / f"{name}.json").write_text(json.dumps(head, indent=1) + "\n")
+
+
 def main(topics: Iterable[str]) -> None:
     """Ask live XLA about every case of the topics (all, if none is named) and write its answers."""
     wanted = set(topics)
@@ -94,10 +127,11 @@ def main(topics: Iterable[str]) -> None:
     for case in cases:
         if not wanted or case.topic in wanted:
             recorded[case.topic][case.name] = record_case(oracle, case)
-    oracle.close()
     for topic, answers in recorded.items():
-        head = {"jaxlib": version("jaxlib"), "pass": "sharding-propagation", "cases": answers}
-        (RECORDED / f"{topic}.json").write_text(json.dumps(head, indent=1) + "\n")
+        _write(topic, **{"pass": "sharding-propagation"}, cases=answers)
+    _write("sharding_utilities", answers=record_utilities(oracle))
+    _write("sharding_texts", printed=record_texts(oracle))
+    oracle.close()
     write_readme(cases)
 
 

@@ -67,8 +67,10 @@ def differences(case: Case, found: Propagation, answer: dict[str, Any]) -> dict[
         if not same(found.shardings[name], text)
     }
     ours, theirs = copies(case, found), answer["copies"]
-    if [d for d, _ in ours] != [d for d, _ in theirs] or not all(map(same, [s for _, s in ours], [t for _, t in theirs])):
+    if [d for d, _ in ours] != [d for d, _ in theirs]:
         different["copies"] = (ours, theirs)
+    elif wrong := [(o, t) for o, t in zip(ours, theirs, strict=True) if not same(o[1], t[1])]:
+        different["shardings of copies"] = ([o for o, _ in wrong], [t for _, t in wrong])
     if found.changed != answer["changed"]:
         different["changed"] = (found.changed, answer["changed"])
     return different

@@ -71,7 +71,7 @@ def test_devices_may_be_chosen() -> None:
 
 
 def test_misfits_are_refused_in_words() -> None:
-    with pytest.raises(ShardingError, match="rank|dim"):
+    with pytest.raises(ShardingError, match=r"rank|dim"):
         hs.device_put(np.zeros(8), "{devices=[2,4]<=[8]}")
     with pytest.raises(ExecutionError, match="16 devices"):
         hs.device_put(np.zeros(16), "{devices=[16]<=[16]}")

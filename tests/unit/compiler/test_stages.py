@@ -84,7 +84,7 @@ def test_the_last_stage_runs(traced: Traced) -> None:
 
 def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
     compiled = traced.propagate().partition().compile()
-    with pytest.raises((hs.HloShardingError, ValueError), match="structure|shape"):
+    with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|shape"):
         compiled(PARAMS, X[:4])
-    with pytest.raises((hs.HloShardingError, ValueError), match="structure|argument"):
+    with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|argument"):
         compiled(X)

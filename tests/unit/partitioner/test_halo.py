@@ -50,7 +50,7 @@ def test_uneven_tiles_end_inside() -> None:
 
 
 def test_a_window_over_most_of_the_array_is_no_halo() -> None:
-    assert halo_plan(WindowDim(size=16, padding_low=15), 16, 16, 8) is None
+    assert halo_plan(WindowDim(size=31, padding_low=15, padding_high=15), 16, 16, 8) is None
 
 
 def test_a_dilation_out_of_step_with_the_tiles_is_no_halo() -> None:
