@@ -6,8 +6,8 @@ A case is a header line and the computations of one module:
 
 Each `;` separates one set of the pass's options.  Words: `not-spmd`, `cse`, `outputs`, `parameters` (`=10` gives a
 vector of bools, `=?` stands for both ways), `propagate-metadata`, and `metadata`, which stands for the four ways of
-XLA's tests: metadata propagated or not, present in the module or cleared from it.  A line `// note ...` below the header
-goes into README.md's table.  Computations in front of a file's first case are shared: a case gets those that it names.
+XLA's tests: metadata propagated or not, present in the module or cleared from it.  A line `// note ...` below the
+header goes into README.md's table.  Computations in front of a file's first case are shared: a case gets those that it names.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
-MIRRORS: dict[str, str] = {}
-"""Our test function -> XLA's test, in the order in which the test modules are read."""
+MIRRORS: list[tuple[str, str, str]] = []
+"""XLA's test, our module and our test function, in the order in which the test modules are read."""
 
 
 def mirrors(xla_test: str) -> Callable[[Test], Test]:
     """Marks a test function."""
 
     def mark(test: Test) -> Test:
-        MIRRORS[test.__name__] = xla_test
+        MIRRORS.append((xla_test, test.__module__.rpartition(".")[2], test.__name__))
         return test
 
     return mark

@@ -6,25 +6,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from tests.xla_mirror.cases import FOLDER, Case
+from tests.xla_mirror import test_sharding_value, test_utilities
+from tests.xla_mirror.cases import FOLDER, all_cases
+from tests.xla_mirror.mirroring import MIRRORS
+from tests.xla_mirror.utilities import all_questions
+
+PATH = FOLDER / "README.md"
 
 _HEAD = """# XLA's tests and ours
 
-Each row names a test of XLA (openxla/xla, January 2025) and its counterpart here: the same behaviour, with a module,
-sizes and words of our own.  The expected answers are live XLA's, recorded by `python -m tests.xla_mirror.record`, which
-writes this table too.
+Each row names a test of XLA (openxla/xla, January 2025) and its counterparts here: the same behaviour, with modules,
+sizes and words of our own.  Expected answers are live XLA's, recorded by `python -m tests.xla_mirror.record`, which
+writes this table too; what live XLA cannot be asked follows from hand reasoning beside the test.
 
 | what | where |
 |---|---|
-| modules of the propagation tests | `propagation/<topic>.hlo.txt`, format in `cases.py` |
-| live XLA's answers | `recorded/` (each file names jaxlib's version) |
-| the tests | `test_propagation.py`, `sharding/test_*.py` |
+| modules of the propagation tests | `propagation/<topic>.hlo.txt`; `cases.py` says how to read them |
+| questions to the sharding utilities, sharding texts | `utilities.py`, `texts.py` |
+| live XLA's answers | `recorded/`; each file names jaxlib's version |
+| the tests | `test_propagation.py`, `test_utilities.py`, `test_sharding_value.py` |
 """
 
+_READ = (test_sharding_value, test_utilities)
+"""Reading these fills MIRRORS."""
 
-def _xla_tests() -> dict[str, list[str]]:
+
+def xla_tests() -> dict[str, list[str]]:
     """XLA's file -> its tests."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in (FOLDER / "xla_tests.txt").read_text().splitlines():
@@ -33,27 +42,31 @@ def _xla_tests() -> dict[str, list[str]]:
     return found
 
 
-def _mirrors(cases: Iterable[Case]) -> dict[str, list[str]]:
+def mirrored() -> dict[str, list[str]]:
+    """XLA's test -> ours, as the table says it."""
     found: dict[str, list[str]] = defaultdict(list)
-    for case in cases:
+    for case in all_cases():
         note = f" ({case.note})" if case.note else ""
-        found[case.mirrors].append(f"`{case.topic}`: {case.name}{note}")
+        found[case.mirrors].append(f"`{case.topic}` {case.name}{note}")
+    for questions in all_questions():
+        found[questions.mirrors].append(f"`utilities` {questions.name}")
+    for xla_test, module, name in MIRRORS:
+        found[xla_test].append(f"`{module}` {name}")
     return found
 
 
 def _table(file: str, names: list[str], ours: dict[str, list[str]]) -> Iterator[str]:
-    have = sum(name in ours for name in names)
-    yield f"\n## {file}: {have} of {len(names)}\n"
+    yield f"\n## {file}: {sum(name in ours for name in names)} of {len(names)}\n"
     yield "| XLA's test | ours |"
     yield "|---|---|"
     for name in names:
-        yield f"| {name} | {'; '.join(ours.get(name, ['none yet']))} |"
+        yield f"| {name} | {'; '.join(ours[name]) if name in ours else 'none'} |"
 
 
-def write_readme(cases: Iterable[Case]) -> None:
-    """Write the table anew."""
-    ours = _mirrors(cases)
+def readme() -> str:
+    """The whole text."""
+    ours = mirrored()
     lines = [_HEAD.rstrip()]
-    for file, names in _xla_tests().items():
+    for file, names in xla_tests().items():
         lines += _table(file, names, ours)
-    (FOLDER / "README.md").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"

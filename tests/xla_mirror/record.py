@@ -17,7 +17,7 @@ from typing import Any
 from tests.oracle.oracle_program import OracleProgram, oracle_options
 from tests.oracle.sharding_cases import live_answer
 from tests.xla_mirror.cases import RECORDED, Case, Run, all_cases
-from tests.xla_mirror.readme import write_readme
+from tests.xla_mirror.readme import PATH, readme
 from tests.xla_mirror.texts import TEXTS
 from tests.xla_mirror.utilities import all_questions
 
@@ -92,7 +92,9 @@ def record_case(oracle: OracleProgram, case: Case) -> list[dict[str, Any]]:
 def record_utilities(oracle: OracleProgram) -> dict[str, list[Any]]:
     """What live XLA's utilities answer to each question's calls."""
     return {
-        question.name: [live_answer(_answered(oracle, {"do": "util", "fn": fn, "args": args})) for fn, args in question.calls]
+        question.name: [
+            live_answer(_answered(oracle, {"do": "util", "fn": fn, "args": args})) for fn, args in question.calls
+        ]
         for question in all_questions()
     }
 
@@ -123,8 +125,7 @@ def main(topics: Iterable[str]) -> None:
     wanted = set(topics)
     oracle = OracleProgram()
     recorded: dict[str, dict[str, Any]] = defaultdict(dict)
-    cases = all_cases()
-    for case in cases:
+    for case in all_cases():
         if not wanted or case.topic in wanted:
             recorded[case.topic][case.name] = record_case(oracle, case)
     for topic, answers in recorded.items():
@@ -132,7 +133,7 @@ def main(topics: Iterable[str]) -> None:
     _write("sharding_utilities", answers=record_utilities(oracle))
     _write("sharding_texts", printed=record_texts(oracle))
     oracle.close()
-    write_readme(cases)
+    PATH.write_text(readme())
 
 
 if __name__ == "__main__":

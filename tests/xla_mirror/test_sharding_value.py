@@ -7,6 +7,7 @@ a tile assignment means, by hand.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ PRINTED = json.loads((RECORDED / "sharding_texts.json").read_text())["printed"]
 LOAD, DOT, SUM = (OpMetadata(op_name=name) for name in ("load", "dot", "sum"))
 ORIGINS = {"": (), "_one_origin": (LOAD,), "_two_origins": (DOT, SUM)}
 SCATTERED = [[[1, 9], [4, 6], [0, 7]]]
+REPLICATED, TUPLE, OTHER, MANUAL = 0, 2, 3, 4
+"""Of xla.OpSharding.Type."""
 
 
 def check_text(name: str, sharding: HloSharding) -> None:
@@ -64,15 +67,14 @@ def test_an_array_on_one_device() -> None:
     assert sub_sharding(placed, (6,), ()) == placed
 
 
-def tuple_proto(tiled: dict[str, list[int]]) -> wire.OpSharding:
-    kinds = wire.OpSharding
-    named = [kinds.Metadata(op_name=name) for name in ("p", "q", "r")] if hasattr(kinds, "Metadata") else []
+def tuple_proto(tiled: dict[str, list[int]]) -> Any:
+    named = [wire.OpMetadata(op_name=name) for name in ("p", "q", "r")]
     parts = [
-        wire.OpSharding(type=wire.OpSharding.OTHER, metadata=named[:2], **tiled),
-        wire.OpSharding(type=wire.OpSharding.MANUAL),
-        wire.OpSharding(type=wire.OpSharding.REPLICATED, metadata=named[2:]),
+        wire.OpSharding(type=OTHER, metadata=named[:2], **tiled),
+        wire.OpSharding(type=MANUAL),
+        wire.OpSharding(type=REPLICATED, metadata=named[2:]),
     ]
-    return wire.OpSharding(type=wire.OpSharding.TUPLE, tuple_shardings=parts)
+    return wire.OpSharding(type=TUPLE, tuple_shardings=parts)
 
 
 @mirrors("ProtoRoundTrip")
@@ -107,7 +109,10 @@ def test_tiles_know_their_device_and_place() -> None:
 LISTS_AND_IOTAS = [
     ([[0, 1, 2], [3, 4, 5]], TileAssignment.from_iota((2, 3))),
     ([[0, 2, 4], [1, 3, 5]], TileAssignment.from_iota((2, 3), (3, 2), (1, 0))),
-    ([[[0, 3], [6, 9]], [[1, 4], [7, 10]], [[2, 5], [8, 11]]], TileAssignment.from_iota((3, 2, 2), (2, 2, 3), (2, 0, 1))),
+    (
+        [[[0, 3], [6, 9]], [[1, 4], [7, 10]], [[2, 5], [8, 11]]],
+        TileAssignment.from_iota((3, 2, 2), (2, 2, 3), (2, 0, 1)),
+    ),
 ]
 
 
@@ -155,11 +160,8 @@ def test_an_empty_tuple_is_in_no_group() -> None:
 def test_leaves_of_a_nested_tuple() -> None:
     shape = (((5,), (6, 4)), (), ((2,),))
     leaves = [HloSharding.maximal(1), HloSharding.tile([[0], [1]]), HloSharding.replicate(), HloSharding.tile([1, 0])]
-    proto = wire.OpSharding(
-        type=wire.OpSharding.TUPLE,
-        tuple_shardings=[wire.OpSharding.FromString(leaf.to_proto()) for leaf in leaves],
-    )
-    sharding = HloSharding.from_proto(proto)
+    protos = [wire.OpSharding.FromString(leaf.to_proto()) for leaf in leaves]
+    sharding = HloSharding.from_proto(wire.OpSharding(type=TUPLE, tuple_shardings=protos))
     places = [(0, 0), (0, 1), (1,), (2, 0)]
     assert [sub_sharding(sharding, shape, place) for place in places] == leaves
     assert not refused(sharding, shape, 2)
@@ -241,7 +243,9 @@ def test_text_of_listed_tiles_with_origins(origins: str) -> None:
 
 @mirrors("ToStringTupleTest")
 def test_text_of_a_tuple() -> None:
-    check_text("tuple", HloSharding.tuple([HloSharding.replicate(), HloSharding.tile([[4], [2]]), HloSharding.maximal(1)]))
+    check_text(
+        "tuple", HloSharding.tuple([HloSharding.replicate(), HloSharding.tile([[4], [2]]), HloSharding.maximal(1)])
+    )
 
 
 @mirrors("ToStringTupleWithMetadataTest")
@@ -257,7 +261,7 @@ def test_formatting_prints_the_text() -> None:
     assert f"{HloSharding.tile([[[0, 1, 2], [3, 4, 5]]])}" == PRINTED["listed_in_order"]
 
 
-@mirrors("HloParseShardingWithMetadataTest.ParseHloString")
+@mirrors("ParseHloString")
 @pytest.mark.parametrize("origins", ORIGINS)
 def test_what_is_printed_reads_back(origins: str) -> None:
     found = ORIGINS[origins]
@@ -279,7 +283,9 @@ def test_what_is_printed_reads_back(origins: str) -> None:
 
 
 def partly_known() -> HloSharding:
-    return HloSharding.tuple([HloSharding.replicate([LOAD]), HloSharding.tile([[4], [2]]), HloSharding.maximal(1, [LOAD])])
+    return HloSharding.tuple(
+        [HloSharding.replicate([LOAD]), HloSharding.tile([[4], [2]]), HloSharding.maximal(1, [LOAD])]
+    )
 
 
 def origins_of(sharding: HloSharding) -> list[tuple[OpMetadata, ...]]:

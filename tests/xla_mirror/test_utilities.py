@@ -48,7 +48,7 @@ def both_forms(dims: tuple[int, ...]) -> list[HloSharding]:
 
 
 def tiles_moved_to(array: np.ndarray, dim: int, dims: tuple[int, ...]) -> np.ndarray:
-    """All tiles of `dims` along `dim`: in memory order the other dims come first, then `dim`, then the rest of `dims`."""
+    """All tiles of `dims` along `dim`; in memory order: the other dims, then `dim`, then the rest of `dims`."""
     others = [d for d in range(array.ndim) if d not in dims]
     merged = [dim, *(d for d in dims if d != dim)]
     sizes = [1 if d in dims else n for d, n in enumerate(array.shape)]

@@ -177,9 +177,7 @@ def _subtilings() -> Iterator[Questions]:
     yield _subtiling("rank_of_copies_differs", "IsSubShardingPartialTiledTiled", odd, [rows], partial("[3,2]<=[6]"))
     yield _subtiling("across", "IsSubShardingIncompatibleTiled", odd, [columns], rows)
     rows_in_part = partial("[2,1,3]<=[6]")
-    yield _subtiling(
-        "uneven_size", "IsSubShardingIncompatibleShapeTiledPartialTiled", [(64, 99)], [rows], rows_in_part
-    )
+    yield _subtiling("uneven_size", "IsSubShardingIncompatibleShapeTiledPartialTiled", [(64, 99)], [rows], rows_in_part)
     yield _subtiling("even_size", "IsSubShardingCompatibleShapeTiledPartialTiled", even, [rows], rows_in_part)
     line, coarse = tiles("[6]<=[6]"), partial("[2,3]<=[6]")
     every = [(n,) for n in range(1, 31)]

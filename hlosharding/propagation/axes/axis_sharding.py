@@ -57,7 +57,7 @@ class AxisSharding:
         used = self.axes
         if len(set(used)) < len(used):
             double = next(axis for axis in used if used.count(axis) > 1)
-            raise ShardingError(f"axis {double} is used twice in {self}", remedy="an axis splits one dim, or is partial")
+            raise ShardingError(f"axis {double} is used twice in {self}", remedy="an axis has one place")
 
     @classmethod
     def parse(cls, text: str, rank: int | None = None) -> AxisSharding:

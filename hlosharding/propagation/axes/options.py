@@ -221,4 +221,4 @@ def _operand_note(notes: Notes, op: LoopOp, number: int) -> tuple[AxisSharding, 
 
 
 def _offer(name: str, note: Note, *, required: bool) -> Offer:
-    return Offer(f"{name} by {note.by}" if note.by else name, (), required)
+    return Offer(f"{name}, annotated by the user," if note.by == USER else name, (), required)

@@ -116,8 +116,8 @@ class _Sweeps:
     def _compare(self, op: LoopOp, tensor: str, note: Note, made: AxisSharding) -> None:
         if note.sharding == made:
             return
-        offer = Offer(f"{tensor} by {note.by}", (), required=True)
-        reason = f"its sharding is {note.sharding}, and the op's option makes it {made}"
+        offer = Offer(f"{tensor}, annotated by {note.by},", note.sharding.axes, required=True)
+        reason = f"the annotation is {note.sharding}, and the op's option makes {made}"
         self.conflicts.append(Conflict(op.name, op.where, "", (offer,), reason, "the option stays"))
 
     def _make_whole(self, op: LoopOp) -> None:

@@ -24,10 +24,10 @@ from hlosharding.propagation.axes.program import LoopOp, Program, Value
 
 def read_notes(module: Module, program: Program, cluster: Cluster, given: Any) -> Notes:
     """The module's own shardings and the annotations given, {value: sharding} or a list of AxisAnnotation."""
-    notes = Notes(program)
+    notes, names = Notes(program), _Names(module, program)
     _read_module(module, notes, cluster)
     for annotation in _as_list(given):
-        value = _Names(module, program).value(annotation.value)
+        value = names.value(annotation.value)
         where = f"annotation of %{value.name} {value.shape}"
         note = Note(_fitting(annotation.sharding, value.shape.rank, cluster, where), annotation.required, annotation.by)
         if not annotation.annotate_for_users:
@@ -41,10 +41,10 @@ def read_notes(module: Module, program: Program, cluster: Cluster, given: Any) -
 def _as_list(given: Any) -> list[AxisAnnotation]:
     if not isinstance(given, Mapping):
         return list(given)
-    found: list[AxisAnnotation] = []
-    for name, wanted in given.items():
-        found.append(replace(wanted, value=name) if isinstance(wanted, AxisAnnotation) else AxisAnnotation(name, wanted))
-    return found
+    return [
+        replace(wanted, value=name) if isinstance(wanted, AxisAnnotation) else AxisAnnotation(name, wanted)
+        for name, wanted in given.items()
+    ]
 
 
 def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
@@ -56,7 +56,8 @@ def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
         try:
             notes.results[values[0]] = Note(from_hlo(sharding, cluster), True, USER)
         except ShardingError as error:
-            raise AnnotationError(error.what, where=f"%{inst.name} {inst.location}".strip(), remedy=error.remedy) from None
+            where = f"%{inst.name} {inst.location}".strip()
+            raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
 
 
 class _Names:
