@@ -17,6 +17,7 @@ from hlosharding.partitioner import (
     reducing,  # noqa: F401  (fills PIECES)
     reshaping,
     reversing,
+    rotating,
 )
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
@@ -62,6 +63,7 @@ STRATEGIES: dict[str, Strategy] = {
     "broadcast": created.broadcast,
     "reshape": reshaping.reshape,
     "reverse": reversing.reverse,
+    "concatenate": rotating.concatenate,
     "while": control_flow.while_loop,
     "conditional": control_flow.conditional,
     "call": control_flow.call,
