@@ -41,9 +41,18 @@ if TYPE_CHECKING:
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module
     from hlosharding.partitioner import ReshardPlan, plan_reshard
-    from hlosharding.propagation import Explanation, Propagation, propagate
+    from hlosharding.propagation import (
+        AxisAnnotation,
+        AxisPropagation,
+        AxisSharding,
+        Cluster,
+        Explanation,
+        Propagation,
+        propagate,
+        propagate_axes,
+    )
     from hlosharding.report import draw, draw_svg
-    from hlosharding.rules import register_rule
+    from hlosharding.rules import register_interface, register_rule
     from hlosharding.search import Suggestion, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
 
@@ -52,9 +61,12 @@ __version__ = "0.1.0"
 _ROOMS = {
     "hlosharding.sharding": ("HloSharding", "TileAssignment"),
     "hlosharding.ir": ("Module",),
-    "hlosharding.rules": ("register_rule",),
+    "hlosharding.rules": ("register_interface", "register_rule"),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
-    "hlosharding.propagation": ("Explanation", "Propagation", "propagate"),
+    "hlosharding.propagation": (
+        *("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster"),
+        *("Explanation", "Propagation", "propagate", "propagate_axes"),
+    ),
     "hlosharding.cost": (
         "Collective",
         "CostReport",
@@ -74,6 +86,10 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "AnnotationError",
+    "AxisAnnotation",
+    "AxisPropagation",
+    "AxisSharding",
+    "Cluster",
     "Collective",
     "CostError",
     "CostReport",
@@ -110,6 +126,8 @@ __all__ = [
     "partition",
     "plan_reshard",
     "propagate",
+    "propagate_axes",
+    "register_interface",
     "register_rule",
     "shard_alike",
     "simulate",

@@ -1,4 +1,4 @@
-"""From a few annotations to a sharding of every value, with the reason for each: GSPMD's way, and the mesh dialect's."""
+"""From a few annotations to a sharding of every value, and the reason: GSPMD's way, and the mesh dialect's."""
 
 from hlosharding.propagation.axes import (
     AxisAnnotation,
@@ -8,9 +8,7 @@ from hlosharding.propagation.axes import (
     Conflict,
     LoopOption,
     describe_loops,
-    from_hlo,
     propagate_axes,
-    to_hlo,
 )
 from hlosharding.propagation.propagate import Propagation, propagate
 from hlosharding.propagation.provenance import Explanation, Link, Step, Trail
@@ -28,8 +26,6 @@ __all__ = [
     "Step",
     "Trail",
     "describe_loops",
-    "from_hlo",
     "propagate",
     "propagate_axes",
-    "to_hlo",
 ]

@@ -21,11 +21,17 @@ class Graph:
         self.computations = list(number)
         self.opcode = [i.opcode for i in self.instructions]
         self.operands = [[o.id for o in i.operands] for i in self.instructions]
-        self.computation = [number[i.computation] for i in self.instructions]
         self.called: list[tuple[int, ...]] = [
             tuple(number[c] for c in i.called) if i.called else () for i in self.instructions
         ]
         self.order = [[i.id for i in c.instructions] for c in number]
+        self.computation = [0] * len(self.instructions)
+        for n, ids in enumerate(self.order):
+            for i in ids:
+                self.computation[i] = n
+        self.custom_calls = [i for i, opcode in enumerate(self.opcode) if opcode == "custom-call"]
+        self._controlled = {i.id for i in self.instructions if i.control_predecessors}
+        self._post_orders: dict[int, list[int]] = {}
         self.roots = [c.root.id for c in number]
         self.entry = number[module.entry]
         self.users = [[u.id for u in i.users] for i in self.instructions]
@@ -62,12 +68,18 @@ class Graph:
     # ---- rewrites
 
     def become_copy(self, i: int) -> None:
-        """Turn a custom call into a copy.  XLA lists the copy last, but it takes the call's place as a user."""
+        """Turn a custom call into a copy.  XLA lists the copy last (`list_copies`); as a user it takes the call's place."""
         self.opcode[i] = "copy"
         self.copies.add(i)
-        ids = self.order[self.computation[i]]
-        ids.remove(i)
-        ids.append(i)
+
+    def list_copies(self, in_order: list[int]) -> None:
+        """Move the copies to the end of their computations; `in_order` is the order in which they were made."""
+        for computation in {self.computation[i] for i in in_order}:
+            self.order[computation] = [i for i in self.order[computation] if i not in self.copies]
+            if any(not self.users[i] for i in in_order):
+                self._post_orders.pop(computation, None)
+        for i in in_order:
+            self.order[self.computation[i]].append(i)
 
     def bypass(self, i: int) -> None:
         """Let the users of `i` read its operand 0 instead, and drop it."""
@@ -79,10 +91,11 @@ class Graph:
             if user not in self.users[operand]:
                 self.users[operand].append(user)
         _swap_remove(self.users[operand], i)
-        ids = self.computation[i]
-        self.order[ids].remove(i)
-        if self.roots[ids] == i:
-            self.roots[ids] = operand
+        computation = self.computation[i]
+        self._post_orders.pop(computation, None)
+        self.order[computation].remove(i)
+        if self.roots[computation] == i:
+            self.roots[computation] = operand
         self.users[i] = []
         self.bypassed.append(i)
 
@@ -100,6 +113,7 @@ class Graph:
         self.order[self.entry].append(new)
         self.roots[self.entry] = new
         self.root_copy = new
+        self._post_orders.pop(self.entry, None)
         return new
 
     def apply(self, module: Module) -> None:

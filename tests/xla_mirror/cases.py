@@ -4,10 +4,11 @@ A case is a header line and the computations of one module:
 
     // case <our name> mirrors <XLA's test> runs <words>[; <words>...]
 
-Each `;` separates one set of the pass's options.  Words: `not-spmd`, `cse`, `outputs`, `parameters` (`=10` gives a
-vector of bools, `=?` stands for both ways), `propagate-metadata`, and `metadata`, which stands for the four ways of
-XLA's tests: metadata propagated or not, present in the module or cleared from it.  A line `// note ...` below the
-header goes into README.md's table.  Computations in front of a file's first case are shared: a case gets those that it names.
+Each `;` separates one set of the pass's options, as XLA's test has them.  Words: `not-spmd`, `cse`, `outputs`,
+`parameters` (`=10` gives a vector of bools, `=?` stands for both ways), `propagate-metadata`, and `metadata`, which
+stands for the four ways of XLA's tests: metadata propagated or not, present in the module or cleared from it.  Every
+case also runs under all 32 combinations of the options.  A line `// note ...` below the header goes into README.md's
+table.  Computations in front of a file's first case are shared: a case gets those that it names.
 """
 
 from __future__ import annotations
@@ -79,22 +80,26 @@ _FLAGS: dict[str, tuple[dict[str, Any], ...]] = {
 
 def _ways(word: str) -> tuple[dict[str, Any], ...]:
     """What one word of a header asks for: the settings it stands for."""
-    if word in _FLAGS:
-        return _FLAGS[word]
     name, _, value = word.partition("=")
+    if name in _FLAGS:
+        return _FLAGS[name] if not value else ({}, *_FLAGS[name])
     vectors = [(False,), (True,)] if value == "?" else [tuple(bit == "1" for bit in value or "1")]
     return tuple({{"outputs": "to_outputs", "parameters": "to_parameters"}[name]: vector} for vector in vectors)
 
 
+_EVERY_WAY = "not-spmd=? cse=? outputs=? parameters=? propagate-metadata=?"
+
+
 def _runs(words: str) -> tuple[Run, ...]:
+    """What the header asks for, then every combination of the options that it does not name."""
     found: list[Run] = []
-    for option_set in words.split(";"):
+    for option_set in (*words.split(";"), _EVERY_WAY):
         for settings in itertools.product(*map(_ways, option_set.split())):
             run = Run()
             for setting in settings:
                 run = replace(run, **setting)
             found.append(run)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ Compared are the shardings of all instructions in meaning, spelling and metadata
 from __future__ import annotations
 
 import json
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
 
 from hlosharding import xla_bridge
-from hlosharding.errors import PropagationError
+from hlosharding.errors import HloShardingError, PropagationError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
@@ -23,31 +24,32 @@ CASES = all_cases()
 
 @cache
 def recorded(topic: str) -> dict[str, Any]:
-    return json.loads((RECORDED / f"{topic}.json").read_text())["cases"]
+    return json.loads((RECORDED / f"{topic}.json").read_text())["answers"]
 
 
 def expected(case: Case, run: Run) -> dict[str, Any]:
     return next(answer for answer in recorded(case.topic)[case.name] if str(run) in answer["runs"])
 
 
+@lru_cache(maxsize=4)
+def module(hlo: str) -> Module:
+    return Module.from_proto(xla_bridge.hlo_text_to_proto(hlo))
+
+
 def run_ours(case: Case, run: Run) -> Propagation:
-    return propagate(Module.from_proto(xla_bridge.hlo_text_to_proto(case.hlo_for(run))), **run.options)
-
-
-def metadata_of(sharding: HloSharding) -> list[list[str]]:
-    return [[str(m) for m in leaf.metadata] for leaf in sharding.leaves]
+    return propagate(module(case.hlo_for(run)), **run.options)
 
 
 def same(ours: HloSharding | None, text: str | None) -> bool:
+    """The same text, metadata included, and the same meaning."""
     if ours is None or text is None:
         return ours is text
-    theirs = HloSharding.parse(text)
-    return ours == theirs and str(ours) == str(theirs) and metadata_of(ours) == metadata_of(theirs)
+    return ours.to_string(metadata=True) == text and ours == HloSharding.parse(text)
 
 
 def copies(case: Case, found: Propagation) -> list[tuple[str, HloSharding | None]]:
     """The annotations that became copies: what they copy, and their shardings."""
-    before = {i.name: i.opcode for i in Module.from_proto(xla_bridge.hlo_text_to_proto(case.hlo)).instructions}
+    before = {i.name: i.opcode for i in module(case.hlo).instructions}
 
     def is_new(i: Instruction) -> bool:
         return i.opcode == "copy" and before.get(i.name) != "copy"
@@ -78,17 +80,17 @@ def differences(case: Case, found: Propagation, answer: dict[str, Any]) -> dict[
 
 def check(case: Case, run: Run) -> None:
     answer = expected(case, run)
+    if answer.get("aborts"):
+        # XLA dies of this module under these options; we answer, or refuse with a message.
+        with suppress(HloShardingError):
+            run_ours(case, run)
+        return
     if "error" not in answer:
         assert differences(case, run_ours(case, run), answer) == {}, str(run)
         return
     with pytest.raises(PropagationError) as raised:
         run_ours(case, run)
-    assert core(answer["error"]) in str(raised.value)
-
-
-def core(error: str) -> str:
-    """XLA's message without its status code and place."""
-    return error.partition(": ")[2] or error
+    assert answer["error"] in str(raised.value)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

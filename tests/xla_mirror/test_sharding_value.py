@@ -18,7 +18,9 @@ from tests.xla_mirror.cases import RECORDED
 from tests.xla_mirror.mirroring import mirrors
 from tests.xla_mirror.texts import TEXTS
 
-PRINTED = json.loads((RECORDED / "sharding_texts.json").read_text())["printed"]
+PRINTED = {
+    name: printed for name, (printed,) in json.loads((RECORDED / "sharding_texts.json").read_text())["answers"].items()
+}
 LOAD, DOT, SUM = (OpMetadata(op_name=name) for name in ("load", "dot", "sum"))
 ORIGINS = {"": (), "_one_origin": (LOAD,), "_two_origins": (DOT, SUM)}
 SCATTERED = [[[1, 9], [4, 6], [0, 7]]]

@@ -2,10 +2,9 @@
 
 from hlosharding.propagation.axes.axis_sharding import PARTIAL_KINDS, AxisSharding
 from hlosharding.propagation.axes.cluster import Axis, Cluster
-from hlosharding.propagation.axes.hlo_forms import from_hlo, to_hlo
 from hlosharding.propagation.axes.loops import describe_loops, iterator_kind
 from hlosharding.propagation.axes.notes import AxisAnnotation
-from hlosharding.propagation.axes.options import Conflict, Offer
+from hlosharding.propagation.axes.offers import Conflict, Offer
 from hlosharding.propagation.axes.outcome import AxisPropagation, LoopOption
 from hlosharding.propagation.axes.propagate import propagate_axes
 
@@ -20,8 +19,6 @@ __all__ = [
     "LoopOption",
     "Offer",
     "describe_loops",
-    "from_hlo",
     "iterator_kind",
     "propagate_axes",
-    "to_hlo",
 ]

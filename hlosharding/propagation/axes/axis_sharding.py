@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import cast
 
 from hlosharding.errors import ShardingError, ShardingParseError
-from hlosharding.propagation.axes.cluster import Axis, Cluster
-from hlosharding.sharding import ceil_div
+from hlosharding.propagation.axes.cluster import Axes, Axis, Cluster
+from hlosharding.propagation.axes.hlo_forms import axes_of, tiles_of
+from hlosharding.sharding import HloSharding, ceil_div
 
-Axes: TypeAlias = tuple[Axis, ...]
-"""Major to minor."""
 PARTIAL_KINDS = ("sum", "max", "min", "product", "and", "or", "xor", "generic")
 
 _TEXT = re.compile(
@@ -112,6 +111,28 @@ class AxisSharding:
         return tuple(
             ceil_div(size, cluster.ways(self.along(dim), f"a piece of {self}")) for dim, size in enumerate(dims)
         )
+
+    def to_hlo(self, cluster: Cluster, rank: int) -> HloSharding:
+        """The tiles of a value of that rank; axes stay named if the cluster names them.
+
+        HLO knows partial sums alone.  Raises ShardingError for other kinds, and for unknown sizes.
+
+        >>> str(AxisSharding.parse("[[1], [0]]").to_hlo(Cluster.of("2x4"), 2))
+        '{devices=[4,2]<=[2,4]T(1,0)}'
+        """
+        return tiles_of(self.dims, self.partial, self.kind, cluster, rank, str(self))
+
+    @classmethod
+    def from_hlo(cls, sharding: HloSharding, cluster: Cluster) -> AxisSharding:
+        """The axes behind the tiles of an array.
+
+        Raises ShardingError for unknown sizes, and for tiles that whole axes of this cluster cannot say.
+
+        >>> tiles = HloSharding.parse("{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}")
+        >>> str(AxisSharding.from_hlo(tiles, Cluster.of("2x4")))
+        '[[1]]'
+        """
+        return cls(*axes_of(sharding, cluster))
 
     def as_list(self, rank: int) -> str:
         """The mesh dialect's text for a value of that rank.  It cannot say the kind of a partial value."""

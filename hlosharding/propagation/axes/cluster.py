@@ -16,6 +16,8 @@ from hlosharding.sharding import MeshInfo
 
 Axis: TypeAlias = int | str
 """The number of an axis, or its name."""
+Axes: TypeAlias = tuple[Axis, ...]
+"""Major to minor."""
 
 _CLUSTER = re.compile(r"(?:[\w.]+\s+)?@(?P<symbol>\w+)\s*\(\s*(?P<body>.*?)\s*\)\s*", re.DOTALL)
 _RANK = re.compile(r"rank\s*=\s*(\d{1,4})")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hlosharding.ir import Instruction
-from hlosharding.propagation.axes.axis_sharding import Axes, AxisSharding
+from hlosharding.propagation.axes.axis_sharding import AxisSharding
+from hlosharding.propagation.axes.cluster import Axes
 from hlosharding.propagation.axes.program import LoopOp
 from hlosharding.rules import Dims, Factor, Reduce, Signature, Whole, signature_of
 

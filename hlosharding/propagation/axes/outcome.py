@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from hlosharding.ir import Module
 from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Cluster
-from hlosharding.propagation.axes.hlo_forms import to_hlo
 from hlosharding.propagation.axes.notes import AxisAnnotation
-from hlosharding.propagation.axes.options import Conflict
+from hlosharding.propagation.axes.offers import Conflict
 from hlosharding.sharding import HloSharding
 
 
@@ -47,6 +46,8 @@ class AxisPropagation:
     """Orders that could not be kept."""
     yielded: tuple[Conflict, ...]
     """Hints that gave way: here data moves between devices."""
+    values: Mapping[str, str]
+    """Instruction name -> the value it stands for: a tuple's element is what went into the tuple."""
 
     def sharding(self, name: str) -> AxisSharding | None:
         """How the value of that name is made; None if nothing reached it.  Raises ModuleError for an unknown name."""
@@ -59,11 +60,12 @@ class AxisPropagation:
     def hlo_sharding(self, name: str) -> HloSharding | None:
         """`sharding(name)` as tiles; raises ShardingError where sizes are unknown or partial values are no sums."""
         found = self.sharding(name)
-        return None if found is None else to_hlo(found, self.cluster, self.module.by_name(name).shape.rank)
+        return None if found is None else found.to_hlo(self.cluster, self.module.by_name(name).shape.rank)
 
     def _find(self, value: str | None, user: str | None, position: int | None) -> AxisSharding | None:
         if value is not None and "{" not in value:
-            value = self.module.by_name(value).name
+            name = self.module.by_name(value).name
+            value = self.values.get(name, name)
         for entry in self.annotations:
             users = entry.users[0] if entry.users else None
             if users == user and entry.operand == position and value in (None, entry.value):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from hlosharding.ir import Computation, Instruction, Module, Shape
@@ -101,7 +102,7 @@ class _Reader:
             self._tasks.append(then)
         if computation not in self._entered:
             self._entered.add(computation)
-            self._tasks += [_task(self._read, inst) for inst in reversed(computation.post_order())]
+            self._tasks += [partial(self._read, inst) for inst in reversed(computation.post_order())]
 
     def _read(self, inst: Instruction) -> None:
         values = self.program.values
@@ -147,17 +148,15 @@ class _Reader:
         self._copies(inst, "enter", self.program.values[inst.operands[0]], carried)
         for computation in (body, condition):
             self.program.values.setdefault(computation.parameters[0], carried)
-        back = _task(lambda _: self._copies(inst, "repeat", self.program.values[body.root], carried), inst)
         self.plan(condition)
-        self.plan(body, back)
+        self.plan(body, lambda: self._copies(inst, "repeat", self.program.values[body.root], carried))
 
     def conditional(self, inst: Instruction) -> None:
         """Every branch takes a copy of its operand and gives a copy of its root."""
         result = self.program.values[inst] = _fresh(inst)
         for number, branch in reversed(list(enumerate(inst.called))):
             self._pass(inst, branch, 0, inst.operands[1 + number])
-            end = _end(self, inst, f"branch {number}", branch, result)
-            self.plan(branch, end)
+            self.plan(branch, _end(self, inst, f"branch {number}", branch, result))
 
     def call(self, inst: Instruction) -> None:
         """A callee takes copies; its root is the call's result."""
@@ -177,10 +176,6 @@ class _Reader:
             if source is not target:
                 name = f"{target.name} {word}"
                 self.program.ops.append(LoopOp(name, inst, _identity(source.shape), (source,), (target,)))
-
-
-def _task(do: Callable[[Instruction], None], inst: Instruction) -> Task:
-    return lambda: do(inst)
 
 
 def _end(reader: _Reader, inst: Instruction, word: str, callee: Computation, result: Values) -> Task:

@@ -15,7 +15,8 @@ from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Cluster
 from hlosharding.propagation.axes.loops import Option, implied
 from hlosharding.propagation.axes.notes import AxisAnnotation, Note, Notes
-from hlosharding.propagation.axes.options import Conflict, Offer, infer
+from hlosharding.propagation.axes.offers import Conflict, Offer
+from hlosharding.propagation.axes.options import infer
 from hlosharding.propagation.axes.outcome import AxisPropagation, LoopOption
 from hlosharding.propagation.axes.program import LoopOp, Program, Value, read_program
 from hlosharding.propagation.axes.reading import read_notes, read_options
@@ -136,4 +137,5 @@ class _Sweeps:
             if op in self.options
         }
         found = self.notes.annotations()
-        return AxisPropagation(module, self.cluster, found, options, tuple(self.conflicts), tuple(self.yielded))
+        arrays = {i.name: v[0].name for i, v in self.program.values.items() if not i.shape.is_tuple}
+        return AxisPropagation(module, self.cluster, found, options, tuple(self.conflicts), tuple(self.yielded), arrays)

@@ -15,10 +15,10 @@ from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Cluster
-from hlosharding.propagation.axes.hlo_forms import from_hlo
 from hlosharding.propagation.axes.loops import Option
 from hlosharding.propagation.axes.notes import OUTPUT, USER, AxisAnnotation, Note, Notes, Place
-from hlosharding.propagation.axes.options import Inference, Offer
+from hlosharding.propagation.axes.offers import Offer
+from hlosharding.propagation.axes.options import Inference
 from hlosharding.propagation.axes.program import LoopOp, Program, Value
 
 
@@ -26,11 +26,17 @@ def read_notes(module: Module, program: Program, cluster: Cluster, given: Any) -
     """The module's own shardings and the annotations given, {value: sharding} or a list of AxisAnnotation."""
     notes, names = Notes(program), _Names(module, program)
     _read_module(module, notes, cluster)
+    said: dict[Value, Note] = {}
     for annotation in _as_list(given):
         value = names.value(annotation.value)
         where = f"annotation of %{value.name} {value.shape}"
         note = Note(_fitting(annotation.sharding, value.shape.rank, cluster, where), annotation.required, annotation.by)
         if not annotation.annotate_for_users:
+            before = said.setdefault(value, note)
+            if before.sharding != note.sharding:
+                remedy = "give one (a tuple's element is the value that went in)"
+                what = f"annotated as {before.sharding} and as {note.sharding}, and it has one result"
+                raise AnnotationError(what, where=where, remedy=remedy)
             notes.results[value] = note
             continue
         for place in _places(notes, value, annotation, where):
@@ -54,7 +60,7 @@ def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
         if sharding is None or inst.shape.is_tuple or sharding.is_tuple() or sharding.is_unknown():
             continue
         try:
-            notes.results[values[0]] = Note(from_hlo(sharding, cluster), True, USER)
+            notes.results[values[0]] = Note(AxisSharding.from_hlo(sharding, cluster), True, USER)
         except ShardingError as error:
             where = f"%{inst.name} {inst.location}".strip()
             raise AnnotationError(error.what, where=where, remedy=error.remedy) from error

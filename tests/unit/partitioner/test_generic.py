@@ -35,7 +35,7 @@ def dot(m: int, k: int, n: int, shardings: tuple[str, str, str | None]) -> str:
         ROOT d = f32[{m},{n}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{out}"""
 
 
-@pytest.mark.parametrize("sizes", [(16, 24, 8), (5, 7, 11), (9, 3, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(16, 24, 8), (9, 3, 11)], ids=str)
 @pytest.mark.parametrize("case", DOTS)
 def test_a_dot_is_right(case: str, sizes: tuple[int, int, int]) -> None:
     right(dot(*sizes, DOTS[case]))

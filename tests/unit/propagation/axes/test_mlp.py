@@ -97,9 +97,7 @@ def test_t8_an_option_on_the_op_gives_the_same(size: str) -> None:
     assert by_option.conflicts == ()
 
 
-@pytest.mark.parametrize(
-    ("size", "pieces"), [("2", [(2, 4, 4), (8, 16), (16, 8)]), ("8", [(2, 4, 1), (8, 4), (4, 8)])]
-)
+@pytest.mark.parametrize(("size", "pieces"), [("2", [(2, 4, 4), (8, 16), (16, 8)]), ("8", [(2, 4, 1), (8, 4), (4, 8)])])
 def test_t8_local_shapes_of_the_arguments(size: str, pieces: list[tuple[int, ...]]) -> None:
     found = completed(size)
     held = [found.sharding("arg0"), found.operand("hidden", 1), found.operand("out", 1)]

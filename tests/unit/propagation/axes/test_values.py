@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import ShardingError, ShardingParseError
-from hlosharding.propagation import AxisSharding, Cluster, from_hlo, to_hlo
+from hlosharding.propagation import AxisSharding, Cluster
 from hlosharding.sharding import HloSharding, MeshInfo
 
 
@@ -64,7 +64,7 @@ def test_t1_a_size_that_is_needed_and_unknown() -> None:
     with pytest.raises(ShardingError, match=r"needs the size of axis 1 of @mesh0, which is unknown; give it, as in"):
         sharding.local_shape((8, 8), Cluster.of("2x?"))
     with pytest.raises(ShardingError, match="as HLO tiles needs the size of axis model"):
-        to_hlo(AxisSharding(), Cluster.of("data=2,model=?"), 2)
+        AxisSharding().to_hlo(Cluster.of("data=2,model=?"), 2)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_more_lists_than_dims() -> None:
 )
 def test_axes_and_tiles(text: str, tiles: str) -> None:
     sharding, cluster = AxisSharding.parse(text), Cluster.of("2x4")
-    assert to_hlo(sharding, cluster, 2) == HloSharding.parse(tiles)
-    assert from_hlo(HloSharding.parse(tiles), cluster) == sharding
+    assert sharding.to_hlo(cluster, 2) == HloSharding.parse(tiles)
+    assert AxisSharding.from_hlo(HloSharding.parse(tiles), cluster) == sharding
 
 
 def test_named_axes_stay_named() -> None:
     cluster = Cluster.of("data=2,model=4")
-    assert str(to_hlo(AxisSharding.parse("[[model]]"), cluster, 1)) == "{mesh['data'=2,'model'=4], [{'model'}]}"
-    assert str(from_hlo(HloSharding.parse("{devices=[2,4]<=[8]}"), cluster)) == "[[data], [model]]"
+    assert str(AxisSharding.parse("[[model]]").to_hlo(cluster, 1)) == "{mesh['data'=2,'model'=4], [{'model'}]}"
+    assert str(AxisSharding.from_hlo(HloSharding.parse("{devices=[2,4]<=[8]}"), cluster)) == "[[data], [model]]"
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_named_axes_stay_named() -> None:
 )
 def test_tiles_that_are_no_axes(tiles: str, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
-        from_hlo(HloSharding.parse(tiles), Cluster.of("2x4"))
+        AxisSharding.from_hlo(HloSharding.parse(tiles), Cluster.of("2x4"))
 
 
 def test_partial_values_in_hlo_are_sums() -> None:
     with pytest.raises(ShardingError, match="its partial values are sums; reduce the value first"):
-        to_hlo(AxisSharding.parse("[[0]] partial=max[1]"), Cluster.of("2x4"), 1)
+        AxisSharding.parse("[[0]] partial=max[1]").to_hlo(Cluster.of("2x4"), 1)
