@@ -10,6 +10,8 @@ QUESTIONS = (
     "propagation_equality",
     "cost_against_xla",
     "memory_against_xla",
+    "zoo_against_xla",
+    "propagation_time",
     "pass_time",
     "compile_time",
 )

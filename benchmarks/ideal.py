@@ -34,13 +34,15 @@ def ideal_bytes(module: Module) -> float:
 
 def chains(found: dict[Instruction, Collective]) -> Iterator[list[Instruction]]:
     """All-reduces, each the only reader of the one before."""
-    sums = [op for op, c in found.items() if c.kind == "all-reduce" and len(op.operands) == 1 and not c.in_conditional]
+    sums = {
+        op: None for op, c in found.items() if c.kind == "all-reduce" and len(op.operands) == 1 and not c.in_conditional
+    }
     for op in sums:
         before = op.operands[0]
         if before in sums and only_reader(before) is op:
             continue
         chain = [op]
-        while (after := only_reader(chain[-1])) in sums:
+        while (after := only_reader(chain[-1])) is not None and after in sums:
             chain.append(after)
         yield chain
 

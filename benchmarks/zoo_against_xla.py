@@ -77,12 +77,17 @@ def figures(model: Any, scale: int) -> Row:
     mesh = model.mesh()
     program = model.build(mesh, scale)
     arguments = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
-    case = cases.Case(name=model.name, function=program.function, arguments=arguments, mesh=mesh,
-                      options=program.options)
+    case = cases.Case(
+        name=model.name, function=program.function, arguments=arguments, mesh=mesh, options=program.options
+    )
     live = hs.load(live_xla.modules(case.lowered()).partitioned, format="hlo-proto")
     start = time.perf_counter()
     ours = case.traced().propagate().partition().partitioned
-    row = {"seconds": time.perf_counter() - start, "raw": hs.cost(live).comm_bytes, "warnings": list(ours.warnings)}
+    row: Row = {
+        "seconds": time.perf_counter() - start,
+        "raw": hs.cost(live).comm_bytes,
+        "warnings": list(ours.warnings),
+    }
     for who, module in (("ours", ours.module), ("xla", live)):
         report = hs.cost(module)
         row[who] = {
@@ -138,9 +143,9 @@ def report(options: argparse.Namespace) -> int:
     table, kept = tabulated(rows)
     console.print(table)
     for row in rows:
-        for what in ("figures", "verdict"):
-            if what in row:
-                console.print(f"{row['name']}: {what}: {row[what]}", markup=False, highlight=False)
+        failures = [f"{what}: {row[what]}" for what in ("figures", "verdict") if what in row]
+        for remark in failures + row.get("warnings", []):
+            console.print(f"{row['name']}: {remark}", markup=False, highlight=False)
     return int(not kept)
 
 

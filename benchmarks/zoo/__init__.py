@@ -1,7 +1,7 @@
 """A zoo of models in plain JAX, each with its sharding plan: what bytes, FLOPs, memory and results are compared on.
 
-One file a family; `MODELS` lists all.  Knows JAX only: every annotation is one that a user of `jax.jit` would write, and
-on a mesh of one device it means nothing.
+One file a family; `MODELS` lists all.  Knows JAX only: every annotation is one that a user of `jax.jit` would write,
+and on a mesh of one device it means nothing.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def build(mesh: Mesh, scale: int) -> Program:
         return jnp.square(y - target).mean()
 
     shape = 16, 16 * scale, width
-    return parts.training(loss, params, draw.normal(*shape), draw.normal(*shape), np.int32(1))
+    return parts.training(loss, params, draw.normal(*shape), draw.normal(*shape), np.array(1, np.int32))
 
 
 MODELS = (Model(name="nets in a conditional", axes=DATA_BY_MODEL, build=build),)

@@ -1,4 +1,7 @@
-"""Gaussian processes, many at once: kernel matrix, Cholesky, triangular solves, the likelihood's gradient, predictions."""
+"""Gaussian processes: kernel matrix, Cholesky, triangular solves, the likelihood's gradient, predictions.
+
+Many at once, a few on each device; or one whose points are split.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gradients are summed over microbatches in a scan, then one step is made: one reduction is enough, not one a microbatch."""
+"""Gradients are summed over microbatches in a scan, then one step is made.
+
+One reduction over the devices is enough, not one a microbatch.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Draw:
         The mean is zero, so that the next one is the gradient and nothing else, and shows what is wrong with it.
         """
         variance = jax.tree.map(lambda p: np.abs(self.normal(*p.shape)) + np.float32(0.5), params)
-        return AdamState(np.int32(100), zeros(params), variance)
+        return AdamState(jnp.int32(100), zeros(params), variance)
 
 
 def zeros(tree: Tree) -> Tree:

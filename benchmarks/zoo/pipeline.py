@@ -1,4 +1,4 @@
-"""A pipeline as GSPMD's authors write it: stages are a split dim, each tick of a scan shifts the buffer by one stage."""
+"""A pipeline as GSPMD's authors write it: stages are a split dim, and each tick of a scan shifts the buffer by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An LSTM language model in a scan: gates split over `model`, so that each time step gathers or sums the hidden state."""
+"""An LSTM language model in a scan: gates are split over `model`; each time step gathers or sums the hidden state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A diagonal state-space layer (as in S5 and Mamba): a linear recurrence by associative scan, over channels or over time."""
+"""A diagonal state-space layer, as in S5 and Mamba: a linear recurrence by an associative scan or step by step.
+
+Channels are split, or time, along which the scan combines.
+"""
 
 from __future__ import annotations
 

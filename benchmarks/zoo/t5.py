@@ -1,4 +1,4 @@
-"""T5: an encoder and a decoder with relative position biases, RMS norms and gated MLPs; heads and hidden dims are split.
+"""T5: an encoder and a decoder with relative position biases, RMS norms and gated MLPs; heads, hidden dims are split.
 
 The position bias is a small table, looked up by a bucket of the distance; its gradient is a scatter.
 """
@@ -43,8 +43,7 @@ def init(scale: int) -> Tree:
     layers: dict[str, Any] = {
         "encoder": [(attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(2)],
         "decoder": [
-            (attention_weights(draw, width), attention_weights(draw, width), mlp_weights(draw, width))
-            for _ in range(2)
+            (attention_weights(draw, width), attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(2)
         ],
     }
     return layers | {

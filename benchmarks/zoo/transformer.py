@@ -140,9 +140,7 @@ def _kept_split(fn: Callable[..., jax.Array], params: Tree, mesh: Mesh, scale: i
         "in_shardings": (*kept, NamedSharding(mesh, P("data"))),
         "out_shardings": (*kept, whole),
     }
-    return Program(
-        function=parts.adam_trainer(fn), arguments=(params, optimizer, tokens(scale)), options=options
-    )
+    return Program(function=parts.adam_trainer(fn), arguments=(params, optimizer, tokens(scale)), options=options)
 
 
 def build_zero1(mesh: Mesh, scale: int) -> Program:

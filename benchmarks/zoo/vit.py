@@ -1,4 +1,4 @@
-"""A vision transformer: patches by a strided convolution, a class token in front (so the sequence is odd), heads split."""
+"""A vision transformer: patches by a strided convolution, a class token in front (an odd sequence), heads split."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ import numpy as np
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import lower_declared
+from hlosharding.partitioner.emitter import Emitter
+from hlosharding.partitioner.pieces import PIECES, Piece
 from hlosharding.partitioner.projection import REPLICATED, offsets
 from hlosharding.partitioner.value import AnyValue, Pending, Value
 from hlosharding.rules import Signature, signature_of
@@ -80,3 +82,9 @@ def _remade(
     if sharding.kind not in ("tiled", "replicated") or "unreduced" in sharding.subgroup_types:
         return Value(make(REPLICATED), inst.shape, sharding)
     return Value(make(sharding), inst.shape, sharding, remake=remake)
+
+
+@PIECES.register("broadcast")
+def _broadcast_piece(emitter: Emitter, piece: Piece) -> Instruction:
+    """Made once for equal broadcasts of one value: programs are full of them."""
+    return emitter.broadcast(piece.operands[0], piece.result_shapes[0].dims, piece.inst.dimensions)

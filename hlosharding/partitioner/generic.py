@@ -129,9 +129,8 @@ def _ways(signature: Signature, space: HloSharding) -> Sequence[int]:
 
 def _claims(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
     """(dims of a tensor, the iteration space its sharding implies, as far as it may be split)."""
-    blocked = _blocked(problem)
     for dims, space in _lifted(problem):
-        yield dims, untile(space, blocked)
+        yield dims, untile(space, _stuck(problem, space))
 
 
 def _lifted(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
@@ -144,18 +143,24 @@ def _lifted(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
         yield dims, lift(sharding, major_dims(dims, signature), count)
 
 
-def _blocked(problem: Problem) -> tuple[int, ...]:
-    return tuple(i for i in range(len(problem.signature.factors)) if i not in problem.allowed)
+def _stuck(problem: Problem, space: HloSharding) -> tuple[int, ...]:
+    """Factors split in `space` that may not be, or whose windows no halo can serve at that split."""
+    if space.kind != "tiled":
+        return ()
+    found: list[int] = []
+    for factor, ways in enumerate(space.data_dims):
+        windowed = problem.windows[factor]
+        if ways > 1 and (factor not in problem.allowed or (windowed is not None and windowed.plan(ways) is None)):
+            found.append(factor)
+    return tuple(found)
 
 
 def _moved(problem: Problem) -> Iterator[HloSharding]:
     """Where a factor must be whole: its tiles on another factor instead, so that the work stays divided."""
-    factors, blocked = problem.signature.factors, _blocked(problem)
+    factors = problem.signature.factors
     for _, space in _lifted(problem):
-        if space.kind != "tiled":
-            continue
-        stuck = [f for f in blocked if space.num_tiles_along(f) > 1]
-        for target in problem.allowed if stuck else ():
+        stuck = _stuck(problem, space)
+        for target in problem.allowed.difference(stuck) if stuck else ():
             moved = space
             for factor in stuck:
                 moved = move_and_merge_tiles(moved, factor, target)
@@ -250,7 +255,7 @@ def _halo_bytes(problem: Problem, factor: int, ways: int, operands: Sequence[Hlo
     if plan is None:
         return None
     shape = problem.operand_shapes[0]
-    return shape.with_dims(local_shape_dims(operands[0], shape.dims)).byte_size * plan.strips / plan.tile
+    return shape.with_dims(local_shape_dims(operands[0], shape.dims)).byte_size * plan.received / plan.tile
 
 
 def _kind(signature: Signature, factor: int) -> str:

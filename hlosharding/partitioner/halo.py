@@ -6,9 +6,12 @@ needed; what lies outside the array is filled.  Works for uneven tiles, for seve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from hlosharding.ir import Instruction, Shape, WindowDim
 from hlosharding.partitioner.emitter import Emitter
@@ -24,18 +27,44 @@ class HaloPlan:
     tile: int
     """Elements of the operand a device holds."""
     starts: tuple[int, ...]
-    """First element of the operand each piece needs; may lie before the array."""
+    """First element of the operand each piece takes; may lie before the array."""
     count: int
-    left: int
-    """Most elements any piece needs from before its own tile, and from behind it."""
-    right: int
+    lefts: tuple[int, ...]
+    """Elements inside the array that each piece needs from before its own tile, and from behind it."""
+    rights: tuple[int, ...]
     window: WindowDim
     """The local window: what of the padding is left once elements outside the array are filled in."""
 
     @property
-    def strips(self) -> int:
-        """Elements a device may receive."""
-        return self.left + self.right
+    def left(self) -> int:
+        """The most that any piece needs from before its tile: what all hold room for."""
+        return max(self.lefts)
+
+    @property
+    def right(self) -> int:
+        """Likewise from behind it."""
+        return max(self.rights)
+
+    @property
+    def received(self) -> float:
+        """Elements a device receives, mean over the pieces."""
+        sides = (self.lefts, self.rights)
+        total = sum(size * len(wanting) for needs in sides for _, size, wanting in strips(needs, self.tile))
+        return total / len(self.starts)
+
+
+def strips(needs: tuple[int, ...], tile: int) -> list[tuple[int, int, frozenset[int]]]:
+    """(distance, elements, pieces that want it) of the strips that serve `needs` from one side, nearest first.
+
+    >>> strips((0, 5, 3), 4)
+    [(1, 4, frozenset({1, 2})), (2, 1, frozenset({1}))]
+    """
+    found, amount, distance = [], max(needs), 1
+    while amount > 0:
+        wanting = frozenset(p for p, need in enumerate(needs) if need > (distance - 1) * tile)
+        found.append((distance, min(amount, tile), wanting))
+        amount, distance = amount - tile, distance + 1
+    return found
 
 
 @lru_cache(maxsize=1 << 12)
@@ -50,7 +79,8 @@ def halo_plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan 
     (1, 1, 6, (-1, 3, 7, 11))
     """
     out = -(-result // ways)
-    return _plan(window, size, ways, out * window.stride, out, window.size)
+    outs = tuple(max(0, min(out, result - p * out)) for p in range(ways))  # the last results may be padding
+    return _plan(window, size, ways, out * window.stride, outs, window.size)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -62,38 +92,48 @@ def taps_plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan 
     if window.size % ways:
         return None
     taps = window.size // ways
-    return _plan(window, size, ways, taps * window.window_dilation, result, taps)
+    return _plan(window, size, ways, taps * window.window_dilation, (result,) * ways, taps)
 
 
-def _plan(window: WindowDim, size: int, ways: int, step: int, out: int, taps: int) -> HaloPlan | None:
-    """Piece p sees `taps` places of each of `out` results, from place p * step - padding_low on."""
+def _plan(window: WindowDim, size: int, ways: int, step: int, outs: tuple[int, ...], taps: int) -> HaloPlan | None:
+    """Piece p sees `taps` places of each of `outs[p]` results, from place p * step - padding_low on."""
     base = window.base_dilation
     if window.window_reversal or step % base:
         return None
-    span = (out - 1) * window.stride + (taps - 1) * window.window_dilation + 1
     skip = window.padding_low % base  # places before the first element a piece sees
-    count = (span - skip - 1) // base + 1 if span > skip else 0
-    if count <= 0:
+    spans = [(out - 1) * window.stride + (taps - 1) * window.window_dilation + 1 if out else 0 for out in outs]
+    counts = [(span - skip - 1) // base + 1 if span > skip else 0 for span in spans]
+    count, tile = max(counts), -(-size // ways)
+    if count == 0:
         return None
     starts = tuple((p * step - window.padding_low + skip) // base for p in range(ways))
-    tile = -(-size // ways)
-    left, right = _reach(starts, count, tile, size)
-    if max(-(-left // tile), -(-right // tile)) > ways - 1 or left + right > tile * (ways - 1):
+    reach = _reach(starts, counts, tile, size)
+    if not _is_near(reach, tile, ways):
         return None
-    rest = span - skip - (count - 1) * base - 1
-    return HaloPlan(
-        tile, starts, count, left, right, WindowDim(taps, window.stride, skip, rest, window.window_dilation, base)
-    )
+    # A piece without results takes what it has: any run will do.
+    left = max(reach[0])
+    starts = tuple(s if n else p * tile - left for p, (s, n) in enumerate(zip(starts, counts, strict=True)))
+    rest = max(spans) - skip - (count - 1) * base - 1
+    local = WindowDim(taps, window.stride, skip, rest, window.window_dilation, base)
+    return HaloPlan(tile, starts, count, *reach, local)
 
 
-def _reach(starts: tuple[int, ...], count: int, tile: int, size: int) -> tuple[int, int]:
-    """Most elements that lie inside the array but before, and behind, a piece's own tile."""
-    left = right = 0
-    for p, start in enumerate(starts):
+Reach = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _reach(starts: Sequence[int], counts: Sequence[int], tile: int, size: int) -> Reach:
+    """Per piece the elements inside the array that lie before, and behind, its own tile."""
+    lefts, rights = [], []
+    for p, (start, count) in enumerate(zip(starts, counts, strict=True)):
         low, high = max(start, 0), min(start + count, size)
-        if low < high:
-            left, right = max(left, p * tile - low), max(right, high - (p + 1) * tile)
-    return left, right
+        lefts.append(max(0, p * tile - low) if low < high else 0)
+        rights.append(max(0, high - (p + 1) * tile) if low < high else 0)
+    return tuple(lefts), tuple(rights)
+
+
+def _is_near(reach: Reach, tile: int, ways: int) -> bool:
+    """Do pieces need less than the rest of the array?"""
+    return max(reach[0]) + max(reach[1]) <= tile * (ways - 1)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -112,8 +152,9 @@ def selection_plans(window: WindowDim, size: int, windows: int, ways: int) -> tu
     source_starts = tuple(p * (tile // stride) + first for p in range(ways))
     begin, span = first * stride - window.padding_low, (count - 1) * stride + window.size
     starts = tuple(p * tile + begin for p in range(ways))
-    reach, source_reach = _reach(starts, span, tile, size), _reach(source_starts, count, source_tile, windows)
-    if sum(reach) > tile * (ways - 1) or sum(source_reach) > source_tile * (ways - 1):
+    reach = _reach(starts, (span,) * ways, tile, size)
+    source_reach = _reach(source_starts, (count,) * ways, source_tile, windows)
+    if not (_is_near(reach, tile, ways) and _is_near(source_reach, source_tile, ways)):
         return None
     local = WindowDim(window.size, stride)
     operand = HaloPlan(tile, starts, span, *reach, local)
@@ -126,8 +167,8 @@ def fetch(
     """`x` with `dim` replaced by the plan's run of elements; places outside the array hold `fill` (a scalar)."""
     emitter.reason = "halo"
     places = [index[dim] for index in tile_table(sharding, shape.rank, emitter.num_partitions)]
-    before = _strips(emitter, x, sharding, dim, plan.left, -1)
-    behind = _strips(emitter, x, sharding, dim, plan.right, 1)
+    before = _received(emitter, x, sharding, dim, plan.lefts, -1)
+    behind = _received(emitter, x, sharding, dim, plan.rights, 1)
     joined = emitter.concatenate([*reversed(before), x, *behind], dim)
     # Offset of each device's run in what it now holds; runs that begin or end outside are padded for.
     offsets = [plan.starts[p] - p * plan.tile + plan.left for p in places]
@@ -140,32 +181,29 @@ def fetch(
     return _filled(emitter, run, dim, starts, shape.dims[dim], fill)
 
 
-def _strips(
-    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, amount: int, side: int
+def _received(
+    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, needs: tuple[int, ...], side: int
 ) -> list[Instruction]:
-    """The nearest `amount` elements from one side, one strip per neighbour, nearest first."""
-    strips, distance, tile = [], 1, x.shape.dims[dim]
-    while amount > 0:
-        size = min(amount, tile)
-        starts = [0] * x.shape.rank
-        limits = list(x.shape.dims)
+    """The strips from one side, nearest first; only pieces that want a strip receive it."""
+    found, tile = [], x.shape.dims[dim]
+    for distance, size, wanting in strips(needs, tile):
+        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
         starts[dim], limits[dim] = (tile - size, tile) if side < 0 else (0, size)
         strip = emitter.slice(x, starts, limits)
-        strips.append(emitter.collective_permute(strip, _neighbours(sharding, dim, side * distance)))
-        amount, distance = amount - size, distance + 1
-    return strips
+        found.append(emitter.collective_permute(strip, _neighbours(sharding, dim, side * distance, wanting)))
+    return found
 
 
 @lru_cache(maxsize=1 << 12)
-def _neighbours(sharding: HloSharding, dim: int, distance: int) -> tuple[tuple[int, int], ...]:
-    """(source, target) where the source's tile lies `distance` tiles further along `dim`."""
-    tiles = sharding.tiles.array
-    ways = tiles.shape[dim]
-    near = [slice(None)] * tiles.ndim
-    far = list(near)
-    near[dim] = slice(max(0, -distance), min(ways, ways - distance))
-    far[dim] = slice(max(0, distance), min(ways, ways + distance))
-    return tuple(zip(map(int, tiles[tuple(far)].reshape(-1)), map(int, tiles[tuple(near)].reshape(-1)), strict=True))
+def _neighbours(sharding: HloSharding, dim: int, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
+    """(source, target) where the source's tile lies `distance` tiles further along `dim`, for the pieces `wanting`."""
+    tiles = np.moveaxis(sharding.tiles.array, dim, 0)
+    pairs: list[tuple[int, int]] = []
+    for piece in sorted(wanting):
+        if 0 <= piece + distance < len(tiles):
+            sources, targets = tiles[piece + distance].reshape(-1), tiles[piece].reshape(-1)
+            pairs += zip(map(int, sources), map(int, targets), strict=True)
+    return tuple(pairs)
 
 
 def _cut(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], count: int) -> Instruction:

@@ -22,8 +22,29 @@ def pass_through(context: Context, inst: Instruction) -> Pending | None:
     rule = _LINEAR.get(inst.opcode)
     if rule is None or not any(isinstance(context.values.get(o), Pending) for o in inst.operands):
         return None
+    if not _waiting_pays(context, inst):
+        return None
     made = rule(context, inst)
     return None if made is None else Pending(made, context.wanted_leaves(inst)[0])
+
+
+def _waiting_pays(context: Context, inst: Instruction) -> bool:
+    """Does a later op on the way add up several pending values, or want less than the sum for all?
+
+    If not, the reduction is made at once: then what follows it can be fused into its readers.
+    """
+    tiles = max(_tiles(context, o) for o in inst.operands if isinstance(context.values.get(o), Pending))
+    while True:
+        if inst.opcode in _SUMS or _tiles(context, inst) > tiles:
+            return True
+        if len(inst.users) != 1 or inst.users[0].opcode not in _LINEAR or inst.is_root:
+            return False
+        inst = inst.users[0]
+
+
+def _tiles(context: Context, inst: Instruction) -> int:
+    wanted = context.wanted(inst)
+    return wanted.num_tiles if wanted is not None else 1
 
 
 def _addends(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
@@ -85,6 +106,7 @@ def _transposed(context: Context, inst: Instruction) -> Value | None:
     return Value(local, inst.shape, sharding, addends.reduce_kind)
 
 
+_SUMS = frozenset({"add", "subtract", "maximum", "minimum", "and", "or"})
 _LINEAR: dict[str, Callable[[Context, Instruction], Value | None]] = {
     "add": _sum,
     "subtract": _sum,

@@ -59,14 +59,16 @@ def read_annotations(
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    custom_calls = {graph.computation[i] for i, opcode in enumerate(graph.opcode) if opcode == "custom-call"}
-    grouped = {graph.computation[i] for i, s in enumerate(graph.sharding) if s is not None and _group(s)}
-    for computation in sorted(custom_calls | grouped):
-        for i in reversed(graph.post_order(computation)):
-            if graph.target(i) == "Sharding":
+    calls = {i for i in graph.custom_calls if graph.target(i) == "Sharding"}
+    grouping = {id(s) for s in graph.distinct_shardings() if _group(s)}
+    grouped = {i for i, s in enumerate(graph.sharding) if id(s) in grouping} if grouping else set()
+    for computation in sorted({graph.computation[i] for i in calls | grouped}):
+        for i in reversed(list(graph.post_order(computation))):
+            if i in calls:
                 _process_call(graph, notes, i, cse_prevention, parameters_allowed, trail)
-            elif not cse_prevention:
+            elif grouping and not cse_prevention:
                 _register_member(graph, notes, i)
+    graph.list_copies()
     return notes
 
 
@@ -153,10 +155,10 @@ def is_cse_mark(sharding: HloSharding) -> bool:
 
 def clear_cse_marks(graph: Graph) -> bool:
     """Drop shardings of earlier CSE-prevention runs; was there any?"""
-    marked = [i for i, s in enumerate(graph.sharding) if s is not None and is_cse_mark(s)]
-    for i in marked:
-        graph.sharding[i] = None
-    return bool(marked)
+    marks = {id(s) for s in graph.distinct_shardings() if is_cse_mark(s)}
+    if marks:
+        graph.sharding = [None if id(s) in marks else s for s in graph.sharding]
+    return bool(marks)
 
 
 def assign_metadata(graph: Graph) -> bool:
@@ -175,21 +177,18 @@ def assign_metadata(graph: Graph) -> bool:
 
 def strip_metadata(graph: Graph) -> bool:
     """Take all metadata off; did any change?"""
-    changed = False
-    for i, sharding in enumerate(graph.sharding):
-        if sharding is not None:
-            new = sharding.without_metadata()
-            if new is not sharding:
-                graph.sharding[i], changed = new, True
+    new = {id(s): s.without_metadata() for s in graph.distinct_shardings()}
+    changed = any(id(s) != number for number, s in new.items())
+    if changed:
+        graph.sharding = [None if s is None else new[id(s)] for s in graph.sharding]
     return changed
 
 
 def check_while_bodies(graph: Graph) -> None:
     """A body with a channel op on device D lives on D as a whole (CheckAndUpdateDeviceAssignmentsInWhileBody)."""
-    for ids in graph.order:
-        for i in ids:
-            if graph.opcode[i] == "while":
-                _check_while_body(graph, i, graph.called[i][0])
+    for i in graph.control_flow():
+        if graph.opcode[i] == "while":
+            _check_while_body(graph, i, graph.called[i][0])
 
 
 def _check_while_body(graph: Graph, loop: int, body: int) -> None:
@@ -270,6 +269,8 @@ def provided(graph: Graph, *, to_outputs: bool, to_parameters: bool) -> set[int]
 
 def unknown_becomes_replicated(graph: Graph) -> None:
     """Unknown was a place holder; propagation starts from replicated."""
+    if not any(s.is_unknown() for s in graph.distinct_shardings()):
+        return
     for i, sharding in enumerate(graph.sharding):
         if sharding is not None and sharding.is_unknown():
             new = HloSharding.replicate(sharding.leaves[0].metadata if sharding.leaves else ())

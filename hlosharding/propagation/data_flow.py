@@ -5,7 +5,6 @@ Floor: propagation.  Knows which instructions must agree; nothing of ops inside.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.provenance import Trail
 
@@ -43,16 +42,13 @@ def caller_operand(graph: Graph, parameter: int, callers: dict[int, int]) -> int
 def connect(graph: Graph, trail: Trail) -> dict[int, int]:
     """Give related instructions the first sharding among them; returns {computation: the op that calls it}."""
     callers: dict[int, int] = {}
-    for ids in graph.order:
-        for i in ids:
-            if graph.opcode[i] not in CONTROL_FLOW:
-                continue
-            family = related(graph, i, callers)
-            first = next((m for m in family if graph.sharding[m] is not None), None)
-            for member in family if first is not None else ():
-                _copy_sharding(graph, trail, member, first)
-            for computation in graph.called[i]:
-                callers[computation] = i
+    for i in graph.control_flow():
+        family = related(graph, i, callers)
+        first = next((m for m in family if graph.sharding[m] is not None), None)
+        for member in family if first is not None else ():
+            _copy_sharding(graph, trail, member, first)
+        for computation in graph.called[i]:
+            callers[computation] = i
     return callers
 
 

@@ -17,13 +17,16 @@ from hlosharding.propagation import data_flow, policy, rare
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.inference import infer_backward, infer_forward
 from hlosharding.propagation.nodes import DYNAMIC, Nodes
-from hlosharding.propagation.op import Edge
-from hlosharding.propagation.provenance import Direction, Trail
+from hlosharding.propagation.op import Edge, Op
+from hlosharding.propagation.provenance import Change, Direction, Trail
 from hlosharding.sharding import HloSharding
 
 _INVERT = bytes([1]) + bytes(255)
 _MISSING: Any = object()
 _TIE: Any = object()
+Sources = list[int] | tuple[int, ...]
+"""A list of places, or a tuple of positions among the inputs of the place that changed."""
+_NOBODY: list[int] = []
 _PAIR = 1 << 24
 """Two sharding numbers in one key: own * _PAIR + user's."""
 
@@ -54,6 +57,10 @@ class FixPoint:
         self.stale_forward, self.stale_backward = bytearray(size), bytearray(size)
         self.done_forward, self.done_backward = bytearray(size), bytearray(size)
         self.done_group: set[int] = set()
+        self._log: list[tuple[int, int, Direction, Sources, int, int]] = []
+        """The changes of a level: place, level, direction, sources, old number, new number."""
+        self._at_rest = False
+        """Was everything tried at the last level, and nothing changed since?"""
         self.skipped_forward, self.skipped_backward = bytearray(size), bytearray(size)
         """What the first round of a level would try in vain; it is tried after all if an input changes before."""
         self.passed_forward, self.passed_backward, self._end = -1, size, size
@@ -86,8 +93,9 @@ class FixPoint:
 
     def store(self) -> None:
         """Write all shardings back to the graph."""
-        for p, i in enumerate(self.nodes.ids):
-            self.nodes.graph.sharding[i] = self.at(p)
+        sharding, shardings = self.nodes.graph.sharding, self.shardings
+        for i, number in zip(self.nodes.ids, self.current, strict=True):
+            sharding[i] = shardings[number]
 
     def load(self, ids: list[int]) -> None:
         """Read shardings that were changed in the graph; whatever sees them is tried again."""
@@ -101,7 +109,10 @@ class FixPoint:
     def run_level(self, level: int) -> bool:
         """Sweep until a whole round changes nothing; was anything improved?"""
         self.level = level
+        if self._at_rest and level == policy.LAST_LEVEL:
+            return False
         self._start_level(level)
+        self._at_rest = level == policy.LAST_LEVEL
         changed, again = False, True
         try:
             while again:
@@ -114,13 +125,15 @@ class FixPoint:
                     self.skipped_forward[start:end] = self.skipped_backward[start:end] = bytes(end - start)
         except ShardingError as error:
             raise clash(self.nodes.graph, self.nodes.ids[self.busy], error) from error
+        self.trail.note_all(map(self._told, self._log))
+        self._log = []
         return changed
 
     def _start_level(self, level: int) -> None:
-        nodes, size = self.nodes, len(self.nodes.ids)
+        nodes = self.nodes
         if level <= 1:
             # Level 0 knows no merging: nothing that was tried there counts.
-            self.stale_forward[:] = self.stale_backward[:] = b"\1" * size
+            self._mark_neighbours()
         for p in (*nodes.look_ahead, *nodes.open_dims):
             self.stale_forward[p] = 1
         for p in nodes.slow:
@@ -130,12 +143,36 @@ class FixPoint:
                 self.stale_backward[p] = 1
         if level == policy.BROADCAST_FORWARD_LEVEL:
             for p in nodes.broadcasts:
-                self.stale_forward[p] = 1
+                if self.current[nodes.operands[p][0]]:
+                    self.stale_forward[p] = 1
                 nodes.ops[p].memo[1].clear()
-        self.done_forward[:] = self.stale_forward.translate(_INVERT)
-        self.done_backward[:] = self.stale_backward.translate(_INVERT)
+        self.done_forward[:] = self._undone(self.stale_forward, nodes.forward_level)
+        self.done_backward[:] = self._undone(self.stale_backward, nodes.backward_level)
         self.skipped_forward[:], self.skipped_backward[:] = self.done_forward, self.done_backward
         self.done_group.clear()
+
+    def _mark_neighbours(self) -> None:
+        """Only who sees a sharding can take one; without SPMD, gather and scatter replicate whatever they see."""
+        nodes, stale_forward, stale_backward = self.nodes, self.stale_forward, self.stale_backward
+        if not nodes.spmd:
+            stale_forward[:] = stale_backward[:] = b"\1" * len(stale_forward)
+            return
+        for p, number in enumerate(self.current):
+            if not number:
+                continue
+            for operand in nodes.operands[p]:
+                stale_backward[operand] = 1
+            for user in nodes.users[p]:
+                stale_forward[user] = 1
+            for parameter in nodes.callee_parameters.get(p, ()):
+                stale_forward[parameter] = 1
+
+    def _undone(self, stale: bytearray, levels: bytearray) -> bytes:
+        """1 where nothing is to be tried: not stale, or not at this level."""
+        closed = levels.translate(bytes(self.level < n != DYNAMIC for n in range(256)))
+        fresh = stale.translate(_INVERT)
+        size = len(stale)
+        return (int.from_bytes(closed, "big") | int.from_bytes(fresh, "big")).to_bytes(size, "big")
 
     def _has_work(self, start: int, end: int) -> bool:
         undone = self.done_forward.find(0, start, end) >= 0 or self.done_backward.find(0, start, end) >= 0
@@ -160,8 +197,8 @@ class FixPoint:
         p = done.find(0, start, end)
         while p >= 0:
             done[p] = 1
-            self.passed_forward = p
             if levels[p] <= level:
+                self.passed_forward = p
                 stale[p] = 0
                 key = keys[p](current)
                 hit = ops[p].memo[which].get(key, _MISSING)
@@ -169,14 +206,18 @@ class FixPoint:
                     hit = self._infer_forward(p, key, known_tie=hit is _TIE)
                 if hit is not None:
                     improved = True
-                    self.change(p, hit[0], "operands", [nodes.inputs[p][n] for n in hit[1]])
+                    number, positions, settled = hit
+                    self.change(p, number, "operands", positions)
+                    if settled:
+                        stale[p] = 0
             elif levels[p] == DYNAMIC:
+                self.passed_forward = p
                 refined |= rare.refine_forward(self, p)
             p = done.find(0, p + 1, end)
         self.passed_forward = end - 1
         return improved, refined
 
-    def _infer_forward(self, p: int, key: Any, *, known_tie: bool) -> tuple[int, tuple[int, ...]] | None:
+    def _infer_forward(self, p: int, key: Any, *, known_tie: bool) -> tuple[int, tuple[int, ...], bool] | None:
         """Infer and remember.  Where operands tie, what the users ahead would like is part of the key."""
         self.busy = p
         op = self.nodes.ops[p]
@@ -191,9 +232,11 @@ class FixPoint:
             tie = (key, self.number(look_ahead()))
             if tie in memo:
                 return memo[tie]
-        operands = [self.shardings[n] for n in key[1:]]
-        outcome = infer_forward(op, self.at(p), operands, self.level, look_ahead)
-        hit = None if outcome is None else (self.number(outcome[0]), outcome[1])
+        outcome = infer_forward(op, self.at(p), self._known(key), self.level, look_ahead)
+        hit = None
+        if outcome is not None:
+            number = self.number(outcome[0])
+            hit = number, outcome[1], not ahead and self._settles(op, (number, *key[1:]))
         if ahead:
             memo[key] = _TIE
             memo[key, self.number(ahead[0])] = hit
@@ -201,70 +244,94 @@ class FixPoint:
             memo[key] = hit
         return hit
 
+    def _known(self, key: tuple[int, ...]) -> list[HloSharding | None]:
+        """The operands' shardings in a forward key."""
+        return [self.shardings[n] for n in key[1:]]
+
+    def _settles(self, op: Op, key: tuple[int, ...]) -> bool:
+        """Does the op, having taken from its operands, take nothing more?"""
+        memo = op.memo[1 if self.level else 0]
+        if key in memo:
+            return memo[key] is None
+        asked: list[None] = []
+        if infer_forward(op, self.shardings[key[0]], self._known(key), self.level, lambda: asked.append(None)) or asked:
+            return False
+        memo[key] = None
+        return True
+
     def _backward_sweep(self, start: int, end: int) -> tuple[bool, bool]:
-        nodes, done, level = self.nodes, self.done_backward, self.level
-        levels, slow, stale = nodes.backward_level, nodes.slow, self.stale_backward
+        nodes, done, level, current = self.nodes, self.done_backward, self.level, self.current
+        levels, slow, stale, all_uses = nodes.backward_level, nodes.slow, self.stale_backward, nodes.uses
         improved = refined = False
         p = done.rfind(0, start, end)
         while p >= 0:
             done[p] = 1
-            self.passed_backward = p
             if levels[p] <= level:
+                self.passed_backward = p
                 stale[p] = 0
-                improved |= rare.slow_backward(self, p) if p in slow else self._backward(p)
+                if p in slow:
+                    improved |= rare.slow_backward(self, p)
+                else:
+                    own, sources = current[p], _NOBODY
+                    for user, edge, get, _ in all_uses[p]:
+                        theirs = current[user]
+                        if not theirs:
+                            continue
+                        memo = edge.memos[level]
+                        if memo is None:
+                            continue
+                        key = current[p] * _PAIR + theirs if get is None else get(current)
+                        hit = memo.get(key)
+                        if hit is None:
+                            hit = memo[key] = self._infer_backward(p, theirs, edge, key)
+                        if hit:
+                            current[p] = hit
+                            sources = [*sources, user]
+                    if sources:
+                        improved = True
+                        self.change(p, current[p], "users", sources, own)
             elif levels[p] == DYNAMIC:
+                self.passed_backward = p
                 refined |= rare.refine_backward(self, p)
             p = done.rfind(0, start, p)
         return improved, refined
 
-    def _backward(self, p: int) -> bool:
-        """Take from each user in turn."""
-        current, level = self.current, self.level
-        which = 1 if level else 0
-        before, sources = current[p], []
-        for user, edge, get, _ in self.nodes.uses[p]:
-            theirs = current[user]
-            if not theirs or edge.op.through > level:
-                continue
-            key = current[p] * _PAIR + theirs if get is None else get(current)
-            memo = edge.memo[which]
-            hit = memo.get(key, _MISSING)
-            if hit is _MISSING:
-                hit = memo[key] = self._infer_backward(p, theirs, edge, key)
-            if hit is not None:
-                current[p] = hit
-                sources.append(user)
-        if sources:
-            self.change(p, current[p], "users", sources, before)
-        return bool(sources)
-
-    def _infer_backward(self, p: int, theirs: int, edge: Edge, key: Any) -> int | None:
+    def _infer_backward(self, p: int, theirs: int, edge: Edge, key: Any) -> int:
+        """The number of the improved sharding; 0 for no improvement."""
         self.busy = p
         others = [] if type(key) is int else [self.shardings[n] for n in key[2:]]
         user = self.shardings[theirs]
         assert user is not None
         found = infer_backward(edge, self.at(p), user, others, self.level)
-        return None if found is None else self.number(found)
+        return 0 if found is None else self.number(found)
 
     # ---- changes
 
-    def change(self, p: int, number: int, direction: Direction, sources: list[int], before: int | None = None) -> None:
+    def change(self, p: int, number: int, direction: Direction, sources: Sources, before: int | None = None) -> None:
         """Give `p` a sharding, let related instructions follow, and have all that look at them tried again."""
-        nodes = self.nodes
-        old = self.shardings[self.current[p] if before is None else before]
+        old = self.current[p] if before is None else before
         self.current[p] = number
-        self.note(p, direction, sources, old)
-        followers: dict[int, None] = {}
-        if p in nodes.connected:
+        self._log.append((p, self.level, direction, sources, old, number))
+        if p in self.nodes.connected:
+            followers: dict[int, None] = {}
             self._follow(p, followers)
-        self.clear(p)
-        for other in followers:
-            self.clear(other)
+            self.clear(p)
+            for other in followers:
+                self.clear(other)
+        else:
+            self.clear(p)
 
-    def note(self, p: int, direction: Direction, sources: list[int], old: HloSharding | None) -> None:
-        """Remember why `p` has what it has now."""
-        ids = self.nodes.ids
-        self.trail.note(ids[p], self.level, direction, [ids[s] for s in sources], old, self.at(p))
+    def note(self, p: int, direction: Direction, sources: Sources, old: int) -> None:
+        """Remember why `p` has what it has now; `old` is the number of what it had."""
+        self._log.append((p, self.level, direction, sources, old, self.current[p]))
+
+    def _told(self, entry: tuple[int, int, Direction, Sources, int, int]) -> Change:
+        """An entry of the log, by instruction ids and shardings."""
+        p, level, direction, sources, old, new = entry
+        ids, shardings = self.nodes.ids, self.shardings
+        if type(sources) is tuple:
+            sources = [self.nodes.inputs[p][n] for n in sources]
+        return ids[p], level, direction, [ids[s] for s in sources], shardings[old], shardings[new]
 
     def _follow(self, p: int, changed: dict[int, None]) -> None:
         """Related instructions across computations are overwritten, unless they are provided."""
@@ -277,7 +344,7 @@ class FixPoint:
                 q = nodes.place[member]
                 if member in nodes.provided or (self.current[q] and self.at(q) == self.at(p)):
                     continue
-                old = self.at(q)
+                old = self.current[q]
                 self.current[q] = self.current[p]
                 self.note(q, "computation", [p], old)
                 changed[q] = None
@@ -289,30 +356,32 @@ class FixPoint:
         q = p if for_users is None else for_users
         done_forward, done_backward = self.done_forward, self.done_backward
         stale_forward, stale_backward = self.stale_forward, self.stale_backward
+        self._at_rest = False
         stale_forward[p] = stale_backward[p] = 1
-        self._try_skipped_forward(p)
-        self._try_skipped_backward(p)
+        # What was skipped XLA would have tried anyway, unless it has come past it.
+        if self.skipped_forward[p] and p > self.passed_forward:
+            done_forward[p] = 0
+        if self.skipped_backward[p] and (p < self.passed_backward or p >= self._end):
+            done_backward[p] = 0
         for operand in nodes.operands[p]:
             done_backward[operand] = 0
             stale_backward[operand] = 1
+        siblings = nodes.siblings
         for user in nodes.users[q]:
             done_forward[user] = 0
             stale_forward[user] = 1
-            if nodes.ops[user].siblings_matter:
-                for sibling in nodes.operands[user]:
-                    stale_backward[sibling] = 1
-                    self._try_skipped_backward(sibling)
-        for parameter in nodes.callee_parameters.get(q, ()):
-            done_forward[parameter] = 0
-            stale_forward[parameter] = 1
+            if siblings[user]:
+                self._clear_siblings(user)
+        if nodes.callee_parameters:
+            for parameter in nodes.callee_parameters.get(q, ()):
+                done_forward[parameter] = 0
+                stale_forward[parameter] = 1
         if p in nodes.group_of:
             self.done_group.difference_update(nodes.members(p))
 
-    def _try_skipped_forward(self, p: int) -> None:
-        """XLA would have tried it anyway, and has not come to it yet."""
-        if self.skipped_forward[p] and p > self.passed_forward:
-            self.done_forward[p] = 0
-
-    def _try_skipped_backward(self, p: int) -> None:
-        if self.skipped_backward[p] and (p < self.passed_backward or p >= self._end):
-            self.done_backward[p] = 0
+    def _clear_siblings(self, user: int) -> None:
+        """What an operand would like to have has changed with another operand."""
+        for sibling in self.nodes.operands[user]:
+            self.stale_backward[sibling] = 1
+            if self.skipped_backward[sibling] and (sibling < self.passed_backward or sibling >= self._end):
+                self.done_backward[sibling] = 0

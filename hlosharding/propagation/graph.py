@@ -7,7 +7,7 @@ copy behind it) happen here, and `apply` carries them over to a clone of the mod
 
 from __future__ import annotations
 
-from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.ir import CONTROL_FLOW, Instruction, Module, Shape, rewrite
 from hlosharding.sharding import HloSharding
 
 
@@ -38,10 +38,12 @@ class Graph:
         self.parameters = [self._parameters(ids) for ids in self.order]
         self.sharding: list[HloSharding | None] = [None] * len(self.instructions)
         for i, sharding in module.shardings.items():
-            self.sharding[i] = _normal(self.instructions[i], sharding)
+            shape = self.instructions[i].shape
+            self.sharding[i] = _normal(shape, sharding) if shape.is_tuple else sharding
         self.given = list(self.sharding)
         """What the user wrote."""
-        self.copies: set[int] = set()
+        self.copies: dict[int, None] = {}
+        """In the order in which they were made."""
         self.bypassed: list[int] = []
         self.root_copy: int | None = None
 
@@ -57,29 +59,39 @@ class Graph:
         """The target of a custom call; "" of anything else."""
         return self.instructions[i].custom_call_target if self.opcode[i] == "custom-call" else ""
 
+    def distinct_shardings(self) -> list[HloSharding]:
+        """Every sharding in use, once: thousands of instructions share a few."""
+        return [s for s in {id(s): s for s in self.sharding}.values() if s is not None]
+
+    def control_flow(self) -> list[int]:
+        """Loops, branches and calls, computation by computation."""
+        if not any(opcode in CONTROL_FLOW for opcode in set(self.opcode)):
+            return []
+        return [i for ids in self.order for i in ids if self.opcode[i] in CONTROL_FLOW]
+
+    def in_order(self, *targets: str) -> list[int]:
+        """The custom calls of these targets, computation by computation."""
+        found = {i for i in self.custom_calls if self.target(i) in targets}
+        return [i for ids in self.order for i in ids if i in found] if found else []
+
     def is_root(self, i: int) -> bool:
         return self.roots[self.computation[i]] == i
-
-    def non_root_users(self, i: int) -> int:
-        """How many users are not the root of the computation (XLA's ComputeNonRootUsers)."""
-        users = self.users[i]
-        return len(users) - (self.roots[self.computation[i]] in users)
 
     # ---- rewrites
 
     def become_copy(self, i: int) -> None:
         """Turn a custom call into a copy.  XLA lists the copy last (`list_copies`); as a user it takes the call's place."""
         self.opcode[i] = "copy"
-        self.copies.add(i)
+        self.copies[i] = None
 
-    def list_copies(self, in_order: list[int]) -> None:
-        """Move the copies to the end of their computations; `in_order` is the order in which they were made."""
-        for computation in {self.computation[i] for i in in_order}:
+    def list_copies(self) -> None:
+        """Move the copies to the end of their computations."""
+        for computation in {self.computation[i] for i in self.copies}:
             self.order[computation] = [i for i in self.order[computation] if i not in self.copies]
-            if any(not self.users[i] for i in in_order):
-                self._post_orders.pop(computation, None)
-        for i in in_order:
+        for i in self.copies:
             self.order[self.computation[i]].append(i)
+            if not self.users[i]:
+                self._post_orders.pop(self.computation[i], None)
 
     def bypass(self, i: int) -> None:
         """Let the users of `i` read its operand 0 instead, and drop it."""
@@ -139,37 +151,44 @@ class Graph:
 
     def post_order(self, computation: int) -> list[int]:
         """XLA's MakeInstructionPostOrder: depth first from every instruction without users, in list order."""
+        found = self._post_orders.get(computation)
+        if found is None:
+            found = self._post_orders[computation] = self._find_post_order(self.order[computation])
+        return found
+
+    def _find_post_order(self, ids: list[int]) -> list[int]:
         order: list[int] = []
-        ids = self.order[computation]
         state = dict.fromkeys(ids, 0)  # 0 new, 1 being visited, 2 placed
+        operands, users, controlled = self.operands, self.users, self._controlled
         for start in ids:
-            if not self.users[start]:
-                self._visit(start, state, order)
+            if users[start]:
+                continue
+            stack = [start]
+            while stack:
+                current = stack[-1]
+                if state[current]:
+                    stack.pop()
+                    if state[current] == 1:
+                        state[current] = 2
+                        order.append(current)
+                    continue
+                waiting = [o for o in operands[current] if state[o] != 2]
+                waiting.reverse()
+                if current in controlled:
+                    before = self.instructions[current].control_predecessors
+                    waiting += [p.id for p in before if state[p.id] != 2]
+                if waiting:
+                    state[current] = 1
+                    stack += waiting
+                else:
+                    state[current] = 2
+                    order.append(stack.pop())
         return order
 
-    def _visit(self, start: int, state: dict[int, int], order: list[int]) -> None:
-        stack = [start] if state[start] != 2 else []
-        operands, instructions = self.operands, self.instructions
-        while stack:
-            current = stack[-1]
-            if state[current]:
-                stack.pop()
-                if state[current] == 1:
-                    state[current] = 2
-                    order.append(current)
-                continue
-            state[current] = 1
-            stack += [o for o in reversed(operands[current]) if state[o] != 2]
-            before = instructions[current].control_predecessors
-            if before and current != self.root_copy:
-                stack += [p.id for p in before if state[p.id] != 2]
 
-
-def _normal(instruction: Instruction, sharding: HloSharding) -> HloSharding:
+def _normal(shape: Shape, sharding: HloSharding) -> HloSharding:
     """One leaf given for a whole tuple stands for every leaf (XLA's NormalizeTupleSharding)."""
-    if not instruction.shape.is_tuple or sharding.is_tuple():
-        return sharding
-    return sharding.normalize_tuple(len(instruction.shape.leaves))
+    return sharding if sharding.is_tuple() else sharding.normalize_tuple(len(shape.leaves))
 
 
 def _swap_remove(users: list[int], user: int) -> None:

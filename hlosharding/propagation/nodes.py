@@ -22,6 +22,10 @@ Use = tuple[int, Edge, Key | None, tuple[int, ...]]
 """One use of a value: the user's place, its edge, the key of what it reads if that is more than both shardings, and
 the places of the other operands that it reads."""
 
+_WATCHED = ("custom-call", "rng-bit-generator", "dot", "convolution", "broadcast")
+
+_ALONE: list[tuple[int, ...]] = []
+
 DYNAMIC = 10
 """The level of what is provided and yet may be refined."""
 
@@ -46,6 +50,7 @@ class Nodes:
         """Place -> instruction id."""
         self.spans: list[tuple[int, int]] = []
         """First and past-the-end place of every computation, in module order."""
+        self.computations: list[int] = []
         self.place: list[int] = []
         """Instruction id -> place, -1 for instructions left out."""
         self._find_places()
@@ -63,6 +68,7 @@ class Nodes:
                 continue
             start = len(self.ids)
             self.ids += graph.post_order(computation)
+            self.computations.append(computation)
             self.spans.append((start, len(self.ids)))
         for place, i in enumerate(self.ids):
             self.place[i] = place
@@ -77,42 +83,58 @@ class Nodes:
 
     def _find_ops(self, table: OpTable) -> None:
         graph, place = self.graph, self.place
-        self.ops: list[Op] = [table.op(i) for i in self.ids]
-        self.operands: list[list[int]] = [[place[o] for o in graph.operands[i]] for i in self.ids]
-        self.has_manual = any(s is not None and _has_manual_leaf(s.leaves) for s in graph.sharding)
+        self.ops: list[Op] = table.ops(self.ids)
+        self.kinds = set(self.ops)
+        """Every op once."""
+        operands = graph.operands
+        self.operands: list[list[int]] = [[place[o] for o in operands[i]] for i in self.ids]
+        self.has_manual = any(_has_manual_leaf(s.leaves) for s in graph.distinct_shardings())
         # XLA finds that all leaves of an empty tuple are manual, there being none.
-        self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.ops)
+        self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.kinds)
         self.inputs = self.operands
         """Whose shardings a forward step reads: the operands, and for a parameter what its caller passes."""
-        for p, op in enumerate(self.ops):
-            if op.opcode == "parameter":
-                passed = data_flow.caller_operand(graph, self.ids[p], self.callers)
+        for computation in self.callers:
+            for i in graph.parameters[computation]:
+                passed = data_flow.caller_operand(graph, i, self.callers)
                 if passed is not None:
                     if self.inputs is self.operands:
                         self.inputs = list(self.operands)
-                    self.inputs[p] = [place[passed]]
+                    self.inputs[place[i]] = [place[passed]]
         self.forward_key: list[Key] = [itemgetter(p, *inputs) for p, inputs in enumerate(self.inputs)]
 
     def _find_levels(self) -> None:
         """The first level at which each place may take from its operands, and from its users."""
-        fixed = [i in self.provided for i in self.ids]
-        self.forward_level = [
-            policy.NEVER if fixed[p] or not self.inputs[p] else self._forward_level(op) for p, op in enumerate(self.ops)
-        ]
-        self.backward_level = [
-            policy.NEVER if fixed[p] else self._backward_level(i, self.ops[p]) for p, i in enumerate(self.ids)
-        ]
+        forward = {op: self._forward_level(op) for op in self.kinds}
+        backward = {op: self._backward_level(op) for op in self.kinds}
+        self.forward_level = bytearray([forward[op] for op in self.ops])
+        self.backward_level = bytearray([backward[op] for op in self.ops])
+        self._close_edges()
+        for i in self.provided:
+            if self.place[i] >= 0:
+                self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = policy.NEVER
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = DYNAMIC
 
+    def _close_edges(self) -> None:
+        """Roots and parameters of computations may take from one side only, or from none."""
+        for computation in self.computations:
+            for i in (self.graph.roots[computation], *self.graph.parameters[computation]):
+                p = self.place[i]
+                if not self.inputs[p]:
+                    self.forward_level[p] = policy.NEVER
+                if not (self.has_manual or self.receives_backward(i, self.ops[p])):
+                    self.backward_level[p] = policy.NEVER
+
     def _forward_level(self, op: Op) -> int:
+        if not op.operand_shapes and op.opcode != "parameter":
+            return policy.NEVER
         if op.opcode == "broadcast" and not self.has_manual:
             return policy.BROADCAST_FORWARD_LEVEL
         return op.through if op.receives or op.takes_replicated or self.has_manual else policy.NEVER
 
-    def _backward_level(self, i: int, op: Op) -> int:
-        if not (self.has_manual or self.receives_backward(i, op)):
+    def _backward_level(self, op: Op) -> int:
+        if not (self.has_manual or op.can_receive or op.opcode == "parameter"):
             return policy.NEVER
         return policy.BROADCAST_BACKWARD_LEVEL if op.opcode == "broadcast" else 0
 
@@ -124,27 +146,53 @@ class Nodes:
         return op.can_receive and (connected or not self.graph.is_root(i))
 
     def _find_uses(self) -> None:
-        graph, place = self.graph, self.place
-        self.users: list[list[int]] = [[place[u] for u in graph.users[i]] for i in self.ids]
-        alone: list[Use | None] = [
-            (p, op.edge((0,)), None, ()) if len(self.operands[p]) == 1 else None for p, op in enumerate(self.ops)
+        graph, place, ops = self.graph, self.place, self.ops
+        users = graph.users
+        self._patterns: dict[Op, list[tuple[int, ...]]] = {}
+        self.users: list[list[int]] = [[place[u] for u in users[i]] for i in self.ids]
+        made: list[dict[int, Use] | Use] = [
+            (p, op.edge(0), None, ()) if len(operands) == 1 else self._uses_of(p, op, operands)
+            for p, (op, operands) in enumerate(zip(ops, self.operands, strict=True))
         ]
         self.uses: list[list[Use]] = [
-            [alone[user] or self._use(p, user) for user in users] for p, users in enumerate(self.users)
+            [use if type(use := made[user]) is tuple else use[p] for user in users] for p, users in enumerate(self.users)
         ]
 
-    def _use(self, p: int, user: int) -> Use:
-        operands, op = self.operands[user], self.ops[user]
-        first = operands.index(p)
-        if operands.count(p) == 1:
-            positions = (first,)
-        else:
-            positions = tuple(n for n, o in enumerate(operands) if o == p)
-        edge = op.edge(positions)
+    def _uses_of(self, user: int, op: Op, operands: list[int]) -> dict[int, Use]:
+        """An op's use of each of its operands."""
+        pattern = self._patterns.get(op)
+        if pattern is None:
+            pattern = self._patterns[op] = self._pattern(op)
+        if len(operands) == 2 and operands[0] != operands[1] and pattern is _ALONE:
+            # Most ops are such.
+            return {operands[0]: (user, op.edge(0), None, ()), operands[1]: (user, op.edge(1), None, ())}
+        if len(set(operands)) == len(operands):
+            if pattern is _ALONE:
+                return {o: (user, op.edge(n), None, ()) for n, o in enumerate(operands)}
+            return {o: self._use_beside(o, user, op.edge(n), operands, pattern[n]) for n, o in enumerate(operands)}
+        found: dict[int, Use] = {}
+        for operand in dict.fromkeys(operands):
+            at = tuple([n for n, o in enumerate(operands) if o == operand])
+            edge = op.edge(at if len(at) > 1 else at[0])
+            others = other_operands(op, at) if op.siblings_matter else ()
+            found[operand] = self._use_beside(operand, user, edge, operands, others)
+        return found
+
+    @staticmethod
+    def _pattern(op: Op) -> list[tuple[int, ...]]:
+        """Per operand position the positions of the siblings whose shardings matter; `_ALONE` if none do anywhere."""
         if not op.siblings_matter:
+            return _ALONE
+        others = [other_operands(op, (n,)) for n in range(len(op.operand_shapes))]
+        return others if any(others) else _ALONE
+
+    @staticmethod
+    def _use_beside(p: int, user: int, edge: Edge, operands: list[int], others: tuple[int, ...]) -> Use:
+        """A use that reads the shardings of further operands."""
+        if not others:
             return user, edge, None, ()
-        others = tuple(operands[n] for n in other_operands(op, positions))
-        return user, edge, itemgetter(p, user, *others) if others else None, others
+        places = tuple([operands[n] for n in others])
+        return user, edge, itemgetter(p, user, *places), places
 
     def _find_connections(self) -> None:
         """What must follow a change of a place, across computations."""
@@ -153,10 +201,12 @@ class Nodes:
         """Place -> the ops whose related instructions follow it."""
         self.callee_parameters: dict[int, list[int]] = {}
         """Place -> parameters of the computations that its users call."""
-        for p, i in enumerate(self.ids):
+        edges = [i for c in self.callers for i in (graph.roots[c], *graph.parameters[c])]
+        for i in (*graph.control_flow(), *edges):
             heads = self._family_heads(i)
             if heads:
-                self.connected[p] = heads
+                self.connected[place[i]] = heads
+        for p, i in enumerate(self.ids):
             for callee in graph.called[i]:
                 parameters = [place[q] for q in graph.parameters[callee] if place[q] >= 0]
                 for operand in self.operands[p] if parameters else ():
@@ -180,21 +230,26 @@ class Nodes:
         place, ops = self.place, self.ops
         self.open_dims = {place[i]: dims for i, dims in self.notes.unspecified.items() if place[i] >= 0}
         self.group_of = {place[i]: number for i, number in self.notes.group_of.items() if place[i] >= 0}
-        self.conversions = {p for p, op in enumerate(ops) if op.target in policy.CONVERSIONS}
+        of_opcode: dict[str, list[int]] = {opcode: [] for opcode in _WATCHED}
+        for p, op in enumerate(ops):
+            if op.opcode in of_opcode:
+                of_opcode[op.opcode].append(p)
+        calls = of_opcode["custom-call"]
+        self.conversions = {p for p in calls if ops[p].target in policy.CONVERSIONS}
         for p in self.conversions:
             if self.ids[p] in self.provided:
                 self.backward_level[p] = DYNAMIC
-        self.slow = {p for p, op in enumerate(ops) if op.target == policy.SHARD_BARRIER_TO}
+        self.slow = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
         """Places whose backward step needs more than a look at each user."""
         self.slow |= self.open_dims.keys() | self.conversions
         self.slow.update(range(len(ops)) if self.has_manual else ())
-        broadcasts = [p for p, op in enumerate(ops) if op.opcode == "broadcast"]
-        for p, op in enumerate(ops):
-            if op.opcode == "rng-bit-generator":
-                self.slow.update(self.operands[p])
-        self.look_ahead = [p for p, op in enumerate(ops) if op.opcode in ("dot", "convolution")]
-        self.broadcasts = broadcasts
-        self.beside_broadcasts = broadcasts + [o for p in broadcasts for o in self.operands[p]]
+        for p in of_opcode["rng-bit-generator"]:
+            self.slow.update(self.operands[p])
+        self.look_ahead = of_opcode["dot"] + of_opcode["convolution"]
+        self.broadcasts = of_opcode["broadcast"]
+        self.beside_broadcasts = self.broadcasts + [o for p in self.broadcasts for o in self.operands[p]]
+        self.siblings = bytes([op.siblings_matter for op in ops])
+        """Is what an operand would like to have a matter of its siblings, too?"""
 
     def members(self, p: int) -> list[int]:
         """The other members of `p`'s shard group."""

@@ -58,6 +58,7 @@ class Op:
     memo: tuple[dict[Any, Any], dict[Any, Any]] = field(default_factory=lambda: ({}, {}))
     """Forward results at level 0, and at the levels above."""
     edges: dict[Any, Edge] = field(default_factory=dict)
+    """Positions -> edge; a single position stands for itself."""
 
     @property
     def shape(self) -> Shape:
@@ -95,22 +96,29 @@ class Op:
         """`leaf` for every leaf of the result."""
         return leaf.normalize_tuple(len(self.shape.leaves)) if self.shape.is_tuple else leaf
 
-    def edge(self, positions: tuple[int, ...]) -> Edge:
-        """The op as user of an instruction that stands at those operand positions."""
-        found = self.edges.get(positions)
-        if found is None:
-            found = self.edges[positions] = Edge(self, positions)
-        return found
+    def edge(self, positions: int | tuple[int, ...]) -> Edge:
+        """The op as user of an instruction that stands at that operand position, or those."""
+        try:
+            return self.edges[positions]
+        except KeyError:
+            places = (positions,) if isinstance(positions, int) else positions
+            found = self.edges[positions] = Edge(self, places)
+            return found
 
 
 class Edge:
     """One op as the user of one value."""
 
-    __slots__ = ("memo", "op", "positions")
+    __slots__ = ("memos", "op", "positions")
 
     def __init__(self, op: Op, positions: tuple[int, ...]) -> None:
         self.op, self.positions = op, positions
-        self.memo: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+        above: dict[Any, int] = {}
+        at_level = ({}, above, above, above)
+        self.memos: list[dict[Any, int] | None] = [
+            memo if level >= op.through else None for level, memo in enumerate(at_level)
+        ]
+        """Per level what is known of (own, user's, ...) -> own improved, 0 for no change; None: nothing passes."""
 
     @property
     def position(self) -> int:

@@ -49,6 +49,8 @@ class _Kind:
     elementwise: bool
     through: int
     can_receive: bool
+    plain: bool
+    """Unless it is a root, the opcode says all: it receives, whatever its neighbours are."""
     attributes: Callable[[Instruction], Any] | None
 
 
@@ -64,52 +66,66 @@ class OpTable:
         self._ops: dict[Any, Op] = {}
         self._kinds: dict[str, _Kind] = {}
         self._shapes = [i.shape for i in graph.instructions]
-        self._roots = set(graph.roots)
 
-    def op(self, i: int) -> Op:
-        """The op of instruction `i`."""
-        graph, shapes = self.graph, self._shapes
-        opcode, instruction, operands = graph.opcode[i], graph.instructions[i], graph.operands[i]
-        kind = self._kinds.get(opcode) or self._kind(i, opcode, instruction)
-        is_root = i in self._roots
+    def ops(self, ids: list[int]) -> list[Op]:
+        """The ops of those instructions."""
+        graph, known, kinds = self.graph, self._ops, self._kinds
+        shape_ids, opcodes, operands, users = list(map(id, self._shapes)), graph.opcode, graph.operands, graph.users
+        computation, roots, instructions = graph.computation, graph.roots, graph.instructions
+        found: list[Op] = []
+        for i in ids:
+            opcode, reads, root = opcodes[i], operands[i], roots[computation[i]]
+            kind = kinds.get(opcode) or self._kind(i, opcode, instructions[i])
+            # XLA's ComputeNonRootUsers.
+            count = len(users[i])
+            aggressive = count == 1 and users[i][0] != root or count == 2 and root in users[i]
+            shapes = shape_ids[reads[0]] if len(reads) == 1 else tuple([shape_ids[o] for o in reads])
+            attributes = kind.attributes(instructions[i]) if kind.attributes else None
+            rest = None if kind.plain and i != root else self._rest(i, opcode, kind, i == root)
+            key = (kind.family, shape_ids[i], shapes, attributes, aggressive, rest)
+            op = known.get(key)
+            if op is None:
+                op = known[key] = self._make(i, opcode, kind, aggressive, rest or (True, False, None))
+            found.append(op)
+        return found
+
+    def _rest(self, i: int, opcode: str, kind: _Kind, is_root: bool) -> tuple[bool, bool, Any]:
+        """(receives, refuses, what the place says) of an instruction whose opcode does not decide it all."""
         receives = kind.can_receive
         if is_root or opcode == "parameter":
             receives = self._receives(i, opcode, kind.can_receive, is_root)
-        refuses = not receives and self._refuses(i, opcode, instruction, is_root)
-        aggressive = graph.non_root_users(i) == 1
-        attributes = kind.attributes(instruction) if kind.attributes else None
-        neighbours = self._neighbours(i, opcode)
-        ids = tuple([id(shapes[o]) for o in operands])
-        key = (kind.family, id(shapes[i]), ids, attributes, receives, refuses, aggressive, neighbours)
-        found = self._ops.get(key)
-        if found is None:
-            found = self._ops[key] = Op(
-                instruction=instruction,
-                opcode=opcode,
-                operand_shapes=tuple(shapes[o] for o in operands),
-                target=graph.target(i),
-                elementwise=kind.elementwise,
-                spmd=self.spmd,
-                receives=receives,
-                takes_replicated=not (receives or refuses),
-                can_receive=kind.can_receive,
-                through=kind.through,
-                siblings_matter=opcode in SIBLINGS_MATTER,
-                aggressive=aggressive,
-                level0_concatenate=opcode == "concatenate" and neighbours,
-                parallel=neighbours if opcode in ("gather", "scatter") else None,
-            )
-        return found
+        refuses = not receives and self._refuses(i, opcode, self.graph.instructions[i], is_root)
+        return receives, refuses, self._neighbours(i, opcode)
+
+    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> Op:
+        receives, refuses, neighbours = rest
+        return Op(
+            instruction=self.graph.instructions[i],
+            opcode=opcode,
+            operand_shapes=tuple(self._shapes[o] for o in self.graph.operands[i]),
+            target=self.graph.target(i),
+            elementwise=kind.elementwise,
+            spmd=self.spmd,
+            receives=receives,
+            takes_replicated=not (receives or refuses),
+            can_receive=kind.can_receive,
+            through=kind.through,
+            siblings_matter=opcode in SIBLINGS_MATTER,
+            aggressive=aggressive,
+            level0_concatenate=opcode == "concatenate" and neighbours,
+            parallel=neighbours if opcode in ("gather", "scatter") else None,
+        )
 
     def _kind(self, i: int, opcode: str, instruction: Instruction) -> _Kind:
         target = self.graph.target(i)
         elementwise = policy.is_elementwise(instruction, opcode)
+        can_receive = opcode != "parameter" and policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
         kind = _Kind(
             family=_family(opcode, elementwise) + target,
             elementwise=elementwise,
             through=policy.through_level(opcode, elementwise, target),
-            can_receive=opcode != "parameter"
-            and policy.may_receive(instruction, opcode, elementwise, target, self.spmd),
+            can_receive=can_receive,
+            plain=can_receive and opcode not in ("concatenate", "gather", "scatter"),
             attributes=_ATTRIBUTES.get(opcode),
         )
         if opcode not in _BY_INSTRUCTION:

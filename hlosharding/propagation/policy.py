@@ -23,6 +23,7 @@ ANY_LEVEL = _words(
 )
 BROADCAST_FORWARD_LEVEL = 3
 BROADCAST_BACKWARD_LEVEL = 2
+LAST_LEVEL = 3
 
 # XLA's SupportSpatialPartitioning; a root or a parameter is judged by its computation first.
 RECEIVERS = _words(

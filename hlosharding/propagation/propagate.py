@@ -17,12 +17,10 @@ from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.fixpoint import FixPoint, clash
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.nodes import Nodes
-from hlosharding.propagation.policy import SHARD_BARRIER_FROM, SHARD_BARRIER_TO
+from hlosharding.propagation.policy import LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Explanation, Trail
 from hlosharding.propagation.why import explain
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
-
-_TOP_LEVEL = 3
 
 
 @dataclass(frozen=True)
@@ -126,11 +124,11 @@ def _run(graph: Graph, options: _Options) -> Propagation:
     boundary = boundaries.save(graph, options.to_outputs, options.to_parameters)
     points = _prepare(graph, notes, boundary, trail, is_spmd=options.is_spmd)
     changed |= notes.changed or graph.root_copy is not None
-    for level in range(_TOP_LEVEL + 1):
+    for level in range(LAST_LEVEL + 1):
         changed |= points.run_level(level)
     points.store()
     points.load(_align_groups(graph, notes, trail))
-    changed |= points.run_level(_TOP_LEVEL)
+    changed |= points.run_level(LAST_LEVEL)
     points.store()
     _remove_barriers(graph, notes)
     _finish(graph, boundary, original, trail)
@@ -158,7 +156,7 @@ def _finish(
     boundaries.restore(graph, boundary)
     for i, (old, new) in enumerate(zip(before, graph.sharding, strict=True)):
         if old is not new:
-            trail.note(i, _TOP_LEVEL, "boundary", [], old, new)
+            trail.note(i, LAST_LEVEL, "boundary", [], old, new)
 
 
 def _vector(value: bool | Sequence[bool]) -> tuple[bool, ...]:
@@ -174,7 +172,7 @@ def _align_groups(graph: Graph, notes: Annotations, trail: Trail) -> list[int]:
             if graph.target(i) == SHARD_BARRIER_TO:
                 continue
             if graph.sharding[i] != common:
-                trail.note(i, _TOP_LEVEL, "group", [m for m in members if m != i], graph.sharding[i], common)
+                trail.note(i, LAST_LEVEL, "group", [m for m in members if m != i], graph.sharding[i], common)
             graph.sharding[i] = common
             touched.append(i)
     touched += [graph.operands[i][0] for i in _relay_barriers(graph, notes)]
@@ -199,12 +197,9 @@ def _common(graph: Graph, members: list[int]) -> HloSharding:
 
 def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:
     """A ShardBarrierFrom in a shard_as group passes its sharding on to its operand."""
-    barriers = [
-        i
-        for ids in graph.order
-        for i in ids
-        if graph.target(i) == SHARD_BARRIER_FROM and notes.group_of.get(i) in notes.shard_as
-    ]
+    if not notes.shard_as:
+        return []
+    barriers = [i for i in graph.in_order(SHARD_BARRIER_FROM) if notes.group_of.get(i) in notes.shard_as]
     for i in barriers:
         operand = graph.operands[i][0]
         sharding, held = graph.sharding[i], graph.sharding[operand]
@@ -216,10 +211,8 @@ def _relay_barriers(graph: Graph, notes: Annotations) -> list[int]:
 
 def _remove_barriers(graph: Graph, notes: Annotations) -> None:
     _relay_barriers(graph, notes)
-    for ids in [list(ids) for ids in graph.order]:
-        for i in ids:
-            if graph.target(i) in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO):
-                graph.bypass(i)
+    for i in graph.in_order(SHARD_BARRIER_FROM, SHARD_BARRIER_TO):
+        graph.bypass(i)
 
 
 def _keep_cse_marks(graph: Graph, original: list[HloSharding | None]) -> None:

@@ -6,7 +6,8 @@ Floor: propagation.  Records and tells; decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from typing import Literal
@@ -44,11 +45,28 @@ class Step:
     new: HloSharding | None
 
 
-@dataclass
+Change = tuple[int, int, Direction, Sequence[int], HloSharding | None, HloSharding | None]
+"""The fields of a `Step`."""
+
+
 class Trail:
     """All changes of a run, in order."""
 
-    steps: list[Step] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._pending: list[Iterable[Change]] = []
+        self._steps: list[Step] = []
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every change."""
+        for changes in self._pending:
+            self._steps += [Step(i, level, way, tuple(by), old, new) for i, level, way, by, old, new in changes]
+        self._pending.clear()
+        return self._steps
+
+    def note_all(self, changes: Iterable[Change]) -> None:
+        """Remember many changes; they are read when somebody asks for the first time, which is seldom."""
+        self._pending.append(changes)
 
     @cached_property
     def _by_instruction(self) -> dict[int, list[int]]:
@@ -62,12 +80,12 @@ class Trail:
         instruction: int,
         level: int,
         direction: Direction,
-        sources: list[int],
+        sources: Sequence[int],
         old: HloSharding | None,
         new: HloSharding | None,
     ) -> None:
         """Remember one change."""
-        self.steps.append(Step(instruction, level, direction, tuple(sources), old, new))
+        self._pending.append(((instruction, level, direction, sources, old, new),))
 
     def last(self, instruction: int, before: int | None = None) -> int | None:
         """The number of the last step of an instruction (before step `before`); None: it had its sharding all along."""

@@ -229,6 +229,6 @@ def _refine(
 
 
 def _set(state: FixPoint, p: int, sharding: HloSharding, direction: Direction, cause: int) -> None:
-    old = state.at(p)
+    old = state.current[p]
     state.put(p, sharding)
     state.note(p, direction, [cause], old)

@@ -60,11 +60,11 @@ def register_rule(
     The text is that of JAX's `custom_partitioning(sharding_rule=...)`: operands and results as lists of factor names,
     `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).
 
-    >>> register_rule("my_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
-    >>> register_rule("my_matmul", "m k, k n -> m n")
+    >>> register_rule("doctest_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
+    >>> register_rule("doctest_matmul", "m k, k n -> m n")
     Traceback (most recent call last):
         ...
-    hlosharding.errors.HloShardingError: the table of custom-call rules already has an entry for 'my_matmul'; ...
+    hlosharding.errors.HloShardingError: the table of custom-call rules already has an entry for 'doctest_matmul'; ...
     """
     if isinstance(rule, str):
         rule = parse_rule(

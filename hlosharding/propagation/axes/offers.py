@@ -43,26 +43,41 @@ class Conflict:
         return f"{self.where}{loop}: {self.offers[0]}, but {self.reason}; {self.outcome}"
 
 
-def result_offer(notes: Notes, op: LoopOp, number: int) -> tuple[AxisSharding, Offer] | None:
-    """The annotation as a result, else what users would like, as a hint."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is said about one tensor of an op."""
+
+    sharding: AxisSharding
+    by: str
+    required: bool
+    settles: bool
+    """Are its empty lists offers too: that a dim stay whole?"""
+
+    def offer(self, axes: Axes) -> Offer:
+        """As an offer of these axes."""
+        return Offer(self.by, axes, self.required)
+
+
+def result_wish(notes: Notes, op: LoopOp, number: int) -> Wish | None:
+    """The annotation as a result, else what users would like, as a hint that counts where it splits."""
     value = op.results[number]
     own = notes.results.get(value)
     if own is not None:
         # What another op has made of the value (the entry into a loop, say) binds this one too.
-        return own.sharding, _offer(f"result {number}", own, required=own.required or own.by not in (op.name, USER))
-    wish = notes.wish(value)
-    return None if wish is None else (wish[0].sharding, _offer(f"user %{wish[1]}", wish[0], required=False))
+        required = own.required or own.by not in (op.name, USER)
+        return Wish(own.sharding, _by(f"result {number}", own), required, settles=True)
+    liked = notes.wish(value)
+    return None if liked is None else Wish(liked[0].sharding, _by(f"user %{liked[1]}", liked[0]), False, settles=False)
 
 
-def operand_offer(notes: Notes, op: LoopOp, number: int) -> tuple[AxisSharding, Offer] | None:
-    """The annotation for this use, else how the value is made, as a hint."""
-    own = notes.uses.get((op, number))
+def operand_wish(notes: Notes, op: LoopOp, number: int) -> Wish | None:
+    """The annotation for this use, else how the value is made, as a hint that counts where it splits."""
+    own, made = notes.uses.get((op, number)), notes.results.get(op.operands[number])
     name = f"operand {number} (%{op.operands[number].name})"
     if own is not None:
-        return own.sharding, _offer(name, own, required=own.required)
-    made = notes.results.get(op.operands[number])
-    return None if made is None else (made.sharding, _offer(name, made, required=False))
+        return Wish(own.sharding, _by(name, own), own.required, settles=own.required)
+    return None if made is None else Wish(made.sharding, _by(name, made), False, settles=False)
 
 
-def _offer(name: str, note: Note, *, required: bool) -> Offer:
-    return Offer(f"{name}, annotated by the user," if note.by == USER else name, (), required)
+def _by(name: str, note: Note) -> str:
+    return f"{name}, annotated by the user," if note.by == USER else name

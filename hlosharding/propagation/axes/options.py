@@ -1,23 +1,19 @@
 """An op's sharding option, a list of axes per loop, from what is said about its results and operands.
 
-Floor: propagation.  The mesh dialect's getShardingOption: orders before hints; results first, whose empty lists count
-too; then operands, for reduction loops and parallel loops that no result has settled; what is left is replicated.
+Floor: propagation.  The mesh dialect's getShardingOption: orders before hints; results first, then operands, for
+reduction loops and parallel loops that no result has settled; what is left is replicated.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Axes, Cluster
 from hlosharding.propagation.axes.loops import Option, iterator_kind, major, minors, partial_kind, partial_loops
 from hlosharding.propagation.axes.notes import Notes
-from hlosharding.propagation.axes.offers import Conflict, Offer, operand_offer, result_offer
+from hlosharding.propagation.axes.offers import Conflict, Offer, Wish, operand_wish, result_wish
 from hlosharding.propagation.axes.program import LoopOp
 from hlosharding.rules import Dims, Halo
-
-Loop: TypeAlias = int | None
 
 
 @dataclass
@@ -28,7 +24,7 @@ class Inference:
     cluster: Cluster
     loops: dict[int, Axes] = field(default_factory=dict)
     owners: dict[int, Offer] = field(default_factory=dict)
-    partial: tuple[AxisSharding, Offer] | None = None
+    partial: Wish | None = None
     """The order for a result, beyond whose partial axes no reduction loop may be split."""
     conflicts: list[Conflict] = field(default_factory=list)
     """Orders refused."""
@@ -40,34 +36,25 @@ class Inference:
         """Axes per loop; what is not settled is replicated."""
         return tuple(self.loops.get(n, ()) for n in range(len(self.op.signature.factors)))
 
-    def take(self, sharding: AxisSharding, dims: Dims, offer: Offer, *, settles: bool) -> None:
-        """Offer a tensor's axes to the loops of its dims; with `settles`, empty lists are offers too."""
+    def take(self, wish: Wish, dims: Dims) -> None:
+        """Offer a tensor's axes to the loops of its dims."""
         for dim, factors in enumerate(dims):
-            axes = sharding.along(dim)
+            axes = wish.sharding.along(dim)
             loop = major(self.op.signature, factors)
-            if loop is None:
-                self._check(loop, dim, Offer(offer.by, axes, offer.required))
-            elif axes or settles:
-                self.offer(loop, Offer(offer.by, axes, offer.required))
-            for minor in minors(self.op.signature, factors) if settles and axes else ():
-                self.loops.setdefault(minor, ())
+            if loop is None and axes:
+                why = f" ({self.op.opaque})" if self.op.opaque else ""
+                self._refuse("", wish.offer(axes), f"no loop runs over dim {dim}{why}", None)
+            elif loop is not None and (axes or wish.settles):
+                self.offer(loop, wish.offer(axes))
 
     def offer(self, loop: int, offer: Offer) -> None:
         """Split a loop by these axes, or note why not."""
-        if self._check(loop, -1, offer):
-            self.loops[loop] = offer.axes
-            self.owners.setdefault(loop, offer)
-
-    def _check(self, loop: Loop, dim: int, offer: Offer) -> bool:
-        if loop is None:
-            if offer.axes:
-                why = f" ({self.op.opaque})" if self.op.opaque else ""
-                self._refuse("", offer, f"no loop runs over dim {dim}{why}", None)
-            return not offer.axes
         refusal = self._refusal(loop, offer.axes)
         if refusal is not None:
             self._refuse(self.op.signature.factors[loop].name, offer, *refusal)
-        return refusal is None
+            return
+        self.loops[loop] = offer.axes
+        self.owners.setdefault(loop, offer)
 
     def _refuse(self, loop: str, offer: Offer, reason: str, against: Offer | None) -> None:
         outcome = "the op gets no option" if offer.required else "the hint yields"
@@ -78,8 +65,8 @@ class Inference:
     def _refusal(self, loop: int, axes: Axes) -> tuple[str, Offer | None] | None:
         """Why a loop cannot be split by these axes, and who is in the way."""
         if self.loops.get(loop, axes) != axes:
-            owner = self.owners.get(loop)
-            return (str(owner) if owner else "the dim's major loop is split already"), owner
+            owner = self.owners[loop]
+            return str(owner), owner
         if not axes:
             return None
         factors = self.op.signature.factors
@@ -88,7 +75,7 @@ class Inference:
         for other, used in self.loops.items():
             double = [axis for axis in axes if axis in used]
             if other != loop and double:
-                owner = self.owners.get(other)
+                owner = self.owners[other]
                 return f"axis {double[0]} splits loop {factors[other].name}, as {owner}", owner
         return self._partial_refusal(loop, axes) or self._dims_refusal(loop, axes)
 
@@ -96,10 +83,10 @@ class Inference:
         kind = partial_kind(self.op.signature.factors[loop])
         if kind is None:
             return None
-        if self.partial is not None:
-            sharding, owner = self.partial
-            if not set(axes) <= set(sharding.partial) or kind != sharding.kind:
-                return f"the result would be partial={kind}, and {owner.by} requires {sharding}", owner
+        order = self.partial
+        if order is not None and (not set(axes) <= set(order.sharding.partial) or kind != order.sharding.kind):
+            reason = f"the result would be partial={kind}, and {order.by} requires {order.sharding}"
+            return reason, order.offer(order.sharding.axes)
         for other, factor in partial_loops(self.op.signature):
             if self.loops.get(other) and partial_kind(factor) != kind:
                 return f"loop {factor.name}, which is split, makes another kind of partial value", None
@@ -133,38 +120,36 @@ class Inference:
             return "a dim of several loops is split only where the sizes of the axes are known"
         return f"{ways} does not divide its {factor.size} elements" if factor.size % ways else None
 
-    def complete_partial(self, sharding: AxisSharding, offer: Offer) -> None:
+    def complete_partial(self, wish: Wish) -> None:
         """Give partial axes that no loop has to the first reduction loop that is free."""
         loops = list(partial_loops(self.op.signature))
         placed = {axis for n, _ in loops for axis in self.loops.get(n, ())}
-        rest = tuple(axis for axis in sharding.partial if axis not in placed)
+        rest = tuple(axis for axis in wish.sharding.partial if axis not in placed)
         if not rest:
             return
-        free = [n for n, f in loops if not self.loops.get(n) and partial_kind(f) == sharding.kind]
-        asked = Offer(offer.by, rest, offer.required)
+        kind = wish.sharding.kind
+        free = [n for n, f in loops if not self.loops.get(n) and partial_kind(f) == kind]
         if free:
-            self.offer(free[0], asked)
+            self.offer(free[0], wish.offer(rest))
         else:
-            self._refuse("", asked, f"no loop is left that makes partial={sharding.kind}", None)
+            self._refuse("", wish.offer(rest), f"no loop is left that makes partial={kind}", None)
 
 
 def infer(op: LoopOp, notes: Notes, cluster: Cluster) -> Inference | None:
     """The option by what is said about the op's tensors; None if nothing is."""
-    results = [result_offer(notes, op, n) for n in range(len(op.results))]
-    operands = [operand_offer(notes, op, n) for n in range(len(op.operands))]
-    if not any(results) and not any(operands):
+    results = [result_wish(notes, op, n) for n in range(len(op.results))]
+    operands = [operand_wish(notes, op, n) for n in range(len(op.operands))]
+    said = [*zip(results, op.signature.results, strict=True), *zip(operands, op.signature.operands, strict=True)]
+    if not any(wish for wish, _ in said):
         return None
     inference = Inference(op, cluster)
-    partials: list[tuple[AxisSharding, Offer]] = []
     for required in (True, False):
-        for entry, dims in zip(results, op.signature.results, strict=True):
-            if entry is not None and entry[1].required == required:
-                inference.take(entry[0], dims, entry[1], settles=True)
-                partials.append(entry)
-                inference.partial = inference.partial or (entry if required else None)
-        for entry, dims in zip(operands, op.signature.operands, strict=True):
-            if entry is not None and entry[1].required == required:
-                inference.take(entry[0], dims, entry[1], settles=required)
-    for sharding, offer in partials:
-        inference.complete_partial(sharding, offer)
+        for wish, dims in said:
+            if wish is not None and wish.required == required:
+                inference.take(wish, dims)
+                if required and wish in results:
+                    inference.partial = inference.partial or wish
+    for wish in results:
+        if wish is not None:
+            inference.complete_partial(wish)
     return inference

@@ -13,6 +13,7 @@ from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Cluster
 from hlosharding.propagation.axes.notes import AxisAnnotation
 from hlosharding.propagation.axes.offers import Conflict
+from hlosharding.propagation.axes.tiled_module import tiled_module
 from hlosharding.sharding import HloSharding
 
 
@@ -46,8 +47,8 @@ class AxisPropagation:
     """Orders that could not be kept."""
     yielded: tuple[Conflict, ...]
     """Hints that gave way: here data moves between devices."""
-    values: Mapping[str, str]
-    """Instruction name -> the value it stands for: a tuple's element is what went into the tuple."""
+    values: Mapping[str, tuple[str, ...]]
+    """Instruction name -> the values it stands for, by leaf: a tuple's element is what went into the tuple."""
 
     def sharding(self, name: str) -> AxisSharding | None:
         """How the value of that name is made; None if nothing reached it.  Raises ModuleError for an unknown name."""
@@ -62,10 +63,18 @@ class AxisPropagation:
         found = self.sharding(name)
         return None if found is None else found.to_hlo(self.cluster, self.module.by_name(name).shape.rank)
 
+    def to_module(self) -> Module:
+        """A clone whose values carry these shardings as tiles, for `hs.partition`; users that differ take copies.
+
+        Raises ShardingError where sizes are unknown.
+        """
+        return tiled_module(self.module, self.cluster, self.annotations, self.values)
+
     def _find(self, value: str | None, user: str | None, position: int | None) -> AxisSharding | None:
         if value is not None and "{" not in value:
             name = self.module.by_name(value).name
-            value = self.values.get(name, name)
+            leaves = self.values.get(name, ())
+            value = leaves[0] if len(leaves) == 1 else name
         for entry in self.annotations:
             users = entry.users[0] if entry.users else None
             if users == user and entry.operand == position and value in (None, entry.value):

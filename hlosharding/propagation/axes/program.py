@@ -48,7 +48,6 @@ class LoopOp:
 
 
 Values: TypeAlias = tuple[Value, ...]
-Task: TypeAlias = Callable[[], None]
 
 
 @dataclass
@@ -89,14 +88,14 @@ class _Reader:
 
     def __init__(self) -> None:
         self.program = Program()
-        self._tasks: list[Task] = []
+        self._tasks: list[Callable[[], None]] = []
         self._entered: set[Computation] = set()
 
     def run(self) -> None:
         while self._tasks:
             self._tasks.pop()()
 
-    def plan(self, computation: Computation, then: Task | None = None) -> None:
+    def plan(self, computation: Computation, then: Callable[[], None] | None = None) -> None:
         """Read a computation next, and do `then` behind it.  Who is called twice is read once."""
         if then is not None:
             self._tasks.append(then)
@@ -149,14 +148,14 @@ class _Reader:
         for computation in (body, condition):
             self.program.values.setdefault(computation.parameters[0], carried)
         self.plan(condition)
-        self.plan(body, lambda: self._copies(inst, "repeat", self.program.values[body.root], carried))
+        self.plan(body, partial(self._leave, inst, "repeat", body, carried))
 
     def conditional(self, inst: Instruction) -> None:
         """Every branch takes a copy of its operand and gives a copy of its root."""
         result = self.program.values[inst] = _fresh(inst)
         for number, branch in reversed(list(enumerate(inst.called))):
             self._pass(inst, branch, 0, inst.operands[1 + number])
-            self.plan(branch, _end(self, inst, f"branch {number}", branch, result))
+            self.plan(branch, partial(self._leave, inst, f"branch {number}", branch, result))
 
     def call(self, inst: Instruction) -> None:
         """A callee takes copies; its root is the call's result."""
@@ -164,22 +163,21 @@ class _Reader:
         for number, operand in enumerate(inst.operands):
             self._pass(inst, callee, number, operand)
         result = self.program.values[inst] = _fresh(inst)
-        self.plan(callee, _end(self, inst, "return", callee, result))
+        self.plan(callee, partial(self._leave, inst, "return", callee, result))
 
     def _pass(self, inst: Instruction, callee: Computation, number: int, operand: Instruction) -> None:
         parameter = callee.parameters[number]
         taken = self.program.values.setdefault(parameter, _fresh(parameter))
         self._copies(inst, f"from {inst.name}", self.program.values[operand], taken)
 
+    def _leave(self, inst: Instruction, word: str, callee: Computation, targets: Values) -> None:
+        self._copies(inst, word, self.program.values[callee.root], targets)
+
     def _copies(self, inst: Instruction, word: str, sources: Values, targets: Values) -> None:
         for source, target in zip(sources, targets, strict=True):
             if source is not target:
                 name = f"{target.name} {word}"
                 self.program.ops.append(LoopOp(name, inst, _identity(source.shape), (source,), (target,)))
-
-
-def _end(reader: _Reader, inst: Instruction, word: str, callee: Computation, result: Values) -> Task:
-    return lambda: reader._copies(inst, word, reader.program.values[callee.root], result)
 
 
 def _identity(shape: Shape) -> Signature:

@@ -137,5 +137,5 @@ class _Sweeps:
             if op in self.options
         }
         found = self.notes.annotations()
-        arrays = {i.name: v[0].name for i, v in self.program.values.items() if not i.shape.is_tuple}
-        return AxisPropagation(module, self.cluster, found, options, tuple(self.conflicts), tuple(self.yielded), arrays)
+        values = {inst.name: tuple(v.name for v in leaves) for inst, leaves in self.program.values.items()}
+        return AxisPropagation(module, self.cluster, found, options, tuple(self.conflicts), tuple(self.yielded), values)

@@ -6,14 +6,15 @@ from hlosharding.frontends import load
 from hlosharding.ir import Module
 from hlosharding.propagation import AxisAnnotation, AxisPropagation
 
-MLP = """
+ZEROS = "{" + ", ".join(["{" + ", ".join(["{" + ", ".join(["0"] * 32) + "}"] * 4) + "}"] * 2) + "}"
+MLP = f"""
   %arg0 = f32[2,4,8] parameter(0)
   %arg1 = f32[8,32] parameter(1)
   %arg2 = f32[32,8] parameter(2)
-  %hidden = f32[2,4,32] dot(%arg0, %arg1), lhs_contracting_dims={2}, rhs_contracting_dims={0}
-  %zero = f32[2,4,32] constant({...})
+  %hidden = f32[2,4,32] dot(%arg0, %arg1), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}
+  %zero = f32[2,4,32] constant({ZEROS})
   %active = f32[2,4,32] maximum(%hidden, %zero)
-  ROOT %out = f32[2,4,8] dot(%active, %arg2), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  ROOT %out = f32[2,4,8] dot(%active, %arg2), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}
 """
 
 

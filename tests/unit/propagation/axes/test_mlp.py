@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import hlosharding as hs
 from hlosharding.propagation import AxisAnnotation, AxisPropagation, describe_loops, propagate_axes
-from tests.unit.propagation.axes.programs import MLP, as_operands, as_results, for_users, program
+from tests.unit.propagation.axes.programs import MLP, ZEROS, as_operands, as_results, for_users, program
 
 HIDDEN, PARTIAL = "[[], [], [0]]", "[] partial=sum[0]"
 BY_TENSORS = [
@@ -106,9 +108,30 @@ def test_t8_local_shapes_of_the_arguments(size: str, pieces: list[tuple[int, ...
     assert local == pieces
 
 
+@pytest.mark.parametrize(
+    ("size", "pieces"),
+    [("2", ["f32[2,4,4]", "f32[8,16]", "f32[16,8]"]), ("8", ["f32[2,4,1]", "f32[8,4]", "f32[4,8]"])],
+)
+def test_t6_t7_t8_the_partitioner_makes_of_it_what_the_rfc_shows(size: str, pieces: list[str]) -> None:
+    """All-gather of the argument, local dots, reduce-scatter of the partial result; and the right numbers."""
+    partitioned = hs.partition(completed(size).to_module(), machine=hs.machines.h100(int(size)))
+    local = partitioned.module.entry
+    assert [str(p.shape) for p in local.parameters] == pieces
+    assert [(c.kind, str(c.shape)) for c in partitioned.collectives] == [
+        ("all-gather", "f32[2,4,8]"),
+        ("reduce-scatter", pieces[0]),
+    ]
+    gather, scatter = (i for i in local.instructions if i.opcode in ("all-gather", "reduce-scatter"))
+    assert (gather.dimensions, scatter.dimensions) == ((2,), (2,))
+    assert gather.replica_groups == scatter.replica_groups == (tuple(range(int(size))),)
+    rng = np.random.default_rng(0)
+    x, w1, w2 = (rng.standard_normal(dims, np.float32) for dims in ((2, 4, 8), (8, 32), (32, 8)))
+    np.testing.assert_allclose(partitioned.run_reference(x, w1, w2), np.maximum(x @ w1, 0) @ w2, rtol=1e-5, atol=1e-5)
+
+
 def test_a_broadcast_zero_is_split_where_it_is_made() -> None:
     """As JAX writes it: the zero is a scalar, and the broadcast is an op like any other."""
-    body = MLP.replace("f32[2,4,32] constant({...})", "f32[2,4,32] broadcast(%scalar), dimensions={}")
+    body = MLP.replace(f"constant({ZEROS})", "broadcast(%scalar), dimensions={}")
     body = body.replace("  %zero", "  %scalar = f32[] constant(0)\n  %zero")
     found = propagate_axes(program(body), "2", annotations=BY_TENSORS)
     assert (as_results(found)["zero"], as_results(found)["scalar"]) == (HIDDEN, "[]")

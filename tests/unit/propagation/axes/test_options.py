@@ -6,17 +6,12 @@ import pytest
 
 from hlosharding.errors import AnnotationError
 from hlosharding.propagation import AxisAnnotation, AxisPropagation, propagate_axes
-from hlosharding.rules import register_interface
 from tests.unit.propagation.axes.programs import as_operands, as_results, for_users, program
 
 DOT = """
   %x = f32[8,4] parameter(0)
   %w = f32[4,16] parameter(1)
   ROOT %y = f32[8,16] dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-"""
-REGISTERED = """
-  %x = f32[{size}] parameter(0)
-  ROOT %y = f32[{shape}] custom-call(%x), custom_call_target="{target}"
 """
 
 
@@ -65,6 +60,11 @@ def test_t3_an_empty_list_of_a_result_settles_its_loop() -> None:
     assert str(found.options["y"]) == "[[0]]"
     assert found.operand("y", 1) is not None
     assert str(found.operand("y", 1)) == "[]"
+
+
+def test_what_a_user_would_like_whole_may_be_split_where_it_is_made() -> None:
+    found = dot(made("x", "[[0]]"), for_users("y", "[]"))
+    assert (str(found.sharding("y")), str(found.operand("output", 0))) == ("[[0]]", "[]")
 
 
 def test_t3_what_nobody_asks_for_is_replicated() -> None:
@@ -136,67 +136,6 @@ def test_t2_invalid_loops_are_never_split() -> None:
     )
     found = propagate_axes(program(SORT, LESS), "2x2", annotations={"y": "[[0]]"})
     assert (found.options, len(found.conflicts)) == ({}, 1)
-
-
-def test_ops_that_nobody_knows_are_computed_whole() -> None:
-    body = REGISTERED.format(size="8", shape="8", target="nobody_knows")
-    found = propagate_axes(program(body), "2", annotations={"x": "[[0]]"})
-    assert as_operands(found) == {("x", "y"): "[]"}
-    assert "no loop runs over dim 0 (no rule for custom call 'nobody_knows'" in str(found.yielded[0])
-
-
-def test_a_users_op_is_propagated_through_by_its_interface() -> None:
-    maps = ["(i, j, k) -> (k, i)", "(i, j, k) -> (k, j)", "(i, j, k) -> (i, j)"]
-    register_interface("axes_test_gram", ["parallel", "parallel", "reduction_sum"], maps)
-    body = """
-      %x = f32[4,8] parameter(0)
-      ROOT %y = f32[8,8] custom-call(%x, %x), custom_call_target="axes_test_gram"
-    """
-    found = propagate_axes(program(body), "?x?", annotations={"y": "[[1], [], [0]]"})
-    assert (str(found.operand("y", 0)), str(found.operand("y", 1))) == ("[[0], [1]]", "[[0]]")
-
-
-def test_t3_of_the_loops_of_one_operand_dim_at_most_one_is_split() -> None:
-    maps = ["(d0, d1) -> (4 * d0 + d1)", "(d0, d1) -> (d0, d1)"]
-    register_interface("axes_test_digits", ["parallel", "parallel"], maps)
-    module = program(REGISTERED.format(size="16", shape="4,4", target="axes_test_digits"))
-
-    def found(sharding: str) -> AxisPropagation:
-        return propagate_axes(module, "2x2", annotations={"y": sharding})
-
-    assert str(found("[[0]]").operand("y", 0)) == "[[0]]"
-    # A split of the minor loop is no split of the operand: every device needs all of it.
-    assert str(found("[[], [0]]").operand("y", 0)) == "[]"
-    assert "loop d0 of the same dim is split already" in str(found("[[0], [1]]").conflicts[0])
-
-
-def test_t3_of_overlapping_loops_the_striding_one_may_be_split() -> None:
-    maps = ["(d0, d1) -> (2 * d0 + d1)", "(d0, d1) -> (d0)"]
-    register_interface("axes_test_windows", ["parallel", "reduction_max"], maps)
-    body = REGISTERED.format(size="17", shape="8", target="axes_test_windows")
-    with pytest.raises(Exception, match="pass d1="):
-        propagate_axes(program(body), "2", annotations={"y": "[[0]]"})
-    register_interface("axes_test_windows_of_3", ["parallel", "reduction_max"], maps, d1=3)
-    body = REGISTERED.format(size="17", shape="8", target="axes_test_windows_of_3")
-    assert str(propagate_axes(program(body), "2", annotations={"y": "[[0]]"}).operand("y", 0)) == "[[0]]"
-
-
-@pytest.mark.parametrize(
-    ("cluster", "given", "result"),
-    [("4", "[[0]]", "[[0]]"), ("2x2", "[[0, 1]]", "[[0, 1]]"), ("3", "[[0]]", "[]"), ("?", "[[0]]", "[]")],
-)
-def test_a_reshape_splits_the_major_loop_where_it_is_known_to_divide(cluster: str, given: str, result: str) -> None:
-    body = "  %x = f32[32] parameter(0)\n  ROOT %y = f32[4,8] reshape(%x)"
-    found = propagate_axes(program(body), cluster, annotations={"x": given})
-    assert str(found.sharding("y")) == result
-    assert len(found.yielded) == (result == "[]")
-
-
-def test_a_split_that_would_scatter_the_result_is_refused() -> None:
-    body = "  %x = f32[4,8] parameter(0)\n  ROOT %y = f32[32] reshape(%x)"
-    found = propagate_axes(program(body), "2", annotations={"x": "[[], [0]]"})
-    assert str(found.sharding("y")) == "[]"
-    assert "scattered in a dim of the result" in str(found.yielded[0])
 
 
 @pytest.mark.parametrize(

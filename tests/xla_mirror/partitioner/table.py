@@ -1,0 +1,66 @@
+"""README.md: which of our cases mirrors which of XLA's partitioner tests, and how it stands; written by the recorder."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from tests.xla_mirror.partitioner.cases import FOLDER, Case, all_cases
+from tests.xla_mirror.partitioner.standing import recorded
+
+README = FOLDER / "README.md"
+
+_HEAD = """# XLA's partitioner tests and ours
+
+Each row names a test of `xla/service/spmd/spmd_partitioner_test.cc` (openxla/xla, January 2025) and its counterpart here:
+the same shardings and the same kind of op, with modules, sizes and words of our own, on at most 8 devices.
+`test_partitioner.py` partitions each with the shardings as given (objective: bytes), runs it on CPU devices, with garbage
+where tiles reach over the edge, holds it against one device's run, and holds the bytes received against live XLA's
+*ideal* figure (`recorded/figures.json`; `python -m tests.xla_mirror.partitioner.record` writes it and this table).
+"""
+
+
+def xla_tests() -> list[str]:
+    """XLA's tests, in XLA's order."""
+    return (FOLDER / "xla_tests.txt").read_text().split()
+
+
+def not_expressible() -> dict[str, str]:
+    """XLA's tests without a counterpart -> why."""
+    lines = (FOLDER / "not_expressible.txt").read_text().splitlines()
+    return dict(line.split(" ", 1) for line in lines if line)
+
+
+def _standing(case: Case, answers: dict[str, dict[str, Any]]) -> str:
+    answer = answers.get(case.name, {})
+    if "known" in answer:
+        return f"**{answer['known']}**"
+    if "ideal" not in answer:
+        return "right; XLA " + ("aborts" if "aborts" in answer else "refuses it")
+    return "partitioned, not run" if case.unrun else "right"
+
+
+def _rows(cases: dict[str, list[Case]], answers: dict[str, dict[str, Any]]) -> Iterator[str]:
+    missing = not_expressible()
+    for name in xla_tests():
+        if name in missing:
+            yield f"| {name} | not expressible: {missing[name]} | | |"
+        for case in cases.get(name, []):
+            answer = answers.get(case.name, {})
+            remark = "; ".join(filter(None, (case.note, case.unrun)))
+            where = f"`{case.topic}` {case.name}" + (f" ({remark})" if remark else "")
+            yield f"| {name} | {where} | {answer.get('ideal', '')} | {_standing(case, answers)} |"
+
+
+def table() -> str:
+    """The whole text."""
+    answers, cases = recorded(), defaultdict[str, list[Case]](list)
+    for case in all_cases():
+        cases[case.mirrors].append(case)
+    counts = Counter(answers.get(c.name, {}).get("known", "as it should be") for found in cases.values() for c in found)
+    lines = [_HEAD.rstrip(), ""]
+    lines += [f"{sum(counts.values())} cases for {len(cases)} of {len(xla_tests())} tests: "]
+    lines[-1] += ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) + "."
+    lines += ["", "| XLA's test | ours | XLA's ideal bytes | ours stands |", "|---|---|---|---|", *_rows(cases, answers)]
+    return "\n".join(lines) + "\n"
