@@ -17,7 +17,7 @@ import jax
 PROPAGATION, PARTITIONING = "sharding-propagation", "spmd-partitioning"
 # Only the passes before code generation are looked at, so code generation may be quick and bad.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-# What takes XLA minutes behind the two passes on a model of 96 layers; without it the compile ends early, with an error.
+# What takes XLA minutes behind the two passes at 96 layers; without it the compile ends early, with an error.
 _LATER = "layout-assignment,fusion,copy-insertion,simplification,cpu-all-reduce-combiner"
 
 

@@ -110,10 +110,9 @@ def _check(module: Module, num_partitions: int) -> None:
                     f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
                     where=f"%{inst.name} {inst.location}".strip(),
                 )
-            if leaf.kind == "maximal" or leaf.is_manual_subgroup():
-                what = "one device alone" if leaf.kind == "maximal" else "some mesh axes manual, others not"
+            if leaf.is_manual_subgroup():
                 raise PartitionError(
-                    f"sharding {leaf} ({what}) is not partitioned yet",
+                    f"sharding {leaf} (some mesh axes manual, others not) is not partitioned yet",
                     where=f"%{inst.name} {inst.location}".strip(),
                     remedy="shard the value over all devices, or replicate it; give shard_map all axes of the mesh",
                 )

@@ -130,8 +130,11 @@ def local_shape_dims(sharding: HloSharding, dims: Sequence[int]) -> Dims:
 
 
 def leaf(sharding: HloSharding | None) -> HloSharding:
-    """A sharding as the partitioner compares them: one spelling; nothing known means replicated."""
-    if sharding is None or sharding.is_unknown():
+    """A sharding as the partitioner compares them: one spelling; nothing known means replicated.
+
+    So does one device: what it alone would hold, all compute, and nobody has to send it on.
+    """
+    if sharding is None or sharding.is_unknown() or sharding.is_maximal():
         return REPLICATED
     return sharding.meaning
 

@@ -162,8 +162,8 @@ class FixPoint:
                 continue
             for operand in nodes.operands[p]:
                 stale_backward[operand] = 1
-            for user in nodes.users[p]:
-                stale_forward[user] = 1
+            for use in nodes.uses[p]:
+                stale_forward[use[0]] = 1
             for parameter in nodes.callee_parameters.get(p, ()):
                 stale_forward[parameter] = 1
 
@@ -367,7 +367,7 @@ class FixPoint:
             done_backward[operand] = 0
             stale_backward[operand] = 1
         siblings = nodes.siblings
-        for user in nodes.users[q]:
+        for user, _, _, _ in nodes.uses[q]:
             done_forward[user] = 0
             stale_forward[user] = 1
             if siblings[user]:

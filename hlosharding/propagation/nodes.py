@@ -100,7 +100,6 @@ class Nodes:
                     if self.inputs is self.operands:
                         self.inputs = list(self.operands)
                     self.inputs[place[i]] = [place[passed]]
-        self.forward_key: list[Key] = [itemgetter(p, *inputs) for p, inputs in enumerate(self.inputs)]
 
     def _find_levels(self) -> None:
         """The first level at which each place may take from its operands, and from its users."""
@@ -115,6 +114,10 @@ class Nodes:
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = DYNAMIC
+        self.forward_key: list[Key] = [
+            itemgetter(p, *inputs) if level < policy.NEVER else _no_key
+            for p, (inputs, level) in enumerate(zip(self.inputs, self.forward_level, strict=True))
+        ]
 
     def _close_edges(self) -> None:
         """Roots and parameters of computations may take from one side only, or from none."""
@@ -149,13 +152,13 @@ class Nodes:
         graph, place, ops = self.graph, self.place, self.ops
         users = graph.users
         self._patterns: dict[Op, list[tuple[int, ...]]] = {}
-        self.users: list[list[int]] = [[place[u] for u in users[i]] for i in self.ids]
         made: list[dict[int, Use] | Use] = [
             (p, op.edge(0), None, ()) if len(operands) == 1 else self._uses_of(p, op, operands)
             for p, (op, operands) in enumerate(zip(ops, self.operands, strict=True))
         ]
         self.uses: list[list[Use]] = [
-            [use if type(use := made[user]) is tuple else use[p] for user in users] for p, users in enumerate(self.users)
+            [use if type(use := made[place[user]]) is tuple else use[p] for user in users[i]]
+            for p, i in enumerate(self.ids)
         ]
 
     def _uses_of(self, user: int, op: Op, operands: list[int]) -> dict[int, Use]:
@@ -255,6 +258,11 @@ class Nodes:
         """The other members of `p`'s shard group."""
         found = (self.place[m] for m in self.notes.members(self.ids[p]))
         return [m for m in found if m >= 0 and m != p]
+
+
+def _no_key(current: list[int]) -> Any:
+    """Of a place that never takes from its operands."""
+    raise AssertionError(len(current))
 
 
 def _has_manual_leaf(leaves: tuple[Any, ...]) -> bool:

@@ -33,11 +33,11 @@ def look_ahead(state: FixPoint, p: int) -> HloSharding | None:
 
     XLA: LookaheadUserSharding.  Shardings between are set for the time of asking only.
     """
-    users, chain = state.nodes.users, [p]
+    uses, chain = state.nodes.uses, [p]
     while True:
-        if len(users[chain[-1]]) != 1:
+        if len(uses[chain[-1]]) != 1:
             return None
-        chain.append(users[chain[-1]][0])
+        chain.append(uses[chain[-1]][0][0])
         if state.current[chain[-1]]:
             break
     found = None
@@ -196,7 +196,8 @@ def refine_backward(state: FixPoint, p: int) -> bool:
 
 def _conversion(state: FixPoint, p: int) -> tuple[int | None, bool]:
     """The manual conversion behind an annotation, if that is its only user; False if its open dims differ."""
-    nodes, users = state.nodes, state.nodes.users[p]
+    nodes = state.nodes
+    users = [use[0] for use in nodes.uses[p]]
     if len(users) != 1 or users[0] not in nodes.conversions:
         return None, True
     dims = partial.open_dims_of(nodes.graph.instructions[nodes.ids[users[0]]].opaque)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hlosharding as hs
@@ -67,12 +68,22 @@ def test_every_collective_says_why() -> None:
     assert [c.cause for c in local.collectives] == ["add of partial results for %d (dot)"]
 
 
-@pytest.mark.parametrize("sharding", ["{maximal device=3}", "{devices=[4]<=[4]}", "{devices=[16]<=[16]}"])
+@pytest.mark.parametrize("sharding", ["{devices=[4]<=[4]}", "{devices=[16]<=[16]}"])
 def test_shardings_that_do_not_fit_are_refused_in_words(sharding: str) -> None:
     module = module_of(f"x = f32[16] parameter(0), sharding={sharding}\n ROOT r = f32[16] negate(x)")
     with pytest.raises(PartitionError, match=r"%x") as caught:
         hs.partition(module, num_partitions=8)
     assert "sharding" in str(caught.value)
+
+
+def test_a_value_of_one_device_is_computed_on_all_and_never_sent() -> None:
+    x = np.arange(32.0, dtype=np.float32).reshape(8, 4)
+    local = split(f"""
+        x = f32[8,4] parameter(0), sharding={{maximal device=2}}
+        y = f32[8,4] add(x, x), sharding={{maximal device=1}}
+        ROOT z = f32[8,4] negate(y){mark("[8,1]<=[8]")}""")
+    assert local.collectives == []
+    np.testing.assert_array_equal(local.run(x), -2 * x)
 
 
 def test_a_device_count_below_one_is_refused() -> None:
