@@ -8,7 +8,7 @@ event: the time of one trip, times the trips; no overlap from trip to trip.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, Literal
@@ -32,7 +32,7 @@ class Event:
     stream: Stream
     start: float
     end: float
-    cause: Event | None
+    cause: Event | None = field(repr=False)
     """The event that kept this one from starting earlier: an operand, or the op before it on its stream."""
     nbytes: float
     """Bytes received."""

@@ -7,7 +7,7 @@ needed; what lies outside the array is filled.  Works for uneven tiles, for seve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,42 +29,48 @@ class HaloPlan:
     starts: tuple[int, ...]
     """First element of the operand each piece takes; may lie before the array."""
     count: int
-    lefts: tuple[int, ...]
-    """Elements inside the array that each piece needs from before its own tile, and from behind it."""
-    rights: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    """Of each piece the first element inside the array that it needs, and one past the last; empty for no results."""
     window: WindowDim
     """The local window: what of the padding is left once elements outside the array are filled in."""
 
     @property
     def left(self) -> int:
         """The most that any piece needs from before its tile: what all hold room for."""
-        return max(self.lefts)
+        return max([0, *(p * self.tile - low for p, (low, high) in enumerate(self.runs) if low < high)])
 
     @property
     def right(self) -> int:
         """Likewise from behind it."""
-        return max(self.rights)
+        return max([0, *(high - (p + 1) * self.tile for p, (low, high) in enumerate(self.runs) if low < high)])
 
     @property
     def received(self) -> float:
         """Elements a device receives, mean over the pieces."""
-        sides = (self.lefts, self.rights)
-        total = sum(size * len(wanting) for needs in sides for _, size, wanting in strips(needs, self.tile))
+        total = sum(size * len(wanting) for side in (-1, 1) for _, size, wanting in self.strips(side))
         return total / len(self.starts)
 
+    def strips(self, side: int) -> list[tuple[int, int, frozenset[int]]]:
+        """(distance, elements, pieces that need some of them) of the strips from one side, nearest first.
 
-def strips(needs: tuple[int, ...], tile: int) -> list[tuple[int, int, frozenset[int]]]:
-    """(distance, elements, pieces that want it) of the strips that serve `needs` from one side, nearest first.
+        >>> halo_plan(WindowDim(size=3, padding_low=1, padding_high=1), 16, 16, 4).strips(-1)
+        [(1, 1, frozenset({1, 2, 3}))]
+        """
+        found, amount, distance = [], self.left if side < 0 else self.right, 1
+        while amount > 0:
+            size = min(amount, self.tile)
+            wanting = frozenset(p for p in range(len(self.runs)) if self._reads(p, p + side * distance, side, size))
+            found.append((distance, size, wanting))
+            amount, distance = amount - size, distance + 1
+        return found
 
-    >>> strips((0, 5, 3), 4)
-    [(1, 4, frozenset({1, 2})), (2, 1, frozenset({1}))]
-    """
-    found, amount, distance = [], max(needs), 1
-    while amount > 0:
-        wanting = frozenset(p for p, need in enumerate(needs) if need > (distance - 1) * tile)
-        found.append((distance, min(amount, tile), wanting))
-        amount, distance = amount - tile, distance + 1
-    return found
+    def _reads(self, piece: int, other: int, side: int, size: int) -> bool:
+        """Does a piece need any of the `size` elements at the near edge of another tile?"""
+        if not 0 <= other < len(self.runs):
+            return False
+        start = (other + 1) * self.tile - size if side < 0 else other * self.tile
+        low, high = self.runs[piece]
+        return max(low, start) < min(high, start + size)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -107,33 +113,23 @@ def _plan(window: WindowDim, size: int, ways: int, step: int, outs: tuple[int, .
     if count == 0:
         return None
     starts = tuple((p * step - window.padding_low + skip) // base for p in range(ways))
-    reach = _reach(starts, counts, tile, size)
-    if not _is_near(reach, tile, ways):
-        return None
-    # A piece without results takes what it has: any run will do.
-    left = max(reach[0])
-    starts = tuple(s if n else p * tile - left for p, (s, n) in enumerate(zip(starts, counts, strict=True)))
     rest = max(spans) - skip - (count - 1) * base - 1
     local = WindowDim(taps, window.stride, skip, rest, window.window_dilation, base)
-    return HaloPlan(tile, starts, count, *reach, local)
+    plan = HaloPlan(tile, starts, count, _runs(starts, counts, size), local)
+    if not _is_near(plan):
+        return None
+    # A piece without results takes what it has: any run will do.
+    idle = (p * tile - plan.left for p in range(ways))
+    return replace(plan, starts=tuple(s if n else i for s, n, i in zip(starts, counts, idle, strict=True)))
 
 
-Reach = tuple[tuple[int, ...], tuple[int, ...]]
+def _runs(starts: Sequence[int], counts: Sequence[int], size: int) -> tuple[tuple[int, int], ...]:
+    return tuple((max(s, 0), min(s + n, size)) for s, n in zip(starts, counts, strict=True))
 
 
-def _reach(starts: Sequence[int], counts: Sequence[int], tile: int, size: int) -> Reach:
-    """Per piece the elements inside the array that lie before, and behind, its own tile."""
-    lefts, rights = [], []
-    for p, (start, count) in enumerate(zip(starts, counts, strict=True)):
-        low, high = max(start, 0), min(start + count, size)
-        lefts.append(max(0, p * tile - low) if low < high else 0)
-        rights.append(max(0, high - (p + 1) * tile) if low < high else 0)
-    return tuple(lefts), tuple(rights)
-
-
-def _is_near(reach: Reach, tile: int, ways: int) -> bool:
+def _is_near(plan: HaloPlan) -> bool:
     """Do pieces need less than the rest of the array?"""
-    return max(reach[0]) + max(reach[1]) <= tile * (ways - 1)
+    return plan.left + plan.right <= plan.tile * (len(plan.starts) - 1)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -152,13 +148,10 @@ def selection_plans(window: WindowDim, size: int, windows: int, ways: int) -> tu
     source_starts = tuple(p * (tile // stride) + first for p in range(ways))
     begin, span = first * stride - window.padding_low, (count - 1) * stride + window.size
     starts = tuple(p * tile + begin for p in range(ways))
-    reach = _reach(starts, (span,) * ways, tile, size)
-    source_reach = _reach(source_starts, (count,) * ways, source_tile, windows)
-    if not (_is_near(reach, tile, ways) and _is_near(source_reach, source_tile, ways)):
-        return None
     local = WindowDim(window.size, stride)
-    operand = HaloPlan(tile, starts, span, *reach, local)
-    return operand, HaloPlan(source_tile, source_starts, count, *source_reach, local), -begin
+    operand = HaloPlan(tile, starts, span, _runs(starts, (span,) * ways, size), local)
+    source = HaloPlan(source_tile, source_starts, count, _runs(source_starts, (count,) * ways, windows), local)
+    return (operand, source, -begin) if _is_near(operand) and _is_near(source) else None
 
 
 def fetch(
@@ -167,8 +160,8 @@ def fetch(
     """`x` with `dim` replaced by the plan's run of elements; places outside the array hold `fill` (a scalar)."""
     emitter.reason = "halo"
     places = [index[dim] for index in tile_table(sharding, shape.rank, emitter.num_partitions)]
-    before = _received(emitter, x, sharding, dim, plan.lefts, -1)
-    behind = _received(emitter, x, sharding, dim, plan.rights, 1)
+    before = _received(emitter, x, sharding, dim, plan, -1)
+    behind = _received(emitter, x, sharding, dim, plan, 1)
     joined = emitter.concatenate([*reversed(before), x, *behind], dim)
     # Offset of each device's run in what it now holds; runs that begin or end outside are padded for.
     offsets = [plan.starts[p] - p * plan.tile + plan.left for p in places]
@@ -182,15 +175,17 @@ def fetch(
 
 
 def _received(
-    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, needs: tuple[int, ...], side: int
+    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, plan: HaloPlan, side: int
 ) -> list[Instruction]:
-    """The strips from one side, nearest first; only pieces that want a strip receive it."""
-    found, tile = [], x.shape.dims[dim]
-    for distance, size, wanting in strips(needs, tile):
+    """The strips from one side, nearest first; only pieces that need one receive it."""
+    found = []
+    for distance, size, wanting in plan.strips(side):
         starts, limits = [0] * x.shape.rank, list(x.shape.dims)
-        starts[dim], limits[dim] = (tile - size, tile) if side < 0 else (0, size)
+        starts[dim], limits[dim] = (plan.tile - size, plan.tile) if side < 0 else (0, size)
         strip = emitter.slice(x, starts, limits)
-        found.append(emitter.collective_permute(strip, _neighbours(sharding, dim, side * distance, wanting)))
+        # Where nobody reads a strip its place is kept by whatever is at hand.
+        pairs = _neighbours(sharding, dim, side * distance, wanting)
+        found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
     return found
 
 

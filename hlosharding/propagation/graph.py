@@ -80,7 +80,7 @@ class Graph:
     # ---- rewrites
 
     def become_copy(self, i: int) -> None:
-        """Turn a custom call into a copy.  It takes the call's place as a user, but XLA lists it last (`list_copies`)."""
+        """Turn a custom call into a copy.  As a user it takes the call's place; XLA lists it last (`list_copies`)."""
         self.opcode[i] = "copy"
         self.copies[i] = None
 

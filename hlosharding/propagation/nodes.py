@@ -24,6 +24,7 @@ the places of the other operands that it reads."""
 
 _WATCHED = ("custom-call", "rng-bit-generator", "dot", "convolution", "broadcast")
 
+_NO_USES: dict[int, Use] = {}
 _ALONE: list[tuple[int, ...]] = []
 
 DYNAMIC = 10
@@ -152,13 +153,16 @@ class Nodes:
         graph, place, ops = self.graph, self.place, self.ops
         users = graph.users
         self._patterns: dict[Op, list[tuple[int, ...]]] = {}
-        made: list[dict[int, Use] | Use] = [
-            (p, op.edge(0), None, ()) if len(operands) == 1 else self._uses_of(p, op, operands)
+        single: list[Use | None] = [
+            (p, op.edge(0), None, ()) if len(operands) == 1 else None
             for p, (op, operands) in enumerate(zip(ops, self.operands, strict=True))
         ]
+        several = [
+            self._uses_of(p, ops[p], operands) if len(operands) > 1 else _NO_USES
+            for p, operands in enumerate(self.operands)
+        ]
         self.uses: list[list[Use]] = [
-            [use if type(use := made[place[user]]) is tuple else use[p] for user in users[i]]
-            for p, i in enumerate(self.ids)
+            [single[user] or several[user][p] for user in [place[u] for u in users[i]]] for p, i in enumerate(self.ids)
         ]
 
     def _uses_of(self, user: int, op: Op, operands: list[int]) -> dict[int, Use]:
@@ -176,7 +180,7 @@ class Nodes:
         found: dict[int, Use] = {}
         for operand in dict.fromkeys(operands):
             at = tuple([n for n, o in enumerate(operands) if o == operand])
-            edge = op.edge(at if len(at) > 1 else at[0])
+            edge = op.edge(at if len(at) > 1 else operands.index(operand))
             others = other_operands(op, at) if op.siblings_matter else ()
             found[operand] = self._use_beside(operand, user, edge, operands, others)
         return found

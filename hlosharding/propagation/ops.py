@@ -78,7 +78,7 @@ class OpTable:
             kind = kinds.get(opcode) or self._kind(i, opcode, instructions[i])
             # XLA's ComputeNonRootUsers.
             count = len(users[i])
-            aggressive = (count == 1 and users[i][0] != root) or (count == 2 and root in users[i])
+            aggressive = users[i][0] != root if count == 1 else count == 2 and root in users[i]
             shapes = shape_ids[reads[0]] if len(reads) == 1 else tuple([shape_ids[o] for o in reads])
             attributes = kind.attributes(instructions[i]) if kind.attributes else None
             rest = None if kind.plain and i != root else self._rest(i, opcode, kind, i == root)

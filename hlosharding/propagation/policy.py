@@ -106,13 +106,19 @@ def is_pass_through_call(instruction: Instruction, target: str) -> bool:
     return instruction.shape.is_array and source.is_array and source.rank == instruction.shape.rank
 
 
+def batch_dims(instruction: Instruction) -> int:
+    """Leading dims along which a custom call may be split: JAX marks its linear algebra so (`num_batch_dims`)."""
+    count = instruction.frontend_attributes.get("num_batch_dims", "")
+    return int(count) if count.isdecimal() else 0
+
+
 def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target: str, spmd: bool) -> bool:
     """May an op that is neither root nor parameter be given a sharding at all?"""
     if elementwise:
         return opcode != "rng" or spmd
     if opcode == "custom-call":
         barrier = target in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO)
-        return spmd and (barrier or is_pass_through_call(instruction, target))
+        return spmd and (barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0)
     return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)
 
 

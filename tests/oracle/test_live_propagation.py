@@ -109,6 +109,11 @@ def updated(x: Any, y: Any) -> Any:
     return jnp.pad(jax.lax.dynamic_slice(x, (1, 0), (4, 16)), ((2, 2), (0, 0))), jnp.concatenate([x, x[:8]], 0)
 
 
+def matrices(x: Any, y: Any) -> Any:
+    definite = x @ x.swapaxes(1, 2) + jnp.eye(x.shape[-1])
+    return jnp.linalg.cholesky(definite), jnp.linalg.solve(definite, y), jnp.linalg.eigh(definite)[0]
+
+
 INTS = jnp.int32
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
     "attention": (attention_step, (struct(4, 16, 32), struct(32, 96)), (P("data"), P(None, "model"))),
@@ -120,6 +125,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
     "experts": (experts, (struct(16, 8), struct(8, 8, 16)), (P("data"), P(None, "model"))),
     "sort": (sorted_rows, (struct(16, 8), struct(4, dtype=INTS)), (P("data", "model"), None)),
     "branches": (branches, (struct(8, 8), struct(8, 8)), (P("data"), P(None, "model"))),
+    "linear algebra": (matrices, (struct(8, 6, 6), struct(8, 6, 4)), (P("data", "model"), P("model"))),
     "slices": (updated, (struct(16, 16), struct(4, 16)), (P(None, "model"), P("data", "model"))),
 }
 

@@ -8,8 +8,19 @@ from __future__ import annotations
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver
 from hlosharding.propagation.op import Edge, Op, element_sharding, leaf_range, partitioned, same_dims
-from hlosharding.propagation.policy import SHARD_BARRIER_FROM
-from hlosharding.sharding import HloSharding, is_more_specific, merge_sharding, replicate_all_data_dims
+from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
+from hlosharding.sharding import (
+    HloSharding,
+    add_shape_dims,
+    find_common_sharding,
+    is_more_specific,
+    merge_sharding,
+    remove_shape_dims,
+    replicate_all_data_dims,
+    replicate_on_dims,
+)
+
+_REPLICATED = HloSharding.replicate()
 
 
 @FORWARD.register("tuple")
@@ -100,10 +111,36 @@ def _parameter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> N
 
 @FORWARD.register("custom-call")
 def _custom_call(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+    count = batch_dims(op.instruction)
+    if count and not is_pass_through_call(op.instruction, op.target):
+        _batched_call(op, receiver, operands, count)
+        return
     source = operands[0] if operands else None
     if op.target == SHARD_BARRIER_FROM or source is None or not source.is_spatially_partitioned():
         return
     receiver.improve(source, 0, aggressive=op.aggressive)
+
+
+def _batched_call(op: Op, receiver: Receiver, operands: Shardings, count: int) -> None:
+    """As jaxlib's CustomCallBatchPartitioner: the operands' common split of the leading dims, for every result."""
+    given = [o for o in operands if o is not None]
+    if not given or len(given) < len(operands):
+        return
+    parts = [_batch_part(o, count) for o in given]
+    common = parts[0] if len(parts) == 1 else find_common_sharding(parts)
+    leaves = [
+        add_shape_dims(common, count, leaf.rank - count) if common.is_tiled() and leaf.rank >= count else _REPLICATED
+        for leaf in op.shape.leaves
+    ]
+    receiver.improve(HloSharding.tuple(leaves) if op.shape.is_tuple else leaves[0], 0, aggressive=op.aggressive)
+
+
+def _batch_part(sharding: HloSharding, count: int) -> HloSharding:
+    rank = sharding.tiled_data_rank
+    if not sharding.is_tiled() or count >= rank:
+        return _REPLICATED
+    part = replicate_on_dims(sharding, tuple(range(count, rank)))
+    return remove_shape_dims(part, tuple(range(count, rank))) if part.is_tiled() else part
 
 
 @BACKWARD.register("custom-call")
