@@ -146,7 +146,9 @@ def selection_plans(window: WindowDim, size: int, windows: int, ways: int) -> tu
     count = last - first + 1
     source_tile = -(-windows // ways)
     source_starts = tuple(p * (tile // stride) + first for p in range(ways))
-    begin, span = first * stride - window.padding_low, (count - 1) * stride + window.size
+    begin = first * stride - window.padding_low
+    # Windows smaller than their stride leave elements that none of them sees: the own tile is kept whole.
+    span = max((count - 1) * stride + window.size, tile - begin)
     starts = tuple(p * tile + begin for p in range(ways))
     local = WindowDim(window.size, stride)
     operand = HaloPlan(tile, starts, span, _runs(starts, (span,) * ways, size), local)

@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
     "experts": (experts, (struct(16, 8), struct(8, 8, 16)), (P("data"), P(None, "model"))),
     "sort": (sorted_rows, (struct(16, 8), struct(4, dtype=INTS)), (P("data", "model"), None)),
     "branches": (branches, (struct(8, 8), struct(8, 8)), (P("data"), P(None, "model"))),
-    "linear algebra": (matrices, (struct(8, 6, 6), struct(8, 6, 4)), (P("data", "model"), P("model"))),
+    "linear algebra": (matrices, (struct(8, 8, 8), struct(8, 8, 4)), (P("data", "model"), P("model"))),
     "slices": (updated, (struct(16, 16), struct(4, 16)), (P(None, "model"), P("data", "model"))),
 }
 
