@@ -156,6 +156,10 @@ class Graph:
             found = self._post_orders[computation] = self._find_post_order(self.order[computation])
         return found
 
+    def forget_post_orders(self) -> None:
+        """They will not be asked for again."""
+        self._post_orders.clear()
+
     def _find_post_order(self, ids: list[int]) -> list[int]:
         order: list[int] = []
         state = dict.fromkeys(ids, 0)  # 0 new, 1 being visited, 2 placed

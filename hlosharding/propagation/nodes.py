@@ -18,7 +18,8 @@ from hlosharding.propagation.op import Edge, Op
 from hlosharding.propagation.ops import OpTable
 
 Key = Callable[[list[int]], Any]
-Use = tuple[int, Edge, Key | None, tuple[int, ...]]
+Places = tuple[int, ...]
+Use = tuple[int, Edge, Key | None, Places]
 """One use of a value: the user's place, its edge, the key of what it reads if that is more than both shardings, and
 the places of the other operands that it reads."""
 
@@ -73,6 +74,7 @@ class Nodes:
             self.spans.append((start, len(self.ids)))
         for place, i in enumerate(self.ids):
             self.place[i] = place
+        graph.forget_post_orders()
 
     def _matters(self, computation: int) -> bool:
         """Can a sharding ever appear in it?"""
@@ -88,7 +90,7 @@ class Nodes:
         self.kinds = set(self.ops)
         """Every op once."""
         operands = graph.operands
-        self.operands: list[list[int]] = [[place[o] for o in operands[i]] for i in self.ids]
+        self.operands: list[Places] = [tuple([place[o] for o in operands[i]]) for i in self.ids]
         self.has_manual = any(_has_manual_leaf(s.leaves) for s in graph.distinct_shardings())
         # XLA finds that all leaves of an empty tuple are manual, there being none.
         self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.kinds)
@@ -100,7 +102,7 @@ class Nodes:
                 if passed is not None:
                     if self.inputs is self.operands:
                         self.inputs = list(self.operands)
-                    self.inputs[place[i]] = [place[passed]]
+                    self.inputs[place[i]] = (place[passed],)
 
     def _find_levels(self) -> None:
         """The first level at which each place may take from its operands, and from its users."""
@@ -165,7 +167,7 @@ class Nodes:
             [single[user] or several[user][p] for user in [place[u] for u in users[i]]] for p, i in enumerate(self.ids)
         ]
 
-    def _uses_of(self, user: int, op: Op, operands: list[int]) -> dict[int, Use]:
+    def _uses_of(self, user: int, op: Op, operands: Places) -> dict[int, Use]:
         """An op's use of each of its operands."""
         pattern = self._patterns.get(op)
         if pattern is None:
@@ -194,7 +196,7 @@ class Nodes:
         return others if any(others) else _ALONE
 
     @staticmethod
-    def _use_beside(p: int, user: int, edge: Edge, operands: list[int], others: tuple[int, ...]) -> Use:
+    def _use_beside(p: int, user: int, edge: Edge, operands: Places, others: tuple[int, ...]) -> Use:
         """A use that reads the shardings of further operands."""
         if not others:
             return user, edge, None, ()

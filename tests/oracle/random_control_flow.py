@@ -19,7 +19,10 @@ def _nested(w: ModuleWriter, values: list[Value], ops: int, as_tuple: bool) -> t
     else:
         inner = [w.emit("parameter", v.dims, str(n), "", v.type) for n, v in enumerate(values)]
     for _ in range(ops):
-        w.random.choice((elementwise, elementwise, transpose, broadcast, dot, reduce, reshape, tuples))(w)
+        if w.nesting and w.depth == 1 and w.random.random() < 0.15:
+            w.random.choice((while_loop, conditional, call))(w)
+        else:
+            w.random.choice((elementwise, elementwise, transpose, broadcast, dot, reduce, reshape, tuples))(w)
     results = [w.random.choice([v for v in w.body.values if (v.dims, v.type) == (i.dims, i.type)]) for i in inner]
     if as_tuple:
         names, shape = ", ".join(f"%{r.name}" for r in results), ", ".join(r.shape for r in results)

@@ -49,9 +49,20 @@ def braces(numbers: object) -> str:
 class ModuleWriter:
     """Writes one module."""
 
-    def __init__(self, seed: int, *, ops: int = 12, manual: bool = True, groups: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        ops: int = 12,
+        manual: bool = True,
+        groups: bool = True,
+        unreduced: bool = False,
+        nesting: bool = False,
+        metadata: bool = False,
+    ) -> None:
         self.random = random.Random(seed)
         self.ops, self.manual, self.groups = ops, manual, groups
+        self.unreduced, self.nesting, self.metadata = unreduced, nesting, metadata
         self.devices = self.random.choice((2, 4, 4, 6, 8, 8, 8, 12, 16))
         self.density = self.random.choice((0.1, 0.2, 0.4))
         self.count = 0
@@ -72,6 +83,8 @@ class ModuleWriter:
         sharding = ""
         if "sharding=" not in attributes and self.random.random() < self.density:
             sharding = f", sharding={self.sharding(dims)}"
+        if self.metadata and self.random.random() < 0.3:
+            sharding += f', metadata={{op_name="{self.random.choice("abc")}"}}'
         self.body.lines.append(f"  %{value.name} = {value.shape} {opcode}({args}){extra}{sharding}")
         self.body.values.append(value)
         return value
@@ -121,6 +134,9 @@ class ModuleWriter:
             if subgroup:
                 part = self.random.choice(_divisors(left))
                 tail, types = [part, left // part], " last_tile_dims={manual, replicated}"
+            elif self.unreduced and self.random.random() < 0.3:
+                part = self.random.choice(_divisors(left))
+                tail, types = [part, left // part], " last_tile_dims={unreduced, replicated}"
         if math.prod(counts) == 1 and not tail:
             return "{replicated}"
         return f"{{devices=[{','.join(map(str, [*counts, *tail]))}]{self.device_order()}{types}}}"

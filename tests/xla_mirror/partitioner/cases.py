@@ -12,6 +12,7 @@ tail, `R` replicated, `M` manual, `@1` one device, `A | B` a tuple.  Other lines
     // note <for the table>
     // means                the same computation as one device runs it, where dropping the shardings does not say it
     // unrun <reason>       partitioned and counted, but not run
+    // definite             parameters are positive definite matrices
 
 `regions.hlo.txt` holds computations that any module may name.
 """
@@ -28,7 +29,7 @@ FOLDER = Path(__file__).parent
 
 _SPLIT = re.compile(r"^// (module|case)\b *(.*)$", re.MULTILINE)
 _CASE = re.compile(r"(\S+) mirrors (\S+) on (\d+)(?: with (.*))?$")
-_REMARK = re.compile(r"^// (note|unrun) (.*)$", re.MULTILINE)
+_REMARK = re.compile(r"^// (note|unrun|definite)\b *(.*)$", re.MULTILINE)
 _COMPUTATION = re.compile(r"^(\w+) \{.*?^\}\n", re.MULTILINE | re.DOTALL)
 _SHORT = re.compile(r" :: (.*)$", re.MULTILINE)
 _TILED = re.compile(r"(\[[\d,]+\])([^ ]*)((?: \S.*)?)$")
@@ -71,6 +72,7 @@ class Case:
     meaning: str
     note: str
     unrun: str
+    is_definite: bool
 
     @property
     def hlo(self) -> str:
@@ -88,7 +90,7 @@ def _regions() -> dict[str, str]:
 
 
 def _module(name: str, body: str) -> str:
-    named = [text for region, text in _regions().items() if re.search(rf"=%?{region}\b", body)]
+    named = [text for region, text in _regions().items() if re.search(rf"[={{]%?{region}\b", body)]
     text = _SHORT.sub(lambda m: f", sharding={spelled(m.group(1))}", "\n".join([*named, body]))
     return f"HloModule {name}\n\n{text}\n"
 
@@ -121,7 +123,7 @@ def cases_of(path: Path) -> Iterator[Case]:
         body, _, meaning = _REMARK.sub("", _filled(template, words or "")).partition("// means\n")
         yield Case(
             name, mirrors, path.name.removesuffix(".hlo.txt"), int(devices), body.strip(), meaning.strip(),
-            remarks.get("note", ""), remarks.get("unrun", ""),
+            remarks.get("note", ""), remarks.get("unrun", ""), "definite" in remarks,
         )  # fmt: skip
 
 

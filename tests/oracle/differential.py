@@ -1,0 +1,198 @@
+"""Random modules, ours against live XLA's bare pass (development): `python -m tests.oracle.differential N SEED [JOBS]`.
+
+`HLOSHARDING_ORACLE` names the oracle program.  Printed are counts, every difference that no entry of `known_exceptions`
+explains as a minimal module, and the coverage table.  The exit status is 1 if there is such a difference.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlosharding.errors import HloShardingError
+from hlosharding.frontends import load
+from hlosharding.ir import Module
+from hlosharding.propagation import Propagation, propagate
+from hlosharding.sharding import HloSharding
+from tests.oracle import coverage
+from tests.oracle.known_exceptions import Differences, explanation
+from tests.oracle.oracle_program import Answer, OracleProgram
+from tests.oracle.random_modules import random_module
+from tests.oracle.random_opcodes import any_opcode, random_opcode_module
+from tests.oracle.shrink import shrink
+
+SIZES = (2, 4, 6, 10, 10, 20, 40, 60)
+"""Families of ops drawn for a module: five to some two hundred instructions."""
+_BATCH = 50
+
+
+@dataclass
+class Tally:
+    """What some modules showed."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    sizes: list[int] = field(default_factory=list)
+    cells: Counter[coverage.Cell] = field(default_factory=Counter)
+    opcodes: Counter[str] = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Take in another tally."""
+        self.counts += other.counts
+        self.cells += other.cells
+        self.opcodes += other.opcodes
+        self.sizes += other.sizes
+        self.unexplained += other.unexplained
+
+
+def draw(seed: int) -> tuple[str, dict[str, Any]]:
+    """The module and the options of a seed."""
+    rng = random.Random(seed)
+    unreduced = rng.random() < 0.08
+    if rng.random() < 0.2:
+        hlo = random_opcode_module(any_opcode(seed), seed, unreduced=unreduced)
+    else:
+        hlo = random_module(
+            seed,
+            ops=rng.choice(SIZES),
+            manual=rng.random() < 0.5,
+            groups=rng.random() < 0.6,
+            unreduced=unreduced,
+            nesting=True,
+            metadata=rng.random() < 0.2,
+        )
+    return hlo, _options(hlo, rng)
+
+
+def _options(hlo: str, rng: random.Random) -> dict[str, Any]:
+    """Every option of the pass, as single switches and as vectors over results and parameters."""
+    entry = hlo.partition("ENTRY")[2]
+    root = re.search(r"ROOT %\S+ = (\(.*?\)|\S+) [\w-]+\(", entry)
+    leaves = len(re.findall(r"\w+\[", root.group(1))) if root else 1
+    return {
+        "is_spmd": rng.random() < 0.85,
+        "propagate_metadata": rng.random() < 0.2,
+        "cse_prevention_only": rng.random() < 0.08,
+        "to_outputs": _switch(rng, leaves),
+        "to_parameters": _switch(rng, entry.count(" parameter(")),
+    }
+
+
+def _switch(rng: random.Random, size: int) -> bool | list[bool]:
+    roll = rng.random()
+    return roll < 0.3 if roll < 0.7 else [rng.random() < 0.5 for _ in range(size)]
+
+
+def differences(found: Propagation, answer: Answer) -> Differences:
+    """Name -> (ours, XLA's) where they differ in text, metadata included, or in meaning."""
+    different: Differences = {}
+    for name, text in answer.shardings.items():
+        ours = found.shardings[name]
+        printed = None if ours is None else ours.to_string(metadata=True)
+        if printed != text or (text is not None and HloSharding.parse(text) != ours):
+            different[name] = (printed, text)
+    if found.changed != answer.changed:
+        different["changed"] = (found.changed, answer.changed)
+    return different
+
+
+def compare(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> tuple[Answer, Differences, Any]:
+    """(XLA's answer, the differences, our module and outcome if we had one)."""
+    answer = oracle.ask(hlo, **options)
+    try:
+        module = load(hlo, format="hlo")
+        found = propagate(module, **options)
+    except HloShardingError as error:
+        different: Differences = {} if answer.error else {"error": (str(error), None)}
+        return answer, different, None
+    if answer.error is not None:
+        return answer, {} if answer.crashed else {"error": (None, answer.error)}, (module, found)
+    return answer, differences(found, answer), (module, found)
+
+
+def run(seeds: range) -> Tally:
+    """Compare the modules of those seeds."""
+    oracle, tally = OracleProgram(), Tally()
+    for seed in seeds:
+        _compare_one(oracle, seed, tally)
+    oracle.close()
+    return tally
+
+
+def _compare_one(oracle: OracleProgram, seed: int, tally: Tally) -> None:
+    hlo, options = draw(seed)
+    answer, different, outcome = compare(oracle, hlo, options)
+    if outcome is not None:
+        module: Module = outcome[0]
+        tally.sizes.append(len(module.instructions))
+        tally.opcodes.update({i.opcode for i in module.instructions})
+    if not different and answer.error is None:
+        tally.counts["equal"] += 1
+        tally.counts["equal and changed"] += answer.changed
+        tally.counts["instructions compared"] += len(answer.shardings)
+        if outcome is not None:
+            tally.cells += coverage.cells(*outcome)
+        return
+    if not different and not answer.crashed:
+        tally.counts["both refuse"] += 1
+        return
+    known = explanation(answer, different)
+    tally.counts[f"known: {known.name}" if known else "UNEXPLAINED"] += 1
+    if known is None:
+        tally.unexplained.append(_report(oracle, seed, hlo, options))
+
+
+def _report(oracle: OracleProgram, seed: int, hlo: str, options: dict[str, Any]) -> str:
+    """The difference on a minimal module."""
+
+    def shows(candidate: str) -> bool:
+        found = _safely(oracle, candidate, options)
+        return found is not None and bool(found[1]) and explanation(*found) is None
+
+    # Vectors fit one module only.
+    plain = {name: value if isinstance(value, bool) else any(value) for name, value in options.items()}
+    options = plain if (found := _safely(oracle, hlo, plain)) and found[1] else options
+    small = shrink(hlo, shows)
+    _, different, _ = compare(oracle, small, options)
+    return f"seed {seed}, {options}\n{different}\n{small}"
+
+
+def _safely(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> tuple[Answer, Differences] | None:
+    try:
+        answer, different, _ = compare(oracle, hlo, options)
+    except Exception:  # a candidate of the shrinker need not be a module at all
+        return None
+    return None if answer.error else (answer, different)
+
+
+def _batches(count: int, seed: int) -> Iterator[range]:
+    for start in range(0, count, _BATCH):
+        yield range(seed + start, seed + min(count, start + _BATCH))
+
+
+def report(tally: Tally, count: int, seed: int) -> Iterator[str]:
+    """The lines that the command prints."""
+    yield f"{count:,} modules from seed {seed}, {min(tally.sizes)} to {max(tally.sizes)} instructions"
+    yield from (f"  {number:9,}  {what}" for what, number in sorted(tally.counts.items()))
+    yield from (f"\nUNEXPLAINED {text}" for text in tally.unexplained)
+    yield from coverage.table(tally.cells, tally.opcodes)
+
+
+def main(count: int, seed: int, jobs: int = 2) -> int:
+    """Run, print, and say by the status whether all is explained."""
+    tally = Tally()
+    with ProcessPoolExecutor(jobs) as pool:
+        for part in pool.map(run, _batches(count, seed)):
+            tally.add(part)
+    print("\n".join(report(tally, count, seed)))
+    return 1 if tally.unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))
