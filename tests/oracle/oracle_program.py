@@ -26,6 +26,8 @@ class Answer:
     changed: bool = False
     error: str | None = None
     crashed: bool = False
+    hlo: str = ""
+    """The module as XLA left it, as text."""
 
 
 class OracleProgram:
@@ -62,7 +64,7 @@ class OracleProgram:
         result = self.job({"do": "propagate", "hlo": hlo, "backend": "direct", "options": oracle_options(**options)})
         if not result["ok"]:
             return Answer(error=result["error"], crashed=bool(result.get("crash")))
-        return Answer(by_original_name(hlo, result["hlo"], result["shardings"]), result["changed"])
+        return Answer(by_original_name(hlo, result["hlo"], result["shardings"]), result["changed"], hlo=result["hlo"])
 
     def close(self) -> None:
         """End the program."""

@@ -42,7 +42,7 @@ def sharding_of_line(line: str) -> str | None:
     raise ValueError(f"braces do not close: {line}")
 
 
-def _lines(hlo: str) -> dict[str, str]:
+def lines_by_name(hlo: str) -> dict[str, str]:
     """Instruction name -> its line."""
     named = ((_LINE.match(line), line) for line in hlo.splitlines())
     return {match.group(1): line for match, line in named if match}
@@ -68,7 +68,7 @@ def ask(oracle: OracleProgram, hlo: str, run: Run) -> dict[str, Any]:
         if "Parser" in result["error"] or "line" in result["error"][:40]:
             raise ValueError(f"{result['error']}\n{hlo}")
         return {"error": result["error"]}
-    asked, answered = _lines(hlo), _lines(result["hlo"])
+    asked, answered = lines_by_name(hlo), lines_by_name(result["hlo"])
     new = {name: line for name, line in answered.items() if name not in asked}
     copies = [[_description(name, asked, answered), sharding_of_line(line)] for name, line in new.items()]
     kept = {name: sharding_of_line(line) for name, line in answered.items() if name in asked}
@@ -103,7 +103,7 @@ def record_texts(oracle: OracleProgram) -> dict[str, list[str | None]]:
     found: dict[str, list[str | None]] = {}
     for name, (text, shape) in TEXTS.items():
         hlo = f"HloModule text\n\nENTRY %main {{\n  ROOT %x = {shape} parameter(0), sharding={text}\n}}\n"
-        found[name] = [sharding_of_line(_lines(_answered(oracle, {"do": "parse", "hlo": hlo})["hlo"])["x"])]
+        found[name] = [sharding_of_line(lines_by_name(_answered(oracle, {"do": "parse", "hlo": hlo})["hlo"])["x"])]
     return found
 
 
