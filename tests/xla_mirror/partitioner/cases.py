@@ -6,8 +6,8 @@
     // case ...
 
 Every case fills in the module above it.  A line of HLO may end in `:: <sharding>`, written short: `[2,1]` for
-{devices=[2,1]<=[2]}, `[2,1]1,0`, `[2,2]<=[2,2]T(1,0)`, `[2,1,2] R` with a replicated and `[2,1,2] {manual}` with a manual
-tail, `R` replicated, `M` manual, `@1` one device, `A | B` a tuple.  Other lines:
+{devices=[2,1]<=[2]}, `[2,1]1,0`, `[2,2]<=[2,2]T(1,0)`, `[2,1,2] R` with a replicated and `[2,1,2] {manual}` with a
+manual tail, `R` replicated, `M` manual, `@1` one device, `A | B` a tuple.  Other lines:
 
     // note <for the table>
     // means                the same computation as one device runs it, where dropping the shardings does not say it

@@ -34,6 +34,9 @@ from tests.xla_mirror.partitioner.cases import Case
 
 Arrays = list[np.ndarray]
 
+# What `manual.hlo.txt` calls: each matrix of a batch by itself.
+hs.register_rule("mirrored_batched_call", "b m n -> b m n", need_replication_factors=("m", "n"))
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -97,8 +100,9 @@ def data_view(sharding: HloSharding) -> HloSharding:
         return HloSharding.replicate()
     if not sharding.subgroup_types:
         return sharding
-    data = sharding.tile_assignment.array.ndim - len(sharding.subgroup_types)
+    assert sharding.tile_assignment is not None, "only tiles have subgroups"
     array = sharding.tile_assignment.array
+    data = array.ndim - len(sharding.subgroup_types)
     return HloSharding.partial_tile(array.reshape((*array.shape[:data], -1)))
 
 
