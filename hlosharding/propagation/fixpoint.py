@@ -208,7 +208,7 @@ class FixPoint:
                     improved = True
                     number, positions, settled = hit
                     self.change(p, number, "operands", positions)
-                    if settled:
+                    if settled and p not in nodes.connected:
                         stale[p] = 0
             elif levels[p] == DYNAMIC:
                 self.passed_forward = p

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.oracle.oracle_program import Answer
 
@@ -24,7 +23,12 @@ class KnownException:
     """A minimal module that shows it."""
     applies: Callable[[Answer, Differences], bool]
     """Does it explain what was found on a module?"""
-    options: dict[str, Any] = field(default_factory=dict)
+    refused: bool = False
+    """Do we raise PropagationError?"""
+    ours: dict[str, str] = field(default_factory=dict)
+    """Instruction -> our answer, where the answers differ."""
+    theirs: dict[str, str] = field(default_factory=dict)
+    """Live XLA's, as it was recorded."""
 
 
 def _died(answer: Answer, different: Differences) -> bool:
@@ -37,36 +41,66 @@ def _unreduced(answer: Answer, different: Differences) -> bool:
     return not answer.crashed and any("unreduced" in str(ours) for ours in kept)
 
 
+def _too_few_dims(answer: Answer, different: Differences) -> bool:
+    return not answer.crashed and "cannot be reshaped to" in str(different.get("error", ""))
+
+
 KNOWN: tuple[KnownException, ...] = (
     KnownException(
         name="XLA ends the process",
-        reason="A check fails inside XLA on a module that its own verifier takes (here: manual and tiled operands of"
-        " one op).  There is no answer to compare with; we answer, or raise PropagationError naming the instruction.",
+        reason="A check fails inside XLA on a module that its own verifier takes: here a conversion into a manual"
+        " region that has no sharding of its own; elsewhere tilings over different numbers of devices, manual beside"
+        " tiled, an unreduced operand.  There is no answer to compare with; we answer, or raise PropagationError.",
         hlo="""HloModule m
 
 ENTRY %main {
-  %x = f32[8] parameter(0), sharding={devices=[2]<=[2]}
-  %y = f32[8] parameter(1), sharding={devices=[4]<=[4]}
-  %a = f32[8] add(%x, %y)
-  ROOT %r = (f32[8]) tuple(%a)
+  %x = f32[6,2] parameter(0)
+  %y = f32[6,2] custom-call(%x), custom_call_target="Sharding",
+    sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}, backend_config="unspecified_dims=[1]"
+  %s = f32[3,2] custom-call(%y), custom_call_target="SPMDFullToShardShape", backend_config="unspecified_dims=[1]"
+  %n = f32[3,2] negate(%s)
+  %m = f32[3,2] custom-call(%n), custom_call_target="Sharding",
+    sharding={devices=[1,1,2,2]<=[4] last_tile_dims={manual, replicated}}, backend_config="unspecified_dims=[1]"
+  ROOT %r = (f32[3,2]) tuple(%m)
 }
 """,
         applies=_died,
     ),
     KnownException(
         name="merging drops an unreduced subgroup",
-        reason="Merging two partial tilings, XLA makes the devices of an unreduced subgroup plain copies of each other:"
-        " partial sums would be read as if they were whole.  We keep the subgroup, so the value stays a sum to be made.",
+        reason="Merging two partial tilings, XLA makes the devices of an unreduced subgroup plain copies of each"
+        " other: partial sums would be read as if they were whole.  We keep the subgroup: a sum still to be made.",
         hlo="""HloModule m
 
 ENTRY %main {
   %x = f32[8,8] parameter(0), sharding={devices=[2,1,2,2]<=[8] last_tile_dims={unreduced, replicated}}
-  %y = f32[8,8] parameter(1), sharding={devices=[1,2,2,2]<=[8] last_tile_dims={unreduced, replicated}}
+  %y = f32[8,8] parameter(1), sharding={devices=[1,2,2,2]<=[2,2,2]T(2,1,0) last_tile_dims={unreduced, replicated}}
   %a = f32[8,8] add(%x, %y)
   ROOT %r = (f32[8,8]) tuple(%a)
 }
 """,
         applies=_unreduced,
+        ours={"a": "{devices=[2,2,2]<=[2,2,2]T(0,2,1) last_tile_dims={unreduced}}"},
+        theirs={"a": "{devices=[2,2,2]0,2,1,3,4,6,5,7 last_tile_dim_replicate}"},
+    ),
+    KnownException(
+        name="a scalar's tiling on an array",
+        reason="XLA lets the scalar bounds of a clamp give their sharding, which has no dims but those of its manual"
+        " subgroup, to the array as it is; the next transpose then moves subgroup dims as if they were the array's."
+        "  We raise PropagationError and name the instruction.",
+        hlo="""HloModule m
+
+ENTRY %main {
+  %x = f32[5,6] parameter(0)
+  %c = f32[] parameter(1), sharding={devices=[2,2]<=[4] last_tile_dims={manual, replicated}}
+  %clamp = f32[5,6] clamp(%c, %x, %c)
+  %t = f32[6,5] transpose(%clamp), dimensions={1,0}
+  ROOT %r = (f32[6,5]) tuple(%t)
+}
+""",
+        applies=_too_few_dims,
+        refused=True,
+        theirs={"t": "{devices=[2,2]<=[4] last_tile_dims={manual, replicated}}"},
     ),
 )
 

@@ -135,7 +135,8 @@ class ModuleWriter:
                 part = self.random.choice(_divisors(left))
                 tail, types = [part, left // part], " last_tile_dims={manual, replicated}"
             elif self.unreduced and self.random.random() < 0.3:
-                part = self.random.choice(_divisors(left))
+                # Without copies XLA spells it in two ways, as text and as proto; they mean the same.
+                part = self.random.choice([d for d in _divisors(left) if d < left])
                 tail, types = [part, left // part], " last_tile_dims={unreduced, replicated}"
         if math.prod(counts) == 1 and not tail:
             return "{replicated}"

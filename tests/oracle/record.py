@@ -10,22 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tests.oracle.differential import draw
 from tests.oracle.opcode_modules import BODIES, opcode_module
 from tests.oracle.oracle_program import OracleProgram
-from tests.oracle.random_modules import random_module
 
 DATA = Path(__file__).parent / "data"
-RANDOM_MODULES = 100
+RANDOM_MODULES, FIRST_SEED, LONGEST = 300, 20261121, 6000
 OPCODE_OPTIONS: list[dict[str, Any]] = [{}, {"to_outputs": True, "to_parameters": True}, {"is_spmd": False}]
-RANDOM_OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"to_outputs": True},
-    {"to_parameters": True},
-    {"to_outputs": True, "to_parameters": True},
-    {"is_spmd": False},
-    {"propagate_metadata": True},
-    {"cse_prevention_only": True},
-]
 
 
 def answer(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -44,10 +35,14 @@ def main() -> None:
     """Ask and write."""
     oracle = OracleProgram()
     opcodes = {op: [answer(oracle, opcode_module(op), o) for o in OPCODE_OPTIONS] for op in sorted(BODIES)}
-    random = []
-    for seed in range(RANDOM_MODULES):
-        hlo = random_module(seed)
-        random.append({"seed": seed, "hlo": hlo} | answer(oracle, hlo, RANDOM_OPTIONS[seed % len(RANDOM_OPTIONS)]))
+    random: list[dict[str, Any]] = []
+    seed = FIRST_SEED
+    while len(random) < RANDOM_MODULES:
+        hlo, options = draw(seed)
+        # The answers are part of the repository: the longest modules are left to `differential`.
+        if len(hlo) <= LONGEST and "unreduced" not in hlo:
+            random.append({"seed": seed, "hlo": hlo} | answer(oracle, hlo, options))
+        seed += 1
     oracle.close()
     head = {"jaxlib": version("jaxlib"), "pass": "sharding-propagation"}
     for name, answers in (("opcodes", opcodes), ("random", random)):

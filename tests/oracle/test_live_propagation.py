@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jax
@@ -130,9 +131,32 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
 }
 
 
+def random_specs(args: tuple[Any, ...], seed: int) -> tuple[PartitionSpec, ...]:
+    """Both mesh axes, each on some dim of each argument that it divides, or on none."""
+    rng, specs = Random(seed), []
+    for arg in args:
+        dims: list[list[str]] = [[] for _ in arg.shape]
+        for axis, ways in (("data", 2), ("model", 4)):
+            fits = [d for d, n in enumerate(arg.shape) if n % ways == 0 and not dims[d]]
+            if fits and rng.random() < 0.8:
+                dims[rng.choice(fits)].append(axis)
+        specs.append(P(*(names[0] if names else None for names in dims)))
+    return tuple(specs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("case", CASES)
+def test_every_sharding_agrees_under_random_annotations(case: str, seed: int, mesh_2x4: Mesh, tmp_path: Path) -> None:
+    _check(case, random_specs(CASES[case][1], seed * 101 + len(case)), mesh_2x4, tmp_path)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_every_sharding_agrees(case: str, mesh_2x4: Mesh, tmp_path: Path) -> None:
-    function, args, specs = CASES[case]
+    _check(case, CASES[case][2], mesh_2x4, tmp_path)
+
+
+def _check(case: str, specs: tuple[Any, ...], mesh_2x4: Mesh, tmp_path: Path) -> None:
+    function, args, _ = CASES[case]
     named = tuple(None if s is None else NamedSharding(mesh_2x4, s) for s in specs)
     with xla_bridge.shardy(False):
         lowered = jax.jit(function, in_shardings=named, keep_unused=True).lower(*args)
