@@ -45,8 +45,9 @@ def show_collectives(program: Any, *, cost: CostReport | None = None) -> Table:
     figures = ("bytes a device", "times", "priced") if seconds else ("bytes a device", "times")
     columns = ("kind", "axes", "shape", *figures, "source", "cause")
     table = new_table("Collectives of one run", *columns, figures=figures)
-    # On a narrow terminal the cause may fold; "all-red…" would say nothing.
-    table.columns[0].no_wrap = True
+    # On a narrow terminal the cause may fold; "all-red…" and "mlp.p…" would say nothing.
+    for column in (table.columns[0], table.columns[-2]):
+        column.no_wrap = True
     for key, row in sorted(rows.items(), key=lambda item: -item[1].volume):
         add_row(table, *key[:3], *_figures(row, priced=bool(seconds)), *key[3:])
     table.add_section()
