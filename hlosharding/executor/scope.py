@@ -69,8 +69,3 @@ class Scope:
             if root in moved:
                 self._texts[leaf] = f'{record}["{root}"]{self._texts[leaf][len(root) :]}'
                 self._roots[leaf] = record
-
-    def copy_entries(self, leaves: Iterable[Leaf], other: Scope) -> None:
-        """Know values under the names they have in `other`."""
-        for leaf in leaves:
-            self._texts[leaf], self._roots[leaf] = other._texts[leaf], other._roots[leaf]

@@ -20,22 +20,22 @@ SMALL_CONV = conv_net.Config(channels=(4, 8), image=16, classes=4, batch=4)
 SMALL_NNX = nnx_classifier.Config(layers=1, width=32, vocabulary=64, context=16, classes=4, batch=4)
 
 
-def gpt2_losses(mesh: Mesh, compiler: Callable[..., Any] = jax.jit) -> Iterator[float]:
-    step = compiler(gpt2.training_step(mesh))
-    params = gpt2.init(SMALL_GPT2)
-    optimizer = gpt2.init_optimizer(params)
-    for tokens in gpt2.batches(SMALL_GPT2):
-        params, optimizer, loss = step(params, optimizer, tokens)
+def pytree_losses(model: Any, config: Any, mesh: Mesh, compiler: Callable[..., Any]) -> Iterator[float]:
+    """Of a model whose parameters and optimizer are plain pytrees."""
+    step = compiler(model.training_step(mesh))
+    params = model.init(config)
+    optimizer = model.init_optimizer(params)
+    for batch in model.batches(config):
+        params, optimizer, loss = step(params, optimizer, batch)
         yield float(loss)
+
+
+def gpt2_losses(mesh: Mesh, compiler: Callable[..., Any] = jax.jit) -> Iterator[float]:
+    return pytree_losses(gpt2, SMALL_GPT2, mesh, compiler)
 
 
 def conv_net_losses(mesh: Mesh, compiler: Callable[..., Any] = jax.jit) -> Iterator[float]:
-    step = compiler(conv_net.training_step(mesh))
-    params = conv_net.init(SMALL_CONV)
-    optimizer = conv_net.init_optimizer(params)
-    for batch in conv_net.batches(SMALL_CONV):
-        params, optimizer, loss = step(params, optimizer, batch)
-        yield float(loss)
+    return pytree_losses(conv_net, SMALL_CONV, mesh, compiler)
 
 
 def nnx_losses(mesh: Mesh, compiler: Callable[..., Any] = jax.jit) -> Iterator[float]:
