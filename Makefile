@@ -39,7 +39,7 @@ format: setup   ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup    ## every benchmark table, against live XLA
+bench: setup    ## every benchmark table against live XLA, into docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 golden: setup   ## write the golden files anew; review the diff
