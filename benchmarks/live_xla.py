@@ -67,6 +67,15 @@ def modules(lowered: jax.stages.Lowered) -> LiveModules:
         )
 
 
+def partitioned_only(lowered: jax.stages.Lowered) -> bytes:
+    """What `spmd-partitioning` makes of a program, with most of what follows left out: there is no program in the end."""
+    with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
+        dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": PARTITIONING}
+        with gspmd(), contextlib.suppress(jax.errors.JaxRuntimeError):
+            lowered.compile(compiler_options=QUICK | dumps | {"xla_disable_hlo_passes": _LATER})
+        return _dump(Path(folder), f"after_{PARTITIONING}")
+
+
 def _dump(folder: Path, moment: str) -> bytes:
     found = sorted(folder.glob(f"*{moment}*.hlo.pb"))
     if not found:

@@ -39,19 +39,20 @@ if TYPE_CHECKING:
         simulate,
     )
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
-    from hlosharding.ir import Module
-    from hlosharding.partitioner import ReshardPlan, plan_reshard
+    from hlosharding.ir import Module, verify
+    from hlosharding.partitioner import ReshardPlan, plan_reshard, verify_partitioned
     from hlosharding.propagation import (
         AxisAnnotation,
         AxisPropagation,
         AxisSharding,
         Cluster,
         Explanation,
+        LostOffer,
         Propagation,
         propagate,
         propagate_axes,
     )
-    from hlosharding.report import draw, draw_svg
+    from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.rules import register_interface, register_rule
     from hlosharding.search import Suggestion, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
@@ -60,12 +61,12 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "hlosharding.sharding": ("HloSharding", "TileAssignment"),
-    "hlosharding.ir": ("Module",),
+    "hlosharding.ir": ("Module", "verify"),
     "hlosharding.rules": ("register_interface", "register_rule"),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
     "hlosharding.propagation": (
         *("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster"),
-        *("Explanation", "Propagation", "propagate", "propagate_axes"),
+        *("Explanation", "LostOffer", "Propagation", "propagate", "propagate_axes"),
     ),
     "hlosharding.cost": (
         "Collective",
@@ -77,9 +78,9 @@ _ROOMS = {
         "Simulation",
         "simulate",
     ),
-    "hlosharding.partitioner": ("ReshardPlan", "plan_reshard"),
+    "hlosharding.partitioner": ("ReshardPlan", "plan_reshard", "verify_partitioned"),
     "hlosharding.search": ("Suggestion", "suggest"),
-    "hlosharding.report": ("draw", "draw_svg"),
+    "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -98,6 +99,7 @@ __all__ = [
     "HloSharding",
     "HloShardingError",
     "LoadError",
+    "LostOffer",
     "Machine",
     "Module",
     "ModuleError",
@@ -132,7 +134,11 @@ __all__ = [
     "shard_alike",
     "simulate",
     "suggest",
+    "to_html",
+    "to_record",
     "trace",
+    "verify",
+    "verify_partitioned",
     "with_sharding",
 ]
 

@@ -90,7 +90,7 @@ _MESSAGES: dict[str, str] = {
     " *dimensions 14 int64; window 15 Window; convolution_dimension_numbers 16 ConvolutionDimensionNumbers;"
     " *slice_dimensions 17 SliceDimensions; exponent_bits 18 int32; mantissa_bits 19 int32;"
     " *dynamic_slice_sizes 20 int64; padding_config 21 PaddingConfig; distribution 23 int32; epsilon 24 float;"
-    " feature_index 25 int64; channel_id 26 int64; custom_call_target 28 string;"
+    " feature_index 25 int64; channel_id 26 int64; custom_call_target 28 string; outfeed_shape 29 ShapeProto;"
     " dot_dimension_numbers 30 DotDimensionNumbers; fft_type 31 int32; *fft_length 32 int64;"
     " gather_dimension_numbers 33 GatherDimensionNumbers; *gather_slice_sizes 34 int64; id 35 int64;"
     " *operand_ids 36 int64; *control_predecessor_ids 37 int64; *called_computation_ids 38 int64;"

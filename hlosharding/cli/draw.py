@@ -9,6 +9,7 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import write
+from hlosharding.cli.programs import as_json
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -17,5 +18,8 @@ def execute(arguments: Namespace) -> None:
     """Write the drawing as text or SVG."""
     sharding, dims = HloSharding.parse(arguments.sharding), Shape.parse(arguments.shape).dims
     sharding.validate(dims)
+    if arguments.emit == "json":
+        write(as_json(report.sharding_record(sharding)), arguments.output)
+        return
     picture = report.draw_svg if arguments.emit == "svg" else report.draw
     write(picture(sharding, dims), arguments.output)

@@ -14,6 +14,7 @@ from hlosharding.cli.files import write
 from hlosharding.cli.programs import as_json, propagated_program
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
+from hlosharding.propagation import Explanation, Propagation
 
 _LINE = re.compile(r".+:\d+")
 
@@ -21,11 +22,18 @@ _LINE = re.compile(r".+:\d+")
 def execute(arguments: Namespace) -> None:
     """Print the chain of causes of each value that NAME means."""
     propagated = propagated_program(arguments)
-    found = [propagated.explain(inst.name) for inst in meant(propagated.module, arguments.name)]
+    found = _explanations(propagated, arguments.name)
     if arguments.emit == "json":
         write(as_json(report.explanations_record(found)), None)
     else:
-        write("\n\n".join(map(str, found)), None)
+        write("\n\n".join(one.text(whole=arguments.whole) for one in found), None)
+
+
+def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
+    """Of a source line all values; else what `Propagation.explain` understands."""
+    if _LINE.fullmatch(name):
+        return [propagated.explain(inst.name) for inst in meant(propagated.module, name)]
+    return [propagated.explain(name)]
 
 
 def meant(module: Module, name: str) -> list[Instruction]:

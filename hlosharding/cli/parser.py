@@ -39,8 +39,16 @@ def _add_propagate(commands: Any) -> None:
     command = _command(commands, "propagate", "find a sharding for every value, as XLA's GSPMD does")
     _propagation_options(command)
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
+    command.add_argument(
+        "--execution-threads",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="visit only the computations of these threads; main is the program's own (default: all)",
+    )
     command.add_argument("--table", action="store_true", help="a table of the shardings instead of the program")
     command.add_argument("--trace", action="store_true", help="each step of the propagation, in order")
+    command.add_argument("--conflicts", action="store_true", help="where neighbours disagree, so that data moves")
     command.add_argument(
         "--diff",
         action="append",
@@ -79,6 +87,7 @@ def _add_explain(commands: Any) -> None:
     command = _command(commands, "explain", "say why a value has its sharding")
     command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
     _propagation_options(command)
+    command.add_argument("--whole", action="store_true", help="every step of a long chain")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
 
@@ -88,14 +97,17 @@ def _add_simulate(commands: Any) -> None:
     _partition_options(command)
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
+    command.add_argument("--emit", choices=("json",), help="every event, for programs")
 
 
 def _add_suggest(commands: Any) -> None:
-    command = _command(commands, "suggest", "find annotations that split a value, by trying them")
+    command = _command(commands, "suggest", "find annotations that split a value or end a conflict, by trying them")
     command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
     _propagation_options(command)
     _partition_options(command)
+    command.add_argument("--conflict", metavar="VALUE", help="end the conflict with this neighbour (default: with all)")
     command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
+    command.add_argument("--emit", choices=("json",), help="for programs")
 
 
 def _add_reshard(commands: Any) -> None:
@@ -106,7 +118,8 @@ def _add_reshard(commands: Any) -> None:
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
     command.add_argument("--memory-limit", type=_positive, metavar="BYTES", help="that may be alive on a device")
     command.add_argument("--no-drawing", action="store_true", help="only the plan")
-    _partition_options(command)
+    command.add_argument("--emit", choices=("json",), help="for programs")
+    _planning_options(command)
     command.set_defaults(objective="bytes")
 
 
@@ -115,7 +128,7 @@ def _add_draw(commands: Any) -> None:
     command = commands.add_parser("draw", help=summary, description=summary[0].upper() + summary[1:] + ".")
     command.add_argument("sharding", metavar="SHARDING", help="as {devices=[4,2]<=[8]}")
     command.add_argument("--shape", required=True, metavar="SHAPE", help="of the whole array, as f32[16,16]")
-    command.add_argument("--emit", choices=("text", "svg"), default="text", help="what to write")
+    command.add_argument("--emit", choices=("text", "svg", "json"), default="text", help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
 
 
@@ -156,6 +169,16 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
 
 
 def _partition_options(command: argparse.ArgumentParser) -> None:
+    _planning_options(command)
+    command.add_argument(
+        "--overlap",
+        choices=("off", "auto", "always"),
+        default="off",
+        help="matrix products as loops that permute tiles while they multiply others (default: off)",
+    )
+
+
+def _planning_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-n", "--num-partitions", type=_positive, metavar="N", help="devices (default: what FILE says)"
     )
@@ -171,6 +194,11 @@ def _emit_options(command: argparse.ArgumentParser, *forms: str, required: bool 
     command.add_argument("--emit", choices=forms, required=required, help="what to write")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
     command.add_argument("--metadata", action="store_true", help="keep op names and source frames in HLO text")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """'main,host'."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _positive(text: str) -> int:

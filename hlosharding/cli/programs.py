@@ -44,7 +44,12 @@ def propagated_program(arguments: Namespace, module: Module | None = None) -> Pr
     """FILE with a sharding for every value."""
     module = module if module is not None else annotated_program(arguments)
     with working("propagating"):
-        return propagate(module, to_outputs=arguments.to_outputs, to_parameters=arguments.to_parameters)
+        return propagate(
+            module,
+            to_outputs=arguments.to_outputs,
+            to_parameters=arguments.to_parameters,
+            execution_threads=getattr(arguments, "execution_threads", ()),
+        )
 
 
 def partitioned_program(arguments: Namespace, module: Module | None = None) -> Partitioned:
@@ -57,7 +62,7 @@ def partitioned_program(arguments: Namespace, module: Module | None = None) -> P
             propagation,
             num_partitions=count,
             machine=machine(arguments, count),
-            options=PartitionOptions(objective=arguments.objective),
+            options=PartitionOptions(objective=arguments.objective, overlap=arguments.overlap),
         )
 
 

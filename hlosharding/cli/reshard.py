@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import machine
+from hlosharding.cli.programs import as_json, machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner import plan_reshard
 from hlosharding.sharding import HloSharding
@@ -30,6 +30,9 @@ def execute(arguments: Namespace) -> None:
         memory_limit=arguments.memory_limit,
         num_devices=devices,
     )
+    if arguments.emit == "json":
+        write(as_json(report.reshard_record(plan)), None)
+        return
     drawings = "" if arguments.no_drawing else _drawings(shape, source, target)
     write(f"{plan}\n{drawings}", None)
 

@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import show, write
-from hlosharding.cli.programs import partitioned_program
+from hlosharding.cli.programs import as_json, partitioned_program
 from hlosharding.cost import simulate
 
 
@@ -17,7 +17,10 @@ def execute(arguments: Namespace) -> None:
     """Print the prediction and the critical path; write the trace if one is asked for."""
     partitioned = partitioned_program(arguments)
     found = simulate(partitioned, partitioned.machine)
-    write(str(found), None)
-    show(report.show_critical_path(found, most=arguments.most))
+    if arguments.emit == "json":
+        write(as_json(report.simulation_record(found)), None)
+    else:
+        write(str(found), None)
+        show(report.show_critical_path(found, most=arguments.most))
     if arguments.trace:
         found.save_trace(arguments.trace)

@@ -1,4 +1,4 @@
-"""`hlosharding suggest`: which annotations would split a value that is left whole.
+"""`hlosharding suggest`: which annotations would split a value that is left whole, or end a conflict.
 
 Floor: cli.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from hlosharding import report
 from hlosharding.cli.explain import meant
-from hlosharding.cli.files import working, write
-from hlosharding.cli.programs import annotated_program, machine, partitions
+from hlosharding.cli.files import counting, write
+from hlosharding.cli.programs import annotated_program, as_json, machine, partitions
 from hlosharding.errors import AnnotationError
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.search import suggest
 
 
@@ -18,8 +20,24 @@ def execute(arguments: Namespace) -> None:
     """Print the best suggestions.  Raises AnnotationError where none was found."""
     module = annotated_program(arguments)
     name = meant(module, arguments.name)[0].name
-    with working("trying annotations"):
-        found = suggest(module, name, most=arguments.most, machine=machine(arguments, partitions(arguments, module)))
+    count = partitions(arguments, module)
+    with counting("trying annotations") as progress:
+        found = suggest(
+            module,
+            name,
+            conflict=arguments.conflict,
+            most=arguments.most,
+            to_outputs=arguments.to_outputs,
+            to_parameters=arguments.to_parameters,
+            num_partitions=count,
+            machine=machine(arguments, count),
+            options=PartitionOptions(objective=arguments.objective, overlap=arguments.overlap),
+            progress=progress,
+        )
+    if arguments.emit == "json":
+        write(as_json(report.suggestions_record(found)), None)
+        return
     if not found:
-        raise AnnotationError(f"no annotation near %{name} splits it", remedy="give it a sharding of its own")
+        goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
+        raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")
     write("\n".join(map(str, found)), None)

@@ -13,11 +13,12 @@ from hlosharding.cost import Collective, CostReport, Machine, collectives, cost,
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
 from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
 
 
-class Partitioned:
+class Partitioned(InNotebooks):
     """A partitioned module: local shapes, explicit collectives.
 
     Inputs and outputs of `run`, `compile` and `run_reference` are *global* arrays: for a traced function in the
@@ -176,7 +177,8 @@ def partition(
     source = propagation.module
     count = num_partitions if num_partitions is not None else _device_count(source)
     machine = machine if machine is not None else default_machine(max(1, count))
-    local = partition_module(source, num_partitions=count, machine=machine, options=options)
+    bound = propagation.annotated
+    local = partition_module(source, num_partitions=count, machine=machine, options=options, bound=bound)
     return Partitioned(local, source, machine, propagation)
 
 

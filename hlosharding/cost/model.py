@@ -22,6 +22,7 @@ from hlosharding.cost.memory import peak_memory
 from hlosharding.cost.reading import Collective, collective_kind, device_count, module_of, read_collective
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.notebook import InNotebooks
 
 
 class Priced(NamedTuple):
@@ -56,7 +57,7 @@ class Subtotal:
 
 
 @dataclass(frozen=True)
-class CostReport:
+class CostReport(InNotebooks):
     """What one execution of a program costs; every figure is per device."""
 
     flops: float

@@ -20,6 +20,7 @@ from hlosharding.cost.model import Priced, cost
 from hlosharding.cost.reading import device_count, module_of
 from hlosharding.cost.trace import chrome_trace, write_whole
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+from hlosharding.notebook import InNotebooks
 
 Stream = Literal["compute", "communication"]
 
@@ -45,7 +46,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(InNotebooks):
     """What one step takes."""
 
     time_s: float

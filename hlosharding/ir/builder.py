@@ -87,6 +87,7 @@ _WRITERS: dict[str, Callable[[Any, Any], None]] = {
     "source_target_pairs": _pairs,
     "literal": _literal,
     "operand_shapes": _operand_shapes,
+    "outfeed_shape": lambda proto, shape: write_shape(proto.outfeed_shape, shape),
     "frontend_attributes": _frontend_attributes,
 }
 
@@ -127,13 +128,16 @@ class ComputationBuilder:
         `like` copies another instruction's attributes and metadata first; `metadata_of` its metadata alone.
         `attributes` are typed (`dot_dims=DotDims(...)`, `dimensions=(0,)`) or scalar proto fields (`channel_id=1`).
         """
+        fresh = self._fresh_name(name or (like.name if like is not None else opcode))
         if like is not None and not attributes:
-            proto = like.proto  # shared: shape, name, operands and sharding are written from the graph
+            # Shared: shape, name, operands and sharding are written from the graph.
+            instruction = Instruction(fresh, opcode, shape, tuple(operands), like.proto, self.computation)
+            instruction.share_decoded(like)
         else:
             proto = _new_proto(like, metadata_of)
             write_attributes(proto, attributes)
-        name = self._fresh_name(name or (like.name if like is not None else opcode))
-        instruction = Instruction(name, opcode, shape, tuple(operands), proto, self.computation)
+            instruction = Instruction(fresh, opcode, shape, tuple(operands), proto, self.computation)
+            instruction.know(attributes)
         instruction.called = tuple(called)
         self.computation.instructions.append(instruction)
         return instruction
@@ -189,6 +193,12 @@ class Builder:
         computation = Computation(self._fresh(name), self.module)
         self.module.computations.append(computation)
         return ComputationBuilder(computation, self._fresh)
+
+    def drop(self, computation: Computation) -> None:
+        """Take back a computation that nobody calls; its names are free again."""
+        self.module.computations.remove(computation)
+        for name in (computation.name, *(i.name for i in computation.instructions)):
+            self._taken.pop(name, None)
 
     def _fresh(self, name: str) -> str:
         count = self._taken.get(name)

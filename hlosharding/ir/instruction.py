@@ -7,13 +7,13 @@ between clones and copies: replace it (`own_proto`) before changing it.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlosharding import wire
 from hlosharding.ir import attributes as attrs
+from hlosharding.ir.decoded import decoded
 from hlosharding.ir.literal import read_literal
 from hlosharding.ir.opcode import SIDE_EFFECTS
 from hlosharding.ir.shape import Shape
@@ -62,6 +62,19 @@ class Instruction:
             del self.__dict__[name]
         return proto
 
+    def share_decoded(self, like: Instruction) -> None:
+        """Take over what another instruction with the same proto has decoded already."""
+        known = like.__dict__
+        for name in _OFTEN_DECODED:
+            if name in known:
+                self.__dict__[name] = known[name]
+
+    def know(self, attributes: dict[str, Any]) -> None:
+        """Attributes just written into the proto need not be decoded again."""
+        for name, value in attributes.items():
+            if name in _CACHED and isinstance(value, tuple):
+                self.__dict__[name] = value
+
     @property
     def module(self) -> Module:
         return self.computation.module
@@ -81,27 +94,28 @@ class Instruction:
 
     # Attributes, decoded from the proto at first use.
 
-    @cached_property
+    @decoded
     def dimensions(self) -> tuple[int, ...]:
         """Of broadcast, reduce, transpose, concatenate, reverse, sort, iota, map, and the collectives."""
-        return tuple(self.proto.dimensions)
+        # A slice reads a repeated field at once, an iterator element by element.
+        return tuple(self.proto.dimensions[:])
 
-    @cached_property
+    @decoded
     def dot_dims(self) -> attrs.DotDims:
         return attrs.DotDims.read(self.proto.dot_dimension_numbers)
 
-    @cached_property
+    @decoded
     def ragged_dims(self) -> tuple[attrs.DotDims, tuple[int, ...], tuple[int, ...]]:
         """Of ragged-dot: dot dims, ragged dims of the left operand, group dims of the right one."""
         ragged = self.proto.ragged_dot_dimension_numbers
         dims = attrs.DotDims.read(ragged.dot_dimension_numbers)
         return dims, tuple(ragged.lhs_ragged_dimensions), tuple(ragged.rhs_group_dimensions)
 
-    @cached_property
+    @decoded
     def window(self) -> tuple[attrs.WindowDim, ...]:
         return tuple(attrs.WindowDim.read(d) for d in self.proto.window.dimensions)
 
-    @cached_property
+    @decoded
     def conv_dims(self) -> attrs.ConvDims:
         return attrs.ConvDims.read(self.proto.convolution_dimension_numbers)
 
@@ -113,45 +127,45 @@ class Instruction:
     def batch_group_count(self) -> int:
         return max(1, self.proto.batch_group_count)
 
-    @cached_property
+    @decoded
     def gather_dims(self) -> attrs.GatherDims:
         return attrs.GatherDims.read(self.proto.gather_dimension_numbers)
 
-    @cached_property
+    @decoded
     def gather_slice_sizes(self) -> tuple[int, ...]:
         return tuple(self.proto.gather_slice_sizes)
 
-    @cached_property
+    @decoded
     def scatter_dims(self) -> attrs.ScatterDims:
         return attrs.ScatterDims.read(self.proto.scatter_dimension_numbers)
 
-    @cached_property
+    @decoded
     def slice_dims(self) -> tuple[attrs.SliceDim, ...]:
         return tuple(attrs.SliceDim.read(d) for d in self.proto.slice_dimensions)
 
-    @cached_property
+    @decoded
     def padding(self) -> tuple[attrs.PaddingDim, ...]:
         return tuple(attrs.PaddingDim.read(d) for d in self.proto.padding_config.dimensions)
 
-    @cached_property
+    @decoded
     def dynamic_slice_sizes(self) -> tuple[int, ...]:
         return tuple(self.proto.dynamic_slice_sizes)
 
-    @cached_property
+    @decoded
     def replica_groups(self) -> attrs.Groups:
         """Device groups of a collective; () means one group of all devices."""
         return attrs.read_replica_groups(self.proto)
 
-    @cached_property
+    @decoded
     def source_target_pairs(self) -> tuple[tuple[int, int], ...]:
         return tuple((p.source, p.target) for p in self.proto.source_target_pairs)
 
-    @cached_property
+    @decoded
     def literal(self) -> np.ndarray:
         """The value of a constant."""
         return read_literal(self.proto.literal)
 
-    @cached_property
+    @decoded
     def frontend_attributes(self) -> dict[str, str]:
         return {entry.key: entry.value for entry in self.proto.frontend_attributes.map}
 
@@ -189,7 +203,7 @@ class Instruction:
     def fft_type(self) -> str:
         return ("FFT", "IFFT", "RFFT", "IRFFT")[self.proto.fft_type]
 
-    @cached_property
+    @decoded
     def fft_length(self) -> tuple[int, ...]:
         return tuple(self.proto.fft_length)
 
@@ -230,4 +244,5 @@ class Instruction:
 
 
 _MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
-_CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, cached_property))
+_OFTEN_DECODED = ("dimensions", "dot_dims")
+_CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, decoded))

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding import wire
+from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import Frame
 from hlosharding.ir.instruction import Instruction
@@ -148,6 +149,7 @@ class Module:
             self._frames[frame_id] = (Frame(file, function, where.line, where.column), *outer)
         return self._frames[frame_id]
 
+    @collector_waits
     def clone(self) -> Module:
         """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
         out = Module(self.name, num_partitions=self.num_partitions)
@@ -155,18 +157,20 @@ class Module:
         out._frames = self._frames
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
         new: dict[Instruction, Instruction] = {}
-        for old in self.computations:
-            computation = new_computation[old]
-            for i in _defined_before_use(old):
-                copy = Instruction(i.name, i.opcode, i.shape, tuple(new[o] for o in i.operands), i.proto, computation)
-                copy.id, copy.called = i.id, tuple(new_computation[c] for c in i.called)
-                new[i] = copy
+        for old, computation in new_computation.items():
             for i in old.instructions:
-                new[i].users = [new[u] for u in i.users]
-                new[i].control_predecessors = tuple(new[p] for p in i.control_predecessors)
-                computation.instructions.append(new[i])
+                copy = new[i] = Instruction(i.name, i.opcode, i.shape, (), i.proto, computation)
+                copy.id = i.id
+                computation.instructions.append(copy)
             computation.set_root(new[old.root])
             out.computations.append(computation)
+        for i, copy in new.items():
+            copy.operands = tuple([new[o] for o in i.operands])
+            copy.users = [new[u] for u in i.users]
+            if i.called:
+                copy.called = tuple(new_computation[c] for c in i.called)
+            if i.control_predecessors:
+                copy.control_predecessors = tuple(new[p] for p in i.control_predecessors)
         out.set_entry(new_computation[self.entry])
         out.instructions = [new[i] for i in self.instructions]
         out.shardings = dict(self.shardings)
@@ -203,16 +207,6 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({self.name}, {len(self.instructions)} instructions, {self.num_partitions} partitions)"
-
-
-def _defined_before_use(computation: Computation) -> list[Instruction]:
-    """Text order if that is topological (always, in what XLA prints); else post order."""
-    seen: set[Instruction] = set()
-    for i in computation.instructions:
-        if any(o not in seen for o in i.operands):
-            return computation.post_order()
-        seen.add(i)
-    return computation.instructions
 
 
 def callees_first(computations: list[Computation]) -> list[Computation]:

@@ -3,6 +3,7 @@
 from hlosharding.partitioner.partition import LocalProgram, PartitionOptions, partition_module
 from hlosharding.partitioner.projection import lift, project
 from hlosharding.partitioner.reshard import ReshardPlan, plan_reshard
+from hlosharding.partitioner.verifier import verify_partitioned
 
 __all__ = [
     "LocalProgram",
@@ -12,4 +13,5 @@ __all__ = [
     "partition_module",
     "plan_reshard",
     "project",
+    "verify_partitioned",
 ]

@@ -1,4 +1,4 @@
-"""The outcome of choosing: how one op is split.
+"""The outcome of choosing: how one op is split, or what it moves.
 
 Floor: partitioner.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlosharding.ir import Shape
+from hlosharding.partitioner.pricing import Cost
+from hlosharding.partitioner.reshard import Shipped
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
 
@@ -38,10 +40,20 @@ class Lowering:
     """Local shape of each result leaf."""
     masked: tuple[tuple[int, ...], ...]
     """Per operand the uneven dims whose padding must be masked."""
-    rule: Signature
-    """The op's own signature, kept alive: its identity is part of the key."""
+    readings: list[Signature]
+    """What was chosen from, kept alive: the identity of signatures is part of the key."""
+    is_plain: bool
+    """Do operands enter the piece as they are?"""
+    is_op_itself: bool
+    """Is the piece, besides, one array made by the op itself on local operands, and nothing owed?"""
 
-    @property
-    def is_plain(self) -> bool:
-        """True when operands enter the piece as they are."""
-        return not self.choice.owed and not any(self.masked)
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How elements are moved: operands in `sources` become the result in `target`."""
+
+    sources: tuple[HloSharding, ...]
+    target: HloSharding
+    shipped: Shipped
+    cost: Cost
+    """All of it: operands into place, the pieces, the result from `target` to what is wanted."""

@@ -11,12 +11,22 @@ from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.choice import Lowering
+from hlosharding.partitioner.choice import Lowering, Way
 from hlosharding.partitioner.emitter import Emitter
-from hlosharding.partitioner.pricing import Prices
+from hlosharding.partitioner.pricing import Cost, Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
 from hlosharding.partitioner.reshard import plan_steps
-from hlosharding.partitioner.value import AnyValue, Pending, TupleValue, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import (
+    AnyValue,
+    Form,
+    Pending,
+    TupleValue,
+    Value,
+    from_leaves,
+    leaves_of,
+    parts_of,
+)
+from hlosharding.partitioner.worlds import World, strip, world_of, wrap
 from hlosharding.sharding import HloSharding
 
 
@@ -27,16 +37,52 @@ class Decisions:
     prices: Prices
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
+    moves: dict[Any, Way | None] = field(default_factory=dict)
+    loops: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
+    """The forms of a loop's carry, where they were found once already (the loop around it is tried more than once)."""
+    overlap: str = "off"
+    """When products become loops (`rings.OVERLAPS`)."""
+    faster_rings: dict[Any, bool] = field(default_factory=dict)
+    """Of products that could be loops: are they faster so?"""
+    has_worlds: bool = False
+    """Does the program have manual regions over some of the mesh axes?"""
+    by_size: dict[int, Decisions] = field(default_factory=dict)
+    """Choices made inside manual regions, by the number of devices in a group."""
+
+    def inside(self, world: World) -> Decisions:
+        """What is decided for the groups of a region."""
+        if world.size not in self.by_size:
+            prices = Prices(self.prices.machine.with_devices(world.size), self.prices.objective)
+            self.by_size[world.size] = Decisions(prices, overlap=self.overlap, by_size=self.by_size)
+        return self.by_size[world.size]
 
 
 @dataclass(slots=True)
 class Context:
-    """One computation being partitioned."""
+    """One computation being partitioned; `inside(world)` sees the same values as the groups of a manual region do."""
 
     emitter: Emitter
     shardings: dict[int, HloSharding]
     decisions: Decisions
     values: dict[Instruction, AnyValue | Pending] = field(default_factory=dict)
+    paid: dict[Instruction, Cost] = field(default_factory=dict)
+    """What moves cost, by the instruction that moves."""
+    world: World | None = None
+    outside: Context | None = None
+    regions: dict[World, Context] = field(default_factory=dict)
+    hopeful: frozenset[Instruction] = frozenset()
+    """Carries of a loop that may turn out to be pending: what is added to them had better be, too."""
+
+    def inside(self, world: World | None) -> Context:
+        """The context for ops of a manual region; of none: for all others."""
+        root = self.outside or self
+        if world is None:
+            return root
+        if world not in root.regions:
+            inner = Context(root.emitter.inside(world), root.shardings, root.decisions.inside(world), root.values)
+            inner.world, inner.outside = world, root
+            root.regions[world] = inner
+        return root.regions[world]
 
     @property
     def prices(self) -> Prices:
@@ -52,26 +98,77 @@ class Context:
 
     def wanted_leaves(self, inst: Instruction) -> tuple[HloSharding | None, ...]:
         """The sharding of each result leaf, or None where propagation found nothing."""
-        given, count = self.shardings.get(inst.id), len(inst.shape.leaves)
+        given, count = self.shardings.get(inst.id), len(inst.shape.leaves) if inst.shape.is_tuple else 1
         if given is None or given.is_unknown():
             return (None,) * count
+        if self.world is not None:
+            return tuple(strip(leaf(s), self.world) for s in given.normalize_tuple(count).leaves)
         return tuple(leaf(s) for s in given.normalize_tuple(count).leaves) if inst.shape.is_tuple else (leaf(given),)
 
     def value(self, inst: Instruction) -> AnyValue:
         """What an instruction became; partial results are combined now, on behalf of the op that made them."""
-        value = self.values[inst]
-        if not isinstance(value, Pending):
-            return value
-        if value.settled is None:
+        value = self.complete(self.values[inst], inst)
+        return self.seen(value) if self.decisions.has_worlds or self.world is not None else value
+
+    def complete(self, value: AnyValue | Pending, maker: Instruction) -> AnyValue:
+        """A value with all its sums made; `maker` is what they are said to be for where the value does not know."""
+        if isinstance(value, Pending):
+            return self.inside(value.partial.world)._settled(maker, value)
+        if isinstance(value, TupleValue) and any(isinstance(part, Pending) for part in parts_of(value)):
+            return TupleValue(tuple(self.complete(e, maker) for e in value.elements))
+        return value
+
+    def _settled(self, inst: Instruction, pending: Pending) -> Value:
+        if pending.settled is None:
             source, reason = self.emitter.source, self.emitter.reason
-            self.emitter.lowering(inst)
-            value.settled = self.settle(value.partial, value.wanted, f"{value.partial.reduce_kind} of partial results")
+            self.emitter.lowering(pending.maker or inst)
+            partial = pending.partial
+            pending.settled = self.settle(partial, pending.wanted, f"{partial.reduce_kind} of partial results")
             self.emitter.source, self.emitter.reason = source, reason
-        return value.settled
+        return pending.settled
+
+    def seen(self, value: AnyValue) -> AnyValue:
+        """The same value as this context sees it: from inside its manual region, or from outside of all."""
+        if isinstance(value, TupleValue):
+            return from_leaves(value.shape, [v for part in value.leaves for v in leaves_of(self.seen(part))])
+        if value.world is self.world or value.world == self.world:
+            return value
+        if self.world not in value.views:
+            self._link(value, self._from_inside(value) if self.world is None else self._from_outside(value))
+        return value.views[self.world]
+
+    def _link(self, value: Value, view: Value) -> None:
+        view.world = self.world
+        view.views[value.world] = value
+        value.views[self.world] = view
+
+    def _from_inside(self, value: Value) -> Value:
+        assert value.world is not None
+        sharding = wrap(value.sharding, value.world, value.shape.rank) if value.shape.is_array else REPLICATED
+        return Value(value.local, value.shape, sharding, value.reduce_kind)
+
+    def _from_outside(self, value: Value) -> Value:
+        assert self.world is not None
+        outer = self.inside(None)
+        if value.world is not None:
+            value = outer._from_inside(value)
+        if not value.sharding.is_manual_subgroup() and not value.sharding.is_manual():
+            # What all devices compute alike is the same in every group.
+            value = outer.whole(value, "used in a manual region")
+        return Value(value.local, value.shape, strip(value.sharding, self.world), value.reduce_kind)
+
+    def waiting(self, operand: Instruction, reader: Instruction) -> Pending | None:
+        """The operand as addends, if nobody but `reader` has a use for them and nobody needed their sum."""
+        value = self.values.get(operand)
+        if not isinstance(value, Pending) or value.settled is not None or self.decisions.has_worlds:
+            return None
+        return value if operand.users == [reader] and not operand.is_root else None
 
     def array(self, inst: Instruction) -> Value:
         """What an array instruction became."""
-        value = self.value(inst)
+        value = self.values[inst]
+        if not isinstance(value, Value) or value.world is not self.world:
+            value = self.value(inst)
         if isinstance(value, TupleValue):
             raise PartitionError(f"%{inst.name} is a tuple where an array is needed", where=inst.location or None)
         return value
@@ -87,12 +184,17 @@ class Context:
         found = value.reshards.get(target)
         if found is None:
             found = self._reshard(value, target, reason)
+            found.world = self.world
             value.reshards[target] = found
         return found
 
     def _reshard(self, value: Value, target: HloSharding, reason: str) -> Value:
         if value.remake is not None:
             return value.remake(target)
+        if value.is_at_hand:
+            value = value.reshards[REPLICATED]
+        if self.world is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
+            return self._reshard_inside(value, target, reason)
         self.emitter.reason = reason
         steps = plan_steps(
             value.shape,
@@ -103,21 +205,39 @@ class Context:
             machine=self.prices.machine,
             num_devices=self.num_partitions,
         )
-        local = value.local
+        local, written = value.local, self.emitter.written
         for step in steps:
             local = step.emit(self.emitter, local)
+        if value.reduce_kind is not None:
+            self.emitter.owes(value.local, written)
         made = Value(local, value.shape, target)
         made.reshards[value.sharding] = value
         return made
 
+    def _reshard_inside(self, value: Value, target: HloSharding, reason: str) -> Value:
+        """Between shardings of a manual region: each group by itself."""
+        inner = self.inside(world_of(target if target.is_manual_subgroup() else value.sharding))
+        assert inner.world is not None
+        inner.emitter.source = self.emitter.source
+        source, wanted = inner.seen(value), strip(target, inner.world)
+        assert isinstance(source, Value)
+        if not target.is_manual_subgroup():
+            raise PartitionError(f"{value.sharding} cannot become {target} without leaving its manual region")
+        made = self.seen(inner.reshard(source, wanted, reason))
+        assert isinstance(made, Value)
+        return made
+
     def price(self, value: Value, target: HloSharding) -> float:
         """Seconds to have the value in another sharding; nothing where it is made anew."""
-        if value.remake is not None:
+        if value.is_at_hand:
             return 0.0
         return self.prices.move(value.shape, value.sharding, target, value.reduce_kind)
 
     def whole(self, value: Value, reason: str = "replicate") -> Value:
-        """The value replicated."""
+        """The value replicated; of a manual region: over each of its groups."""
+        sharding = value.sharding
+        if sharding.is_manual_subgroup():
+            return self.reshard(value, wrap(REPLICATED, world_of(sharding), value.shape.rank), reason)
         return self.reshard(value, REPLICATED, reason)
 
     def settle(self, value: Value, wanted: HloSharding | None, reason: str = "reshard result") -> Value:
@@ -128,13 +248,14 @@ class Context:
         """One local instruction for a value: tuples are built here, where something needs one."""
         if isinstance(value, Value):
             return value.local
-        parts = tuple(self.pack(e) for e in value.elements)
+        parts = tuple(self.pack(e) for e in value.elements if not isinstance(e, Pending))
+        assert len(parts) == len(value.elements), "sums are made before a tuple is"
         return self.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in parts)), parts)
 
     def unpack(self, local: Instruction, shape: Shape, shardings: list[HloSharding]) -> AnyValue:
         """Values of the leaves of a local tuple (or of one array); consumes the list of leaf shardings."""
         if not shape.is_tuple:
-            return Value(local, shape, shardings.pop(0))
+            return Value(local, shape, shardings.pop(0), world=self.world)
         parts: list[AnyValue] = []
         for index, part in enumerate(shape.tuple_shapes):
             element = self.emitter.op("get-tuple-element", local.shape.tuple_shapes[index], (local,), tuple_index=index)

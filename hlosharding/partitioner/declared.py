@@ -5,16 +5,18 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.choice import Choice, Lowering
+from hlosharding.partitioner.combining import candidates_signature, combined, combining_of
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.generic import Problem, choose, splittable
 from hlosharding.partitioner.masking import identity, mask_padding, only_first
-from hlosharding.partitioner.pieces import Piece, compute_piece
-from hlosharding.partitioner.projection import REPLICATED, addend_groups, member_numbers, uneven_dims, without_partials
+from hlosharding.partitioner.pieces import Piece, compute_piece, is_computed_as_is
+from hlosharding.partitioner.projection import REPLICATED, member_numbers, uneven_dims, without_partials
+from hlosharding.partitioner.rings import go_round, ring_for
 from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
-from hlosharding.partitioner.windowed import HALO_OPCODES, taps_signature, windows_of
-from hlosharding.rules import Reduce, Signature
+from hlosharding.partitioner.windowed import HALO_OPCODES, mirrored_dims, taps_signature, windows_of
+from hlosharding.rules import Reduce, Signature, counted_signature
 from hlosharding.sharding import HloSharding
 
 # Opcodes whose piece can shift row indices (partitioner/indexing.py).
@@ -24,14 +26,43 @@ INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-upda
 def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue | Pending:
     """The generic strategy.  A partial array is left pending: its user may want less than the sum for all."""
     values = [context.array(o) for o in inst.operands]
-    wanted = context.wanted_leaves(inst)
+    wanted = _wanted(context, inst)
     lowering = _lowering(context, inst, signature, values, wanted)
+    if lowering.is_op_itself:
+        return _op_itself(context, inst, lowering, values, wanted[0])
     results = _compute(context, inst, lowering, values)
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
         return Pending(results[0], wanted[0])
     reason = _reason(lowering.choice)
     made = [context.settle(v, w, reason) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
+
+
+def _op_itself(
+    context: Context, inst: Instruction, lowering: Lowering, values: list[Value], wanted: HloSharding | None
+) -> Value:
+    """The op on local operands is the piece, and nothing is owed.  Most ops are such: the shortest way."""
+    choice = lowering.choice
+    operands = [
+        v.local if v.sharding is target else context.reshard(v, target, f"operand {number}").local
+        for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
+    ]
+    made = Value(context.emitter.local(inst, lowering.shapes[0], operands), inst.shape, choice.results[0])
+    return made if made.sharding is wanted else context.settle(made, wanted)
+
+
+def choice_of(context: Context, inst: Instruction, signature: Signature, values: list[Value]) -> Choice:
+    """How the generic strategy would split an instruction with these operands."""
+    return _lowering(context, inst, signature, values, context.wanted_leaves(inst)).choice
+
+
+def _wanted(context: Context, inst: Instruction) -> tuple[HloSharding | None, ...]:
+    """The sharding of each result leaf; where a tuple has none, that of the element taken from it."""
+    wanted = context.wanted_leaves(inst)
+    if None not in wanted or not inst.shape.is_tuple:
+        return wanted
+    taken = {u.tuple_index: context.wanted_leaves(u)[0] for u in inst.users if u.opcode == "get-tuple-element"}
+    return tuple(taken.get(n) if w is None else w for n, w in enumerate(wanted))
 
 
 def _reason(choice: Choice) -> str:
@@ -46,37 +77,63 @@ def _lowering(
     wanted: tuple[HloSharding | None, ...],
 ) -> Lowering:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
-    known = context.decisions.lowerings
-    given = ((v.shape, v.sharding, v.reduce_kind, v.remake is None) for v in values)
-    key = (id(signature), inst.opcode, wanted, *given)
+    known, counted = context.decisions.lowerings, counted_signature(inst, signature)
+    given = [(v.shape, v.sharding, v.reduce_kind, v.is_at_hand) for v in values]
+    key = (id(signature), id(counted), inst.opcode, wanted, *given)
     lowering = known.get(key)
     if lowering is None:
-        choice = choose(_problems(inst, signature, values, wanted), context.prices)
+        candidates = candidates_signature(inst, signature, values[0].sharding) if values else None
+        others = counted, candidates, taps_signature(inst, signature)
+        readings = [signature, *(s for s in others if s is not None)]
+        choice = choose(_problems(inst, readings, values, wanted), context.prices)
         shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
-        lowering = known[key] = Lowering(choice, shapes, _masked_dims(choice, values), signature)
+        lowering = known[key] = _follow_up(inst, choice, shapes, _masked_dims(inst, choice, values), readings)
     return lowering
 
 
+def _follow_up(
+    inst: Instruction,
+    choice: Choice,
+    shapes: tuple[Shape, ...],
+    masked: tuple[tuple[int, ...], ...],
+    readings: list[Signature],
+) -> Lowering:
+    is_plain = not choice.owed and not any(masked)
+    itself = is_plain and choice.reduce_kind is None and is_computed_as_is(inst.opcode) and not inst.shape.is_tuple
+    return Lowering(choice, shapes, masked, readings, is_plain, itself)
+
+
 def _problems(
-    inst: Instruction, signature: Signature, values: list[Value], wanted: tuple[HloSharding | None, ...]
+    inst: Instruction, readings: list[Signature], values: list[Value], wanted: tuple[HloSharding | None, ...]
 ) -> list[Problem]:
     shapes, shardings = tuple(v.shape for v in values), tuple(v.sharding for v in values)
-    kinds, remade = tuple(v.reduce_kind for v in values), tuple(v.remake is not None for v in values)
+    kinds, remade = tuple(v.reduce_kind for v in values), tuple(v.is_at_hand for v in values)
     return [
-        Problem(s, shapes, shardings, kinds, remade, inst.shape.leaves, wanted, _allowed(inst, s), windows_of(inst, s))
-        for s in (signature, taps_signature(inst, signature))
-        if s is not None
+        Problem(
+            s,
+            shapes,
+            shardings,
+            kinds,
+            remade,
+            inst.shape.leaves,
+            wanted,
+            _allowed(inst, s),
+            windows_of(inst, s),
+            mirrored_dims(inst, s),
+        )
+        for s in readings
     ]
 
 
-def _masked_dims(choice: Choice, values: list[Value]) -> tuple[tuple[int, ...], ...]:
-    """Per operand the uneven dims whose padding the op would mix in."""
-    factors = choice.signature.factors
+def _masked_dims(inst: Instruction, choice: Choice, values: list[Value]) -> tuple[tuple[int, ...], ...]:
+    """Per operand the uneven dims whose padding the op would mix in.  Windows see to their own."""
+    windows = windows_of(inst, choice.signature)
+    mixed = [isinstance(f.owes, Reduce) and w is None for f, w in zip(choice.signature.factors, windows, strict=True)]
     return tuple(
         tuple(
             d
             for d in uneven_dims(sharding, value.shape.dims)
-            if any(isinstance(factors[f].owes, Reduce) for f in choice.signature.operands[index][d])
+            if any(mixed[f] for f in choice.signature.operands[index][d])
         )
         for index, (value, sharding) in enumerate(zip(values, choice.operands, strict=True))
     )
@@ -87,42 +144,34 @@ def _allowed(inst: Instruction, signature: Signature) -> frozenset[int]:
         signature,
         halo=inst.opcode in HALO_OPCODES,
         indexed=inst.opcode in INDEXED_OPCODES,
-        any_reducer=inst.opcode == "reduce",
+        any_reducer=combining_of(inst) is not None,
     )
 
 
 def _compute(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
-    choice = lowering.choice
+    choice, ring = lowering.choice, ring_for(context, inst, lowering, values)
+    travels = None if ring is None else ring.operand
     moved = [
-        value if value.sharding is target else context.reshard(value, target, f"operand {number}")
+        value if value.sharding is target or number == travels else context.reshard(value, target, f"operand {number}")
         for number, (value, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
     if lowering.is_plain:
         operands = tuple(v.local for v in moved)
     else:
         operands = tuple(_prepared(context, inst, i, v, lowering) for i, v in enumerate(moved))
-    local = compute_piece(context.emitter, Piece(inst, choice, operands, lowering.shapes))
+    if ring is not None:
+        return [go_round(context, inst, lowering, ring, operands)]
+    piece = Piece(inst, choice, operands, lowering.shapes)
+    local = compute_piece(context.emitter, piece)
     if choice.reduce_kind == "other":
-        return _combined(context, inst, choice, local, operands)
+        leaves = zip(combined(context.emitter, piece, local), inst.shape.leaves, choice.results, strict=True)
+        return [Value(leaf, shape, without_partials(partial)) for leaf, shape, partial in leaves]
     if not inst.shape.is_tuple:
         return [Value(local, inst.shape, choice.results[0], choice.reduce_kind)]
     made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
     for value in made:
         value.reduce_kind = choice.reduce_kind
     return list(made)
-
-
-def _combined(
-    context: Context, inst: Instruction, choice: Choice, local: Instruction, operands: tuple[Instruction, ...]
-) -> list[Value]:
-    """Partial results of a reduction that only the op's own reducer can combine: gathered and reduced once more."""
-    emitter, groups = context.emitter, addend_groups(choice.results[0], context.num_partitions)
-    emitter.reason = "combine partial results"
-    parts = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
-    stacked = [emitter.all_gather(emitter.reshape(p.local, (1, *p.local.shape.dims)), 0, groups) for p in parts]
-    inits = operands[len(operands) // 2 :]
-    total = emitter.local(inst, local.shape, (*stacked, *inits), dimensions=(0,))
-    return list(leaves_of(context.unpack(total, inst.shape, [without_partials(r) for r in choice.results])))
 
 
 def _prepared(context: Context, inst: Instruction, index: int, value: Value, lowering: Lowering) -> Instruction:
@@ -141,8 +190,10 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, low
         return local
     kind = next(o.kind for f in factors if isinstance(o := f.owes, Reduce))
     if kind == "other":
-        init = context.whole(context.array(inst.operands[len(inst.operands) // 2 + index])).local
-        return mask_padding(context.emitter, local, value.shape, value.sharding, dims, init)
+        how = combining_of(inst)
+        assert how is not None, "only such ops are split where partial results are of an unknown kind"
+        fill = how.fill(context, inst, index)
+        return mask_padding(context.emitter, local, value.shape, value.sharding, dims, fill)
     return mask_padding(context.emitter, local, value.shape, value.sharding, dims, identity(kind, value.shape))
 
 

@@ -15,9 +15,18 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.cost import CAUSE_ATTRIBUTE
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, PaddingDim, Shape, SliceDim
+from hlosharding.partitioner.worlds import World
 
 Groups = tuple[tuple[int, ...], ...]
 REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+
+
+@dataclass(slots=True)
+class Owed:
+    """Who holds addends that are still to be added up, and what was written to add them up or to pass them on."""
+
+    addends: set[Instruction] = field(default_factory=set)
+    paying: set[Instruction] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -31,6 +40,25 @@ class Program:
     reducers: dict[tuple[str, str], Computation] = field(default_factory=dict)
     copies: dict[Computation, Computation] = field(default_factory=dict)
     equal: dict[Any, Computation] = field(default_factory=dict)
+    owed: Owed = field(default_factory=Owed)
+    bodies: list[Computation] = field(default_factory=list)
+
+    def body(self, name: str) -> ComputationBuilder:
+        """A computation that `back_to` can take back."""
+        made = self.builder.computation(name)
+        self.bodies.append(made.computation)
+        return made
+
+    def mark(self) -> tuple[int, int]:
+        """Where we are."""
+        return len(self.bodies), len(self.warnings)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Forget the bodies begun since `mark`, and the warnings that came with them."""
+        bodies, warnings = mark
+        for computation in self.bodies[bodies:]:
+            self.builder.drop(computation)
+        del self.bodies[bodies:], self.warnings[warnings:]
 
     def next_channel(self) -> int:
         """A channel id no other collective has."""
@@ -63,13 +91,23 @@ class Program:
         made: dict[Instruction, Instruction] = {}
         for i in source.instructions:
             operands = [made[o] for o in i.operands]
+            if i.opcode == "copy":  # what is left of an annotation, which means nothing here
+                made[i] = operands[0]
+                continue
             made[i] = body.add(i.opcode, i.shape, operands, like=i, called=[called[c] for c in i.called])
         body.root(made[source.root])
         return body.computation
 
 
+# Nearly all that reducers consist of: opcode, shape and number say what they compute.
+_BARE = frozenset({"parameter", "add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
 def _token(inst: Instruction, source: Computation, called: dict[Computation, Computation]) -> Any:
     """All that an instruction computes: names, ids and metadata left out."""
+    if inst.opcode in _BARE:
+        reads = tuple([source.instructions.index(o) for o in inst.operands])
+        return inst.opcode, inst.shape, inst.parameter_number, reads, inst.is_root
     proto = wire.HloInstructionProto()
     proto.CopyFrom(inst.proto)
     for field_name in ("name", "id", "metadata", "operand_ids", "called_computation_ids", "sharding"):
@@ -80,19 +118,46 @@ def _token(inst: Instruction, source: Computation, called: dict[Computation, Com
 
 
 class Emitter:
-    """Appends ops to one local computation on behalf of one global instruction at a time (`lowering`)."""
+    """Appends ops to one local computation on behalf of one global instruction at a time (`lowering`).
 
-    def __init__(self, program: Program, computation: ComputationBuilder) -> None:
+    Inside a `world` devices are positions in a group: tables and collectives are repeated for all groups.
+    """
+
+    def __init__(self, program: Program, computation: ComputationBuilder, world: World | None = None) -> None:
         self.program = program
         self.computation = computation
+        self.world = world
         self.source: Instruction | None = None
         self.reason = "reshard"
         self._made: dict[Any, Instruction] = {}
         self._cuts: set[Instruction] = set()
 
     @property
+    def written(self) -> int:
+        """How many instructions stand in the computation."""
+        return len(self.computation.computation.instructions)
+
+    def owes(self, addends: Instruction, since: int) -> None:
+        """Note addends, and that what was written `since` then adds them up or passes them on."""
+        self.program.owed.addends.add(addends)
+        self.program.owed.paying.update(self.computation.computation.instructions[since:])
+
+    def inside(self, world: World) -> Emitter:
+        """Writes into the same computation on behalf of every group of a manual region."""
+        inner = Emitter(self.program, self.computation, world)
+        inner._made, inner._cuts = self._made, self._cuts
+        return inner
+
+    @property
     def num_partitions(self) -> int:
-        return self.program.num_partitions
+        """Devices that share the work: all, or those of one group."""
+        return self.world.size if self.world is not None else self.program.num_partitions
+
+    def _everywhere(self, groups: Groups) -> Groups:
+        """Device groups as the collectives name them."""
+        if self.world is None:
+            return groups
+        return tuple(members for group in groups for members in self.world.everywhere(group))
 
     def lowering(self, source: Instruction, reason: str = "reshard") -> None:
         """From now on ops are made for `source`: they carry its metadata, and collectives name it as their cause."""
@@ -125,7 +190,7 @@ class Emitter:
         **attrs: Any,
     ) -> Instruction:
         """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
-        called = [self.program.copy_computation(c) for c in source.called]
+        called = [self.program.copy_computation(c) for c in source.called] if source.called else ()
         return self.computation.add(opcode or source.opcode, shape, operands, like=source, called=called, **attrs)
 
     # Data movement without communication.
@@ -147,6 +212,8 @@ class Emitter:
         """The entry of this device in a table with one number per device, s32[]."""
         if len(set(table)) == 1:
             return self.constant(np.int32(table[0]))
+        if self.world is not None:
+            table = self.world.spread(table)
         if all(v == d * table[1] for d, v in enumerate(table)) and table[1]:
             step = self.partition_id()
             return step if table[1] == 1 else self.binary("multiply", step, self.constant(np.int32(table[1])))
@@ -243,6 +310,11 @@ class Emitter:
         scalar = value if isinstance(value, Instruction) else self.constant(np.asarray(value, shape.dtype))
         return self.broadcast(scalar, shape.dims, ())
 
+    def room(self, value: Any, shape: Shape) -> Instruction:
+        """As `full`, in a buffer of its own that updates may write over."""
+        scalar = value if isinstance(value, Instruction) else self.constant(np.asarray(value, shape.dtype))
+        return self.computation.add("broadcast", shape, (scalar,), metadata_of=self.source, dimensions=())
+
     def iota(self, shape: Shape, dim: int) -> Instruction:
         """Numbers counting along `dim`."""
         return self.op("iota", shape, (), dimensions=(dim,))
@@ -265,6 +337,7 @@ class Emitter:
         size = len(groups[0])
         if size == 1:
             return x
+        groups = self._everywhere(groups)
         dims = tuple(d * size if i == dim else d for i, d in enumerate(x.shape.dims))
         return self._collective(
             "all-gather", x.shape.with_dims(dims), x, (dim, groups),
@@ -275,6 +348,7 @@ class Emitter:
         """Elementwise reduction over each group; every member gets the result."""
         if len(groups[0]) == 1:
             return x
+        groups = self._everywhere(groups)
         reducer = self.program.reducer(kind, x.shape.element_type)
         return self._collective(
             "all-reduce", x.shape, x, (groups, kind),
@@ -286,6 +360,7 @@ class Emitter:
         size = len(groups[0])
         if size == 1:
             return x
+        groups = self._everywhere(groups)
         dims = tuple(d // size if i == dim else d for i, d in enumerate(x.shape.dims))
         reducer = self.program.reducer(kind, x.shape.element_type)
         return self._collective(
@@ -298,6 +373,7 @@ class Emitter:
         size, dims = len(groups[0]), x.shape.dims
         if size == 1:
             return x
+        groups = self._everywhere(groups)
         if split_dim == concat_dim:
             return self._collective(
                 "all-to-all", x.shape, x, (split_dim, groups), dimensions=(split_dim,), replica_groups=groups
@@ -318,5 +394,5 @@ class Emitter:
         """Device t receives x of s for each pair (s, t); a device that is no target gets zeros."""
         if all(s == t for s, t in pairs) and len(pairs) == self.num_partitions:
             return x
-        pairs = tuple(sorted(pairs))
+        pairs = tuple(sorted((s, t) for s, t in self._everywhere(tuple(pairs))))
         return self._collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)

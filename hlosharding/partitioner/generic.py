@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
+from typing import NamedTuple
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.choice import Choice
@@ -19,6 +20,7 @@ from hlosharding.partitioner.projection import (
     REPLICATED,
     lift,
     local_shape_dims,
+    mirror,
     project,
     project_result,
     untile,
@@ -47,6 +49,8 @@ class Problem:
     """Factors that may be split."""
     windows: tuple[Windowed | None, ...]
     """Of each factor along which pieces need neighbours' elements: what they need."""
+    mirrored: tuple[tuple[int, ...], ...]
+    """Of each operand the dims whose tiles lie in the opposite order."""
 
 
 def splittable(signature: Signature, *, halo: bool, indexed: bool, any_reducer: bool) -> frozenset[int]:
@@ -69,25 +73,53 @@ def splittable(signature: Signature, *, halo: bool, indexed: bool, any_reducer: 
     return frozenset(i for i, f in enumerate(signature.factors) if may(f.owes))
 
 
-# Work that a choice may add, over the splits its tensors agree on, for fewer bytes.
+# Repeated work that may buy bytes.
 _EXTRA_WORK = 1.05
 
 
 def choose(problems: Sequence[Problem], prices: Prices) -> Choice:
     """The cheapest candidate that does not repeat work; on a tie the first, and the result's own sharding is the first.
 
-    Problems are readings of one op: the splits that any reading's tensors agree on bound the work of all.
+    Problems are readings of one op.
     """
-    most = min(_EXTRA_WORK * _work(p, _agreed(p)) for p in problems)
-    choices: list[tuple[Choice, float]] = []
+    tried: list[_Tried] = []
     for problem in problems:
         claims = [space for _, space in _claims(problem)]
         for space in dict.fromkeys([*_candidates(claims), *_moved(problem)]):
             choice = _priced(problem, space, prices)
             if choice is not None:
-                choices.append((choice, _work(problem, space)))
-    lean = [choice for choice, work in choices if work <= most]
-    return min(lean or [choice for choice, _ in choices], key=lambda c: c.seconds)
+                tried.append(_Tried(choice, _work(problem, space), _share(problem, space)))
+    most = _EXTRA_WORK * _necessary_work(problems, tried)
+    lean = [t.choice for t in tried if t.work <= most]
+    return min(lean or [t.choice for t in tried], key=lambda c: c.seconds)
+
+
+class _Tried(NamedTuple):
+    choice: Choice
+    work: float
+    """The part of the op one device computes."""
+    share: float
+    """The same, if all dims were split evenly."""
+
+
+def _necessary_work(problems: Sequence[Problem], tried: Sequence[_Tried]) -> float:
+    """The work of the splits that the op's tensors agree on.
+
+    A contraction computes far more than it reads: there it is the work of the candidates that are split most ways, if
+    those are more.  How far these round uneven dims up is no repeated work.
+    """
+    agreed = min((_work(p, space), _share(p, space)) for p in problems for space in (_agreed(p),))
+    least = min(t.share for t in tried)
+    if agreed[1] <= _EXTRA_WORK * least or not any(_contracts(p.signature) for p in problems):
+        return agreed[0]
+    return max(t.work for t in tried if t.share <= _EXTRA_WORK * least)
+
+
+def _contracts(signature: Signature) -> bool:
+    """Is there a factor that two operands carry and no result?"""
+    return any(
+        isinstance(f.owes, Reduce) and len(signature.operand_dims(n)) > 1 for n, f in enumerate(signature.factors)
+    )
 
 
 def _work(problem: Problem, space: HloSharding) -> float:
@@ -95,6 +127,13 @@ def _work(problem: Problem, space: HloSharding) -> float:
     signature = problem.signature
     whole = _elements(signature, (1,) * len(signature.factors)) or 1
     return _elements(signature, _ways(signature, space)) / whole
+
+
+def _share(problem: Problem, space: HloSharding) -> float:
+    """The same, if all dims were split evenly."""
+    signature = problem.signature
+    ways = enumerate(zip(signature.factors, _ways(signature, space), strict=True))
+    return 1 / math.prod(max(1, min(f.size, n)) for number, (f, n) in ways if not is_looked_up(signature, number))
 
 
 def _agreed(problem: Problem) -> HloSharding:
@@ -139,12 +178,13 @@ def _lifted(problem: Problem) -> Iterator[tuple[Dims, HloSharding]]:
     for dims, wanted in zip(signature.results, problem.wanted, strict=True):
         if wanted is not None:
             yield dims, lift(wanted, major_dims(dims, signature), count)
-    for dims, sharding in zip(signature.operands, problem.operand_shardings, strict=True):
-        yield dims, lift(sharding, major_dims(dims, signature), count)
+    operands = zip(signature.operands, problem.operand_shardings, problem.mirrored, strict=True)
+    for dims, sharding, backwards in operands:
+        yield dims, lift(mirror(sharding, backwards), major_dims(dims, signature), count)
 
 
 def _stuck(problem: Problem, space: HloSharding) -> tuple[int, ...]:
-    """Factors split in `space` that may not be, or whose windows no halo can serve at that split."""
+    """Factors split in `space` that may not be, or whose windows no piece can have at that split."""
     if space.kind != "tiled":
         return ()
     found: list[int] = []
@@ -197,25 +237,28 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
     if not problem.allowed.issuperset(split) or any(_cuts_through(signature, f, ways[f]) for f in split):
         return None
     owed = tuple(f for f in split if owes_reduction(signature, f))
-    operands = tuple(project(space, major_dims(dims, signature)) for dims in signature.operands)
+    operands = tuple(
+        mirror(project(space, major_dims(dims, signature)), backwards)
+        for dims, backwards in zip(signature.operands, problem.mirrored, strict=True)
+    )
     results = tuple(project_result(space, major_dims(dims, signature), owed) for dims in signature.results)
     kind = next((_kind(signature, f) for f in owed), None)
-    seconds = prices.work(
+    windowed = [(w, ways[f]) for f in split if (w := problem.windows[f]) is not None]
+    if any(w.plan(n) is None for w, n in windowed):
+        return None
+    placed = [_placed(problem, number, target, windowed, prices) for number, target in enumerate(operands)]
+    operands = tuple(place for _, place in placed)
+    seconds = sum(price for price, _ in placed) + prices.work(
         _elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature)
     )
-    moves = zip(problem.operand_shapes, problem.operand_shardings, operands, problem.reduce_kinds, strict=True)
-    paid = (m for m, free in zip(moves, problem.remade, strict=True) if not free)
-    seconds += sum(prices.move(shape, source, target, k) for shape, source, target, k in paid)
-    for factor in split:
-        if problem.windows[factor] is not None:
-            halo = _halo_bytes(problem, factor, ways[factor], operands)
-            if halo is None:
-                return None
-            seconds += prices.neighbours(halo)
     for shape, source, wanted in zip(problem.result_shapes, results, problem.wanted, strict=True):
         target = wanted if wanted is not None else without_partials(source)
-        # Partial results of an unknown reducer are gathered: about what adding them would cost.
-        seconds += prices.move(shape, source, target, "add" if kind == "other" else kind)
+        if kind == "other":
+            seconds += prices.gather_partials(shape, source) + prices.move(
+                shape, without_partials(source), target, None
+            )
+        else:
+            seconds += prices.move(shape, source, target, kind)
     return Choice(signature, space, operands, results, owed, kind, seconds)
 
 
@@ -248,14 +291,31 @@ def _cuts_through(signature: Signature, factor: int, ways: int) -> bool:
     return False
 
 
-def _halo_bytes(problem: Problem, factor: int, ways: int, operands: Sequence[HloSharding]) -> float | None:
-    """Bytes a device receives from its neighbours along one split window; None where no halo will do."""
-    windowed = problem.windows[factor]
-    plan = windowed.plan(ways) if windowed is not None else None
-    if plan is None:
-        return None
-    shape = problem.operand_shapes[0]
-    return shape.with_dims(local_shape_dims(operands[0], shape.dims)).byte_size * plan.received / plan.tile
+def _placed(
+    problem: Problem, number: int, target: HloSharding, windowed: Sequence[tuple[Windowed, int]], prices: Prices
+) -> tuple[float, HloSharding]:
+    """(seconds, sharding): where an operand shall lie, and the price of bringing it and neighbours' strips there.
+
+    Along the dim of a split window it is split, and strips are sent; or whole, and each piece takes its run of it.
+    """
+    shape, free = problem.operand_shapes[number], problem.remade[number]
+
+    def move(place: HloSharding) -> float:
+        kind = problem.reduce_kinds[number]
+        return 0.0 if free else prices.move(shape, problem.operand_shardings[number], place, kind)
+
+    seen = [(w.dim, plan) for w, n in windowed if w.sees(number) and (plan := w.plan(n, number)) is not None]
+    if not seen:
+        return move(target), target
+    ways: list[tuple[float, HloSharding]] = []
+    for is_whole in product((False, True), repeat=len(seen)):
+        split = [plan for (_, plan), whole in zip(seen, is_whole, strict=True) if not whole]
+        place = untile(target, tuple(dim for (dim, _), whole in zip(seen, is_whole, strict=True) if whole))
+        if not any(plan.is_far for plan in split):
+            tile = shape.with_dims(local_shape_dims(place, shape.dims)).byte_size
+            strips = sum(prices.neighbours(tile * plan.received / plan.tile, plan.messages) for plan in split)
+            ways.append((move(place) + strips, place))
+    return min(ways, key=lambda way: way[0])
 
 
 def _kind(signature: Signature, factor: int) -> str:

@@ -1,45 +1,69 @@
 """Partial results that wait: a reduction is paid when somebody needs the sum, not when the addends are made.
 
-Floor: partitioner.  A pending value whose only user is linear passes through it as addends: two gradients that are
-added cost one all-reduce, and a reduction meets the sharding its user wants, so that it can be a reduce-scatter.  Never
-through a convert (a narrow sum of addends overflows where the narrowed sum does not; a widened one travels at twice the
-bytes), and never where the later value is larger.
+Floor: partitioner.  A pending value whose only user is linear passes through it as addends where that saves something:
+two gradients that are added cost one all-reduce, and a reduction meets a sharding of fewer elements, so that it can be
+a reduce-scatter.  Where nothing is saved the sum is made at once.  Never through a narrowing convert (a narrow sum of
+addends overflows where the narrowed sum does not), and never where the later value is larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.projection import without_partials
+from hlosharding.partitioner.masking import is_identity
+from hlosharding.partitioner.projection import local_shape_dims, without_partials
+from hlosharding.partitioner.reshaping import is_local
 from hlosharding.partitioner.value import Pending, Value
-from hlosharding.sharding import transpose_sharding
+from hlosharding.rules import Reduce, Signature, signature_of
+from hlosharding.sharding import HloSharding, propagate_through_reshape
+
+# Sums of addends overflow in narrower floats long before the sum of the sums does.
+_WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
 
 
 def pass_through(context: Context, inst: Instruction) -> Pending | None:
-    """The instruction on addends, if it is linear in pending operands and nothing needs their sums; else None."""
+    """The instruction on addends, if it is linear in pending operands and waiting saves something; else None."""
     rule = _LINEAR.get(inst.opcode)
-    if rule is None or not any(isinstance(context.values.get(o), Pending) for o in inst.operands):
+    if rule is None:
         return None
-    if not _waiting_pays(context, inst):
+    came = next((o for o in inst.operands if isinstance(context.values.get(o), Pending)), None)
+    if came is None or not waiting_pays(context, came, inst):
         return None
     made = rule(context, inst)
     return None if made is None else Pending(made, context.wanted_leaves(inst)[0])
 
 
-def _waiting_pays(context: Context, inst: Instruction) -> bool:
-    """Does a later op on the way add up several pending values, or want less than the sum for all?
+def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool:
+    """Does a later op on the way of the addends `came` add up several of them, or want less than the sum for all?
 
     If not, the reduction is made at once: then what follows it can be fused into its readers.
     """
-    tiles = max(_tiles(context, o) for o in inst.operands if isinstance(context.values.get(o), Pending))
-    while True:
-        if inst.opcode in _SUMS or _tiles(context, inst) > tiles:
+    size, tiles = came.shape.byte_size, _tiles(context, came)
+    while inst.opcode in _LINEAR:
+        # A reduction for all costs twice what one costs that leaves each device its part.
+        if inst.shape.byte_size * (1 if _tiles(context, inst) > tiles else 2) < 2 * size or _adds(context, came, inst):
             return True
-        if len(inst.users) != 1 or inst.users[0].opcode not in _LINEAR or inst.is_root:
+        if len(inst.users) != 1 or inst.is_root:
             return False
-        inst = inst.users[0]
+        came, inst = inst, inst.users[0]
+    return False
+
+
+def _adds(context: Context, came: Instruction, inst: Instruction) -> bool:
+    """Are all operands of the sum `inst` addends, or may they be?"""
+    if inst.opcode not in SUMS:
+        return False
+    return all(o is came or o in context.hopeful or _may_wait(context, o) for o in inst.operands)
+
+
+def _may_wait(context: Context, operand: Instruction) -> bool:
+    if operand in context.values:
+        return isinstance(context.values[operand], Pending)
+    return operand.opcode in _MAKERS or operand.opcode in _LINEAR
 
 
 def _tiles(context: Context, inst: Instruction) -> int:
@@ -47,12 +71,101 @@ def _tiles(context: Context, inst: Instruction) -> int:
     return wanted.num_tiles if wanted is not None else 1
 
 
+def is_only_reader(element: Instruction) -> bool:
+    """Is a tuple's element read by this one instruction, and the tuple not as a whole?"""
+    [source] = element.operands
+    if source.is_root:
+        return False
+    return all(
+        u.opcode == "get-tuple-element" and (u is element or u.tuple_index != element.tuple_index) for u in source.users
+    )
+
+
+# What a loop accumulates
+
+
+def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int]) -> dict[int, Instruction]:
+    """Elements of a loop's carry that its body does nothing with but pass them on, linear ops on the way.
+
+    `carry` is the body's parameter, `result` its root; `hidden` are elements that others read.
+    """
+    if result.opcode != "tuple" or any(u.opcode != "get-tuple-element" for u in carry.users):
+        return {}
+    found: dict[int, Instruction] = {}
+    for element in carry.users:
+        index = element.tuple_index
+        if index in hidden or not element.shape.is_array or not is_only_reader(element):
+            continue
+        if _passed_on(element, result, index):
+            found[index] = element
+    return found
+
+
+def _passed_on(element: Instruction, result: Instruction, index: int) -> bool:
+    """Does the element go through linear ops, at least one of them a sum, to its own place in the result?"""
+    sums = 0
+    while len(element.users) == 1:
+        user = element.users[0]
+        if user is result:
+            return sums > 0 and [n for n, o in enumerate(result.operands) if o is element] == [index]
+        if user.opcode == "tuple":
+            following, loops = _through_tuple(element, user)
+            sums += loops
+            if following is None:
+                return False
+            element = following
+            continue
+        if user.opcode not in _LINEAR or user.operands.count(element) > 1:
+            return False
+        sums += user.opcode in SUMS
+        element = user
+    return False
+
+
+def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
+    """Where an element of a tuple is read again, past the loop that the tuple enters; and how many loops those are."""
+    if packed.operands.count(element) > 1 or packed.is_root:
+        return None, 0
+    place, loops = packed.operands.index(element), 0
+    while len(packed.users) == 1 and packed.users[0].opcode == "while":
+        packed, loops = packed.users[0], loops + 1
+    read = [u for u in packed.users if u.opcode == "get-tuple-element" and u.tuple_index == place]
+    return (read[0] if len(read) == 1 and is_only_reader(read[0]) else None), loops
+
+
+def found_owed(context: Context, element: Instruction, result: Instruction) -> Iterator[tuple[Instruction, Value]]:
+    """The addends that are added to an accumulator on its way to the result, or that the result is made of."""
+    while len(element.users) == 1:
+        user = element.users[0]
+        if user is result:
+            made = context.values[element]
+            if isinstance(made, Pending):
+                yield made.maker or element, made.partial
+            return
+        if user.opcode == "tuple":
+            following, _ = _through_tuple(element, user)
+            assert following is not None
+            element = following
+            continue
+        for operand in user.operands if user.opcode in SUMS else ():
+            made = context.values[operand]
+            if operand is not element and isinstance(made, Pending):
+                yield made.maker or operand, made.partial
+        element = user
+
+
+def may_accumulate(value: Value) -> bool:
+    """May addends of many trips be added up before they are reduced?"""
+    return value.reduce_kind != "add" or value.shape.is_integral or value.shape.element_type in _WIDE
+
+
+# The linear ops
+
+
 def _addends(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
     """The unreduced value of an operand that nobody but `inst` uses."""
-    value = context.values.get(operand)
-    if not isinstance(value, Pending) or value.settled is not None or operand.users != [inst] or operand.is_root:
-        return None
-    return value.partial
+    pending = context.waiting(operand, inst)
+    return None if pending is None else pending.partial
 
 
 def _sum(context: Context, inst: Instruction) -> Value | None:
@@ -73,7 +186,7 @@ def _sum(context: Context, inst: Instruction) -> Value | None:
 
 def _scaled(context: Context, inst: Instruction) -> Value | None:
     """addends * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early."""
-    if inst.shape.element_type not in ("f32", "f64", "bf16", "c64", "c128"):
+    if inst.shape.element_type not in _WIDE:
         return None
     for position in (0, 1) if inst.opcode == "multiply" else (0,):
         addends = _addends(context, inst, inst.operands[position])
@@ -97,16 +210,95 @@ def _negated(context: Context, inst: Instruction) -> Value | None:
     )
 
 
+def _widened(context: Context, inst: Instruction) -> Value | None:
+    """Addends of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
+    addends = _addends(context, inst, inst.operands[0])
+    if addends is None or not (addends.shape.is_floating and inst.shape.is_floating):
+        return None
+    if inst.shape.element_type not in _WIDER.get(addends.shape.element_type, ()):
+        return None
+    shape = addends.local.shape.with_type(inst.shape.element_type)
+    return Value(
+        context.emitter.local(inst, shape, (addends.local,)), inst.shape, addends.sharding, addends.reduce_kind
+    )
+
+
+_WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
+
+
 def _transposed(context: Context, inst: Instruction) -> Value | None:
     addends = _addends(context, inst, inst.operands[0])
-    if addends is None or addends.sharding.kind != "tiled":
+    if addends is None:
         return None
-    sharding = transpose_sharding(addends.sharding, inst.dimensions).meaning
-    local = context.emitter.transpose(addends.local, inst.dimensions)
+    sharding, order = addends.sharding, inst.dimensions
+    if sharding.kind == "tiled":
+        tiles = sharding.tiles.array
+        sharding = _marked(tiles.transpose(*order, *range(len(order), tiles.ndim)), sharding)
+    return Value(context.emitter.transpose(addends.local, order), inst.shape, sharding, addends.reduce_kind)
+
+
+def _reshaped(context: Context, inst: Instruction) -> Value | None:
+    addends = _addends(context, inst, inst.operands[0])
+    sharding = None if addends is None else _carried(addends.sharding, addends.shape.dims, inst.shape.dims)
+    if addends is None or sharding is None:
+        return None
+    local = context.emitter.reshape(addends.local, local_shape_dims(sharding, inst.shape.dims))
     return Value(local, inst.shape, sharding, addends.reduce_kind)
 
 
-_SUMS = frozenset({"add", "subtract", "maximum", "minimum", "and", "or"})
+def _carried(sharding: HloSharding, before: tuple[int, ...], after: tuple[int, ...]) -> HloSharding | None:
+    """The addends' sharding behind a reshape; None where tiles do not line up."""
+    if sharding.kind != "tiled":
+        return sharding
+    tiles, whole = sharding.tiles.array, without_partials(sharding)
+    carried = propagate_through_reshape(before, after, whole).meaning
+    if not is_local(whole, before, carried, after):
+        return None
+    ways = carried.data_dims if carried.kind == "tiled" else (1,) * len(after)
+    if carried.kind == "tiled" and (carried.tiles.array.reshape(-1) != whole.tiles.array.reshape(-1)).any():
+        return None
+    return _marked(tiles.reshape(*ways, *tiles.shape[len(before) :]), sharding)
+
+
+def _marked(tiles: np.ndarray, like: HloSharding) -> HloSharding:
+    return HloSharding.subgroup(tiles, like.subgroup_types).meaning
+
+
+def _reduced(context: Context, inst: Instruction) -> Value | None:
+    """A sum of addends over dims that no device has a part of; the largest of partial maxima, and so on."""
+    addends = _addends(context, inst, inst.operands[0])
+    signature = signature_of(inst)
+    if addends is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
+        return None
+    kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
+    sharding = _without_dims(addends.sharding, inst.dimensions)
+    if kinds != {addends.reduce_kind} or sharding is None:
+        return None
+    init = context.whole(context.array(inst.operands[1]))
+    if not is_identity(init.local, next(iter(kinds))):
+        return None
+    shape = context.local_shape(inst.shape, sharding)
+    local = context.emitter.local(inst, shape, (addends.local, init.local))
+    return Value(local, inst.shape, sharding, addends.reduce_kind)
+
+
+def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding | None:
+    """The sharding without dims that are whole; None where one of them is split."""
+    if sharding.kind != "tiled":
+        return sharding
+    if any(sharding.data_dims[d] > 1 for d in dims):
+        return None
+    return _marked(np.squeeze(sharding.tiles.array, dims), sharding)
+
+
+def _kept(context: Context, inst: Instruction) -> Value | None:
+    """A copy, often a former annotation: it binds the sum, not the addends."""
+    return _addends(context, inst, inst.operands[0])
+
+
+SUMS = frozenset({"add", "subtract", "maximum", "minimum", "and", "or"})
+# Ops that may make addends.
+_MAKERS = frozenset({"dot", "reduce", "convolution", "scatter", "gather", "get-tuple-element", "reduce-window"})
 _LINEAR: dict[str, Callable[[Context, Instruction], Value | None]] = {
     "add": _sum,
     "subtract": _sum,
@@ -117,5 +309,9 @@ _LINEAR: dict[str, Callable[[Context, Instruction], Value | None]] = {
     "multiply": _scaled,
     "divide": _scaled,
     "negate": _negated,
+    "convert": _widened,
     "transpose": _transposed,
+    "reshape": _reshaped,
+    "reduce": _reduced,
+    "copy": _kept,
 }

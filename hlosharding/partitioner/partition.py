@@ -5,18 +5,25 @@ Floor: partitioner.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, cost, simulate
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite, verify
+from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite
+from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
-from hlosharding.partitioner.control_flow import enter_parameter
+from hlosharding.partitioner.divergent import gather_where_groups_part
 from hlosharding.partitioner.emitter import Emitter, Program
+from hlosharding.partitioner.freedom import suited
+from hlosharding.partitioner.manual import has_worlds
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED
+from hlosharding.partitioner.rings import OVERLAPS
+from hlosharding.partitioner.spreading import spread
 from hlosharding.partitioner.strategies import lower
+from hlosharding.partitioner.verifier import verify_partitioned
 from hlosharding.sharding import HloSharding
 
 
@@ -26,6 +33,10 @@ class PartitionOptions:
 
     objective: str = "balanced"
     """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
+    overlap: str = "off"
+    """Whether matrix products that wait for an all-gather or a reduce-scatter become loops, which permute tiles while
+    they multiply others: "off" never, "auto" where the machine's prices say it is faster, "always" wherever they can.
+    The bytes are the same, and the gathered operand is never held."""
 
 
 @dataclass(slots=True)
@@ -41,27 +52,64 @@ class LocalProgram:
 
 @collector_waits
 def partition_module(
-    module: Module, *, num_partitions: int, machine: Machine, options: PartitionOptions | None = None
+    module: Module,
+    *,
+    num_partitions: int,
+    machine: Machine,
+    options: PartitionOptions | None = None,
+    bound: Collection[str] = (),
 ) -> LocalProgram:
     """Rewrite `module` for `num_partitions` devices, following `module.shardings`.
 
-    Instructions without a sharding may take any.  Raises PartitionError for shardings of another device count.
+    Instructions without a sharding may take any.  `bound` names those that the user annotated: they keep theirs even
+    where another would do.  Raises PartitionError for shardings of another device count.
     """
     _check(module, num_partitions)
     options = options or PartitionOptions()
+    if options.overlap not in OVERLAPS:
+        raise PartitionError(f"overlap is {options.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")
+    decisions = Decisions(
+        Prices(machine.with_devices(num_partitions), options.objective),
+        overlap=options.overlap,
+        has_worlds=has_worlds(module),
+    )
+    shardings = suited(module, bound)
+    local = _partitioned(module, shardings, decisions, num_partitions)
+    other = None if decisions.has_worlds else spread(module, shardings, bound, num_partitions)
+    if other is None:
+        return local
+    return _better(local, _partitioned(module, other, decisions, num_partitions), decisions.prices)
+
+
+def _better(first: LocalProgram, second: LocalProgram, prices: Prices) -> LocalProgram:
+    """The second program, if it moves clearly less at no price in work, memory or time, else the first."""
+    old, new = (cost(local.module, machine=prices.machine) for local in (first, second))
+    is_leaner = (
+        new.flops <= _MORE * old.flops
+        and new.peak_memory_bytes <= _MORE * old.peak_memory_bytes
+        and new.comm_bytes < _LESS * old.comm_bytes
+    )
+    if not is_leaner:
+        return first
+    before, after = (simulate(local.module, prices.machine).time_s for local in (first, second))
+    return second if after <= before else first
+
+
+_MORE, _LESS = 1.05, 0.95
+
+
+def _partitioned(
+    module: Module, shardings: dict[int, HloSharding], decisions: Decisions, num_partitions: int
+) -> LocalProgram:
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in module.instructions), default=0)  # those of manual regions stay
     builder = program.builder.computation(module.entry.name)
-    context = Context(
-        Emitter(program, builder),
-        module.shardings,
-        Decisions(Prices(machine.with_devices(num_partitions), options.objective)),
-    )
+    context = Context(Emitter(program, builder), shardings, decisions)
     boundary: dict[Instruction, HloSharding] = {}
     for parameter in module.entry.parameters:
-        shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
-        local, context.values[parameter] = enter_parameter(context, parameter, shardings)
-        boundary[local] = _sharding_of(parameter, shardings)
+        shardings_of = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
+        local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings_of))
+        boundary[local] = _sharding_of(parameter, shardings_of)
     for inst in module.entry.instructions:
         if inst.opcode != "parameter":
             context.values[inst] = lower(context, inst)
@@ -95,7 +143,10 @@ def _close(
     rewrite.dead_code(module)
     module.renumber()
     module.shardings = {i.id: s for i, s in boundary.items()}
-    verify(module)
+    if has_worlds(source):
+        gather_where_groups_part(module)
+        module.shardings = {i.id: s for i, s in boundary.items()}
+    verify_partitioned(module, program.owed)
     return LocalProgram(module, program.warnings)
 
 
@@ -109,10 +160,4 @@ def _check(module: Module, num_partitions: int) -> None:
                 raise PartitionError(
                     f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
                     where=f"%{inst.name} {inst.location}".strip(),
-                )
-            if leaf.is_manual_subgroup():
-                raise PartitionError(
-                    f"sharding {leaf} (some mesh axes manual, others not) is not partitioned yet",
-                    where=f"%{inst.name} {inst.location}".strip(),
-                    remedy="shard the value over all devices, or replicate it; give shard_map all axes of the mesh",
                 )

@@ -50,6 +50,11 @@ PieceFunction = Callable[[Emitter, Piece], Instruction]
 PIECES: Registry[str, PieceFunction] = Registry("piece functions")
 
 
+def is_computed_as_is(opcode: str) -> bool:
+    """Is the piece always the op itself, with the same attributes?  (A dot may be computed in rounds.)"""
+    return opcode in _SIZELESS and opcode not in PIECES and opcode != "dot"
+
+
 def compute_piece(emitter: Emitter, piece: Piece) -> Instruction:
     """The local result of one op."""
     special = PIECES.get(piece.inst.opcode)

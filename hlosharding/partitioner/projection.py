@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hlosharding.sharding import HloSharding, along_dims, replicate_on_dims
+from hlosharding.sharding import HloSharding, along_dims, replicate_on_dims, reverse_sharding
 
 Dims = tuple[int, ...]
 REPLICATED = HloSharding.replicate()
@@ -92,6 +92,25 @@ def without_partials(sharding: HloSharding) -> HloSharding:
     grid = tiles.transpose([*range(rank), *manual, *[d for d in order if d >= rank]])
     grid = grid.reshape((*sharding.data_dims, grid.shape[rank], -1))
     return HloSharding.subgroup(grid, ("manual", "replicated")).meaning
+
+
+@lru_cache(maxsize=1 << 16)
+def mirror(sharding: HloSharding, dims: Dims) -> HloSharding:
+    """The tiles in opposite order along `dims`."""
+    return reverse_sharding(sharding, dims).meaning if sharding.kind == "tiled" and dims else sharding
+
+
+@lru_cache(maxsize=1 << 12)
+def stacked_partials(sharding: HloSharding) -> HloSharding:
+    """A tiling of partial results stacked on a new first dim: each device holds its own.
+
+    >>> str(stacked_partials(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={unreduced}}")))
+    '{devices=[2,2]<=[2,2]T(1,0)}'
+    """
+    dim = sharding.subgroup_dim("unreduced")
+    assert dim is not None, "only partial results are stacked"
+    tiles = np.moveaxis(sharding.tiles.array, dim, 0)
+    return HloSharding.partial_tile(tiles.reshape((*tiles.shape[: len(sharding.data_dims) + 1], -1))).meaning
 
 
 @lru_cache(maxsize=1 << 16)

@@ -13,7 +13,9 @@ from functools import lru_cache
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.pricing import Cost
 from hlosharding.partitioner.projection import REPLICATED, local_shape_dims, uneven_dims, untile
+from hlosharding.partitioner.reshard import Region, Shipped, layout_of, ship
 from hlosharding.partitioner.value import AnyValue, Value
 from hlosharding.sharding import HloSharding, propagate_through_reshape
 
@@ -26,16 +28,45 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     wanted = context.wanted_leaves(inst)[0]
     source, target = choose_reshape(context, value, inst.shape, wanted)
     moved = context.reshard(value, source, "operand of a reshape")
+    if not is_local(source, value.shape.dims, target, inst.shape.dims):
+        return _over_borders(context, inst, moved, target)
     local = context.emitter.reshape(moved.local, local_shape_dims(target, inst.shape.dims))
     made = Value(local, inst.shape, target, value.reduce_kind if source is value.sharding else None)
     return context.settle(made, wanted)
 
 
+def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
+    """Where each run of dims is one line of elements on both sides: the elements between unlike borders move."""
+    shipped = _shipped(context, value.shape, value.whole_sharding, inst.shape, target)
+    assert shipped is not None, "only such a pair is chosen that lines can be shipped for"
+    emitter = context.emitter
+    emitter.reason = "elements moved by a reshape"
+    runs = [math.prod(value.local.shape.dims[d] for d in here) for here, _ in groups(value.shape.dims, inst.shape.dims)]
+    local = shipped.pieces.emit(emitter, emitter.reshape(value.local, runs))
+    return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
+
+
+def _shipped(context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding) -> Shipped | None:
+    if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
+        return None
+    found, n = groups(shape.dims, result.dims), context.num_partitions
+    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in found))
+    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in found))
+    if before is None or after is None:
+        return None
+    flat, prices = shape.with_dims(before.dims), context.prices
+    whole = (Region.whole(flat.dims),)
+    return ship(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
+
+
 def choose_reshape(
     context: Context, value: Value, shape: Shape, wanted: HloSharding | None
 ) -> tuple[HloSharding, HloSharding]:
-    """(operand sharding, result sharding) of the local reshape; memoised."""
-    key = (value.shape, shape, value.sharding, value.reduce_kind, value.remake is None, wanted)
+    """(operand sharding, result sharding) of the reshape; memoised.
+
+    Local, or straight from what the operand has to what is wanted, elements moving between.
+    """
+    key = (value.shape, shape, value.sharding, value.reduce_kind, value.is_at_hand, wanted)
     found = context.decisions.reshapes.get(key)
     if found is None:
         prices = context.prices
@@ -50,6 +81,12 @@ def choose_reshape(
             )
 
         found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
+        if wanted is not None and value.remake is None and price(found) > 0:
+            own, local = value.whole_sharding, shape.with_dims(local_shape_dims(wanted, shape.dims))
+            shipped = _shipped(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
+            if shipped is not None:
+                moved = context.price(value, own) + prices.rated(Cost(shipped.mean_bytes, shipped.seconds))
+                found = (own, wanted) if moved + prices.work(0, local.byte_size, False) < price(found) else found
         context.decisions.reshapes[key] = found
     return found
 
@@ -83,6 +120,7 @@ def _local_pairs(sharding: HloSharding, dims: Dims, other_dims: Dims) -> tuple[t
     return tuple(found)
 
 
+@lru_cache(maxsize=1 << 14)
 def is_local(source: HloSharding, dims: Dims, target: HloSharding, result_dims: Dims) -> bool:
     """May each device reshape its own tile?"""
     if source.kind == "replicated" and target.kind == "replicated":
@@ -92,12 +130,18 @@ def is_local(source: HloSharding, dims: Dims, target: HloSharding, result_dims: 
     if source.total_num_tiles != target.total_num_tiles:
         return False
     for here, there in groups(dims, result_dims):
-        if len(here) == len(there) == 1 and dims[here[0]] == result_dims[there[0]]:
-            if source.data_dims[here[0]] != target.data_dims[there[0]]:
+        one, two = _long(source, dims, here), _long(target, result_dims, there)
+        if len(one) == len(two) == 1 and dims[one[0]] == result_dims[two[0]]:
+            if source.data_dims[one[0]] != target.data_dims[two[0]]:
                 return False
         elif not (_even_run(source, dims, here) and _even_run(target, result_dims, there)):
             return False
     return _same_elements(source, dims, target, result_dims)
+
+
+def _long(sharding: HloSharding, dims: Dims, run: Dims) -> Dims:
+    """The dims of a run that hold more than one element, or tiles."""
+    return tuple(d for d in run if dims[d] > 1 or sharding.data_dims[d] > 1)
 
 
 def _even_run(sharding: HloSharding, dims: Dims, run: Dims) -> bool:

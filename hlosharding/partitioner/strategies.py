@@ -8,38 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import COLLECTIVES, Instruction
 from hlosharding.partitioner import (
+    blocks,  # noqa: F401  (fills PIECES)
     control_flow,
     created,
+    host_queues,
     indexing,  # noqa: F401  (fills PIECES)
+    loops,
     manual,
+    moving,
     reducing,  # noqa: F401  (fills PIECES)
     reshaping,
-    reversing,
-    rotating,
 )
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
-from hlosharding.partitioner.partials import pass_through
-from hlosharding.partitioner.value import AnyValue, Pending, TupleValue, from_leaves, leaves_of
+from hlosharding.partitioner.partials import is_only_reader, pass_through
+from hlosharding.partitioner.value import (
+    AnyValue,
+    Pending,
+    TupleValue,
+    Value,
+    from_leaves,
+    from_parts,
+    leaves_of,
+    parts_of,
+)
 from hlosharding.rules import Signature, signature_of
+from hlosharding.sharding import HloSharding
 
 Strategy = Callable[[Context, Instruction], AnyValue | Pending]
 
 
 def _tuple(context: Context, inst: Instruction) -> AnyValue:
-    """Elements are kept apart; a sharding given to the tuple binds each."""
-    made = TupleValue(tuple(context.value(o) for o in inst.operands))
+    """Elements are kept apart; a sharding given to the tuple binds each.  A sum that only the tuple has can wait."""
+    parts = [(o, part) for o in inst.operands for part in parts_of(context.waiting(o, inst) or context.value(o))]
     wanted = context.wanted_leaves(inst)
-    targets = [w if w is not None else v.whole_sharding for w, v in zip(wanted, made.leaves, strict=True)]
-    return context.reshard_leaves(made, targets, "tuple element")
+    moved = [_tuple_part(context, o, part, w) for (o, part), w in zip(parts, wanted, strict=True)]
+    made = from_parts(inst.shape, moved)
+    assert isinstance(made, TupleValue)
+    return made
 
 
-def _element(context: Context, inst: Instruction) -> AnyValue:
-    source = context.value(inst.operands[0])
+def _tuple_part(
+    context: Context, operand: Instruction, part: Value | Pending, wanted: HloSharding | None
+) -> Value | Pending:
+    if isinstance(part, Pending):
+        return Pending(part.partial, wanted if wanted is not None else part.wanted, part.maker or operand)
+    return context.reshard(part, wanted if wanted is not None else part.whole_sharding, "tuple element")
+
+
+def _element(context: Context, inst: Instruction) -> AnyValue | Pending:
+    source = context.values[inst.operands[0]]
     assert isinstance(source, TupleValue)
-    return _as_wanted(context, inst, source.elements[inst.tuple_index])
+    element = source.elements[inst.tuple_index]
+    if isinstance(element, Pending) and is_only_reader(inst):
+        wanted = context.wanted_leaves(inst)[0]
+        return Pending(element.partial, wanted if wanted is not None else element.wanted, element.maker)
+    if context.decisions.has_worlds or any(isinstance(part, Pending) for part in parts_of(element)):
+        source = context.value(inst.operands[0])
+        assert isinstance(source, TupleValue)
+        element = source.elements[inst.tuple_index]
+    assert not isinstance(element, Pending)
+    return _as_wanted(context, inst, element)
 
 
 def _as_wanted(context: Context, inst: Instruction, value: AnyValue) -> AnyValue:
@@ -62,12 +93,18 @@ STRATEGIES: dict[str, Strategy] = {
     "iota": created.iota,
     "broadcast": created.broadcast,
     "reshape": reshaping.reshape,
-    "reverse": reversing.reverse,
-    "concatenate": rotating.concatenate,
-    "while": control_flow.while_loop,
+    "slice": moving.move,
+    "pad": moving.move,
+    "concatenate": moving.move,
+    "reverse": moving.move,
+    "dynamic-slice": moving.move,
+    "dynamic-update-slice": moving.move,
+    "while": loops.while_loop,
     "conditional": control_flow.conditional,
     "call": control_flow.call,
     "opt-barrier": control_flow.barrier,
+    "infeed": host_queues.infeed,
+    "outfeed": host_queues.outfeed,
     "after-all": control_flow.token,
     "add-dependency": control_flow.token,
     "partition-id": control_flow.per_device,
@@ -81,6 +118,15 @@ _SAME_IN_MANUAL_REGIONS = frozenset({"tuple", "get-tuple-element", "copy", "whil
 
 def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     """Partition one instruction whose operands are partitioned."""
+    world, written = manual.region_of(context, inst), context.emitter.written
+    made = _lower(context.inside(world), inst) if world is not None else _lower(context, inst)
+    for part in () if isinstance(made, Value) else parts_of(made):
+        if isinstance(part, Pending):
+            context.emitter.owes(part.partial.local, written)
+    return made if world is None else manual.stamped(made, world)
+
+
+def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     context.emitter.lowering(inst)
     addends = pass_through(context, inst)
     if addends is not None:
@@ -89,6 +135,8 @@ def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
         return manual.cross_border(context, inst)
     if manual.is_manual(context, inst) and inst.opcode not in _SAME_IN_MANUAL_REGIONS:
         return manual.take_over(context, inst)
+    if context.world is not None and inst.opcode in COLLECTIVES:
+        return manual.communicate(context, inst, context.world)
     strategy = STRATEGIES.get(inst.opcode)
     if strategy is not None:
         return strategy(context, inst)

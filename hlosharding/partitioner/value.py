@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.projection import without_partials
+from hlosharding.partitioner.projection import REPLICATED, without_partials
+from hlosharding.partitioner.worlds import World
 from hlosharding.sharding import HloSharding
 
 
@@ -27,6 +29,15 @@ class Value:
     remake: Callable[[HloSharding], Value] | None = None
     """Makes the value anew in another sharding without communication (constants, iota, broadcast scalars)."""
     reshards: dict[HloSharding, Value] = field(default_factory=dict)
+    world: World | None = None
+    """The manual region whose groups `sharding` speaks of; None: of all devices."""
+    views: dict[World | None, Value] = field(default_factory=dict)
+    """The same array, seen from inside a region or from outside."""
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Can it be had in any sharding for nothing: made anew, or cut from the whole that somebody needed?"""
+        return self.remake is not None or REPLICATED in self.reshards
 
     @property
     def whole_sharding(self) -> HloSharding:
@@ -38,7 +49,7 @@ class Value:
 class TupleValue:
     """A tuple: its parts stay separate values, no local tuple exists until something needs one."""
 
-    elements: tuple[AnyValue, ...]
+    elements: tuple[AnyValue | Pending, ...]
 
     @property
     def shape(self) -> Shape:
@@ -47,7 +58,7 @@ class TupleValue:
 
     @property
     def leaves(self) -> tuple[Value, ...]:
-        """All arrays inside, in order."""
+        """All arrays inside, in order; of a pending one its addends."""
         return tuple(leaf for e in self.elements for leaf in leaves_of(e))
 
 
@@ -60,17 +71,52 @@ class Pending:
 
     partial: Value
     wanted: HloSharding | None
+    maker: Instruction | None = None
+    """On whose behalf the sum is made: the op that made the addends, where the value came from elsewhere (a loop)."""
     settled: Value | None = None
     """The combined value, once somebody needed it."""
 
+    @property
+    def shape(self) -> Shape:
+        """The global shape."""
+        return self.partial.shape
 
-def leaves_of(value: AnyValue) -> tuple[Value, ...]:
-    """The arrays of a value, in order."""
-    return value.leaves if isinstance(value, TupleValue) else (value,)
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an array crosses a border of control flow: a sharding, and the reduction that is still owed."""
+
+    sharding: HloSharding
+    owed: str | None = None
+    wanted: HloSharding | None = None
+    """What the sum shall have, where one is owed."""
+    maker: Instruction | None = field(default=None, compare=False)
+    """The op whose sum it is."""
+
+
+def leaves_of(value: AnyValue | Pending) -> tuple[Value, ...]:
+    """The arrays of a value, in order; of a pending one its addends."""
+    if isinstance(value, TupleValue):
+        return value.leaves
+    return (value.partial if isinstance(value, Pending) else value,)
+
+
+def parts_of(value: AnyValue | Pending) -> tuple[Value | Pending, ...]:
+    """The arrays of a value, in order, sums that nobody has needed yet among them."""
+    if isinstance(value, TupleValue):
+        return tuple(part for e in value.elements for part in parts_of(e))
+    return (value,)
 
 
 def from_leaves(shape: Shape, leaves: list[Value]) -> AnyValue:
     """Put arrays back into the structure of `shape` (consumes the list)."""
+    made = from_parts(shape, leaves)
+    assert not isinstance(made, Pending)
+    return made
+
+
+def from_parts(shape: Shape, parts: list[Any]) -> AnyValue | Pending:
+    """As `from_leaves`, of arrays and pending ones."""
     if not shape.is_tuple:
-        return leaves.pop(0)
-    return TupleValue(tuple(from_leaves(s, leaves) for s in shape.tuple_shapes))
+        return parts.pop(0)
+    return TupleValue(tuple(from_parts(s, parts) for s in shape.tuple_shapes))

@@ -1,24 +1,28 @@
-"""Pieces that see beyond their own tile: convolution, reduce-window, select-and-scatter, pad, slice along a split dim.
+"""Pieces that see beyond their own tile: convolution, reduce-window, select-and-scatter along a split dim.
 
 Floor: partitioner.  The halo is exchanged first; what is left is the op with a local window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction, PaddingDim, SliceDim, WindowDim
+from hlosharding.ir import Instruction, Shape, WindowDim
 from hlosharding.partitioner.emitter import Emitter
-from hlosharding.partitioner.halo import HaloPlan, fetch, halo_plan, selection_plans, taps_plan
+from hlosharding.partitioner.halo import HaloPlan, cut, fetch
 from hlosharding.partitioner.masking import identity
 from hlosharding.partitioner.pieces import PIECES, Piece, plain_piece
+from hlosharding.partitioner.projection import tile_table
+from hlosharding.partitioner.window_plans import halo_plan, real_taps, selection_plans, taps_plan
 from hlosharding.rules import Factor, Halo, Reduce, Signature, reducer_kind, window_of
 
-HALO_OPCODES = frozenset({"convolution", "reduce-window", "select-and-scatter", "pad", "slice"})
+HALO_OPCODES = frozenset({"convolution", "reduce-window", "select-and-scatter"})
+Planner = Callable[[WindowDim, int, int, int], HaloPlan | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,27 @@ class Windowed:
     """Which window of the op."""
     dim: int
     """The dim of operand 0."""
+    out: int
+    """The dim of the result."""
     window: WindowDim
     size: int
     result: int
     """Sizes of that dim of operand 0 and of the result (of a select-and-scatter: of its source)."""
-    planner: Callable[[WindowDim, int, int, int], HaloPlan | None]
+    planners: tuple[Planner, ...]
+    """Of each operand that is seen through the window."""
 
-    def plan(self, ways: int) -> HaloPlan | None:
-        """What `ways` pieces need; None where no halo will do."""
-        return self.planner(self.window, self.size, self.result, ways)
+    @property
+    def is_taps(self) -> bool:
+        """Is it the window that is split, not the result?"""
+        return self.planners == (taps_plan,)
+
+    def sees(self, operand: int) -> bool:
+        """Does a piece need neighbours' elements of this operand?"""
+        return operand < len(self.planners)
+
+    def plan(self, ways: int, operand: int = 0) -> HaloPlan | None:
+        """What `ways` pieces need; None where no local window does it."""
+        return self.planners[operand](self.window, self.size, self.result, ways)
 
 
 def windows_of(inst: Instruction, signature: Signature) -> tuple[Windowed | None, ...]:
@@ -51,31 +67,32 @@ def _windowed_factor(inst: Instruction, signature: Signature, number: int, facto
     if isinstance(factor.owes, Halo):
         index = factor.owes.window
         dim = next(d for o, d in signature.operand_dims(number) if o == 0)
+        out = next(d for _, d in signature.result_dims(number))
         if inst.opcode == "select-and-scatter":
-            sizes, planner = (inst.shape.dims[dim], inst.operands[1].shape.dims[dim]), _selection_plan(inst)
+            sizes = inst.shape.dims[dim], inst.operands[1].shape.dims[dim]
+            planners = _selection_planner(inst, 0), _selection_planner(inst, 1)
         else:
-            out = next(d for _, d in signature.result_dims(number))
-            sizes, planner = (inst.operands[0].shape.dims[dim], inst.shape.leaves[0].dims[out]), halo_plan
+            sizes = inst.operands[0].shape.dims[dim], inst.shape.leaves[0].dims[out]
+            planners = (halo_plan,) * len(inst.shape.leaves)
         # A reversed kernel meets the same places in another order.
-        return Windowed(index, dim, replace(window_of(inst, index), window_reversal=False), *sizes, planner)
+        return Windowed(index, dim, out, replace(window_of(inst, index), window_reversal=False), *sizes, planners)
     if factor.name.startswith("taps"):
         index = int(factor.name.removeprefix("taps"))
         dims = inst.conv_dims
         dim, out = dims.input_spatial_dimensions[index], dims.output_spatial_dimensions[index]
-        return Windowed(
-            index, dim, inst.window[index], inst.operands[0].shape.dims[dim], inst.shape.dims[out], taps_plan
-        )
+        sizes = inst.operands[0].shape.dims[dim], inst.shape.dims[out]
+        return Windowed(index, dim, out, inst.window[index], *sizes, (taps_plan,))
     return None
 
 
-def _selection_plan(inst: Instruction) -> Callable[[WindowDim, int, int, int], HaloPlan | None]:
+def _selection_planner(inst: Instruction, operand: int) -> Planner:
     select, scatter = inst.called
     orders = select.root.opcode == "compare" and select.root.comparison_direction in ("GE", "LE")
     plain = orders and tuple(select.root.operands) == select.parameters and reducer_kind(scatter) == "add"
 
     def plan(window: WindowDim, size: int, windows: int, ways: int) -> HaloPlan | None:
         found = selection_plans(window, size, windows, ways) if plain else None
-        return None if found is None else found[0]
+        return None if found is None else found[operand]
 
     return plan
 
@@ -99,98 +116,175 @@ def taps_signature(inst: Instruction, signature: Signature) -> Signature | None:
     return Signature(tuple(factors), tuple(map(tuple, operands)), tuple(map(tuple, results)))
 
 
-def _split_windows(piece: Piece) -> Iterator[tuple[Windowed, int, HaloPlan]]:
-    """Every split factor that needs neighbours, how often it is split, and the plan."""
+def mirrored_dims(inst: Instruction, signature: Signature) -> tuple[tuple[int, ...], ...]:
+    """Of each operand the dims whose last tile meets the first one of operand 0: those of reversed taps."""
+    taps = [w.index for w in windows_of(inst, signature) if w is not None and w.is_taps]
+    reversed_taps = [i for i in taps if inst.window[i].window_reversal]
+    kernel = tuple(inst.conv_dims.kernel_spatial_dimensions[i] for i in reversed_taps)
+    return tuple(kernel if number == 1 else () for number in range(len(signature.operands)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A split window of one op."""
+
+    windowed: Windowed
+    ways: int
+    plan: HaloPlan
+    """Of operand 0."""
+    pieces: tuple[int, ...]
+    """Which piece each device computes."""
+
+
+def _split_windows(piece: Piece) -> list[_Split]:
+    """Every split factor that needs neighbours."""
+    found: list[_Split] = []
     for number, windowed in enumerate(windows_of(piece.inst, piece.signature)):
-        ways = piece.ways(number)
+        ways, space = piece.ways(number), piece.choice.space
         if windowed is not None and ways > 1:
             plan = windowed.plan(ways)
-            assert plan is not None, "a candidate without a halo plan is never chosen"
-            yield windowed, ways, plan
+            assert plan is not None, "a candidate without a plan is never chosen"
+            table = tile_table(space, len(piece.signature.factors), space.num_devices or 1)
+            found.append(_Split(windowed, ways, plan, tuple(index[number] for index in table)))
+    return found
 
 
 def _fetched(emitter: Emitter, piece: Piece, operand: int, fill: Any) -> Instruction:
     x, shape = piece.operands[operand], piece.inst.operands[operand].shape
-    for windowed, _, plan in _split_windows(piece):
-        x = fetch(emitter, x, shape, piece.choice.operands[operand], windowed.dim, plan, fill)
+    for split in _split_windows(piece):
+        plan = split.windowed.plan(split.ways, operand)
+        assert plan is not None, "all operands of a window are planned, or none"
+        x = fetch(emitter, x, shape, piece.choice.operands[operand], split.windowed.dim, plan, split.pieces, fill)
     return x
 
 
 def _local_windows(piece: Piece) -> dict[int, WindowDim]:
-    return {windowed.index: plan.window for windowed, _, plan in _split_windows(piece)}
+    return {split.windowed.index: split.plan.window for split in _split_windows(piece)}
 
 
-def _with_window(piece: Piece, windows: tuple[WindowDim, ...]) -> tuple[WindowDim, ...]:
-    local = _local_windows(piece)
+def _with_window(piece: Piece, local: dict[int, WindowDim], windows: tuple[WindowDim, ...]) -> tuple[WindowDim, ...]:
     reversals = [w.window_reversal for w in piece.inst.window]
     mine = (local.get(n, w) for n, w in enumerate(windows))
     return tuple(replace(w, window_reversal=r) for w, r in zip(mine, reversals, strict=True))
 
 
+def _early(piece: Piece, shape: Shape) -> Shape:
+    """A local result with the results that pieces begin too early."""
+    dims = list(shape.dims)
+    for split in _split_windows(piece):
+        dims[split.windowed.out] += max(split.plan.lags)
+    return shape.with_dims(tuple(dims))
+
+
+def _on_time(emitter: Emitter, piece: Piece, local: Instruction, number: int = 0) -> Instruction:
+    """Result `number` without them."""
+    for split in _split_windows(piece):
+        if any(split.plan.lags):
+            lags, dim = [split.plan.lags[p] for p in split.pieces], split.windowed.out
+            local = cut(emitter, local, dim, lags, piece.result_shapes[number].dims[dim])
+    return local
+
+
 @PIECES.register("convolution")
 def _convolution(emitter: Emitter, piece: Piece) -> Instruction:
-    if not _local_windows(piece):
+    local = _local_windows(piece)
+    if not local:
         return plain_piece(emitter, piece)
     x = _fetched(emitter, piece, 0, np.zeros((), piece.operands[0].shape.dtype))
-    return plain_piece(emitter, piece, (x, *piece.operands[1:]), window=lambda w: _with_window(piece, w))
+    total: Instruction | None = None
+    for taps in product(*_taps_apart(piece)):
+        made = _with_taps(emitter, piece, x, taps)
+        total = made if total is None else emitter.binary("add", total, made)
+    assert total is not None, "every window has taps"
+    return _on_time(emitter, piece, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taps:
+    """Taps `low` to `high` of a piece's own, along one split window: all of them count, or none, on each device."""
+
+    split: _Split
+    low: int
+    high: int
+    counting: tuple[bool, ...]
+    """Per device."""
+
+
+def _taps_apart(piece: Piece) -> Iterator[list[_Taps]]:
+    """Per split window its taps, apart where they count on some devices only.
+
+    Taps behind the end of an uneven window cannot be masked: an infinity that they meet would become a NaN.
+    """
+    for split in _split_windows(piece):
+        if split.windowed.is_taps:
+            real = real_taps(split.windowed.window.size, split.ways)
+            if split.windowed.window.window_reversal:
+                real = real[::-1]
+            bounds = sorted({0, *real})
+            yield [_Taps(split, a, b, tuple(real[p] >= b for p in split.pieces)) for a, b in pairwise(bounds)]
+
+
+def _with_taps(emitter: Emitter, piece: Piece, x: Instruction, taps: Sequence[_Taps]) -> Instruction:
+    """The convolution with some of the taps; zero on devices where they do not count."""
+    local, kernel = _local_windows(piece), piece.operands[1]
+    starts, limits = [0] * kernel.shape.rank, list(kernel.shape.dims)
+    for t in taps:
+        windowed, window = t.split.windowed, t.split.plan.window
+        dim = piece.inst.conv_dims.kernel_spatial_dimensions[windowed.index]
+        starts[dim], limits[dim] = t.low, t.high
+        sides = t.low, window.size - t.high
+        before, behind = sides[::-1] if windowed.window.window_reversal else sides
+        local[windowed.index] = replace(
+            window,
+            size=t.high - t.low,
+            padding_low=window.padding_low - before * window.window_dilation,
+            padding_high=window.padding_high - behind * window.window_dilation,
+        )
+    operands, shape = (x, emitter.slice(kernel, starts, limits)), _early(piece, piece.shape)
+    made = plain_piece(emitter, piece, operands, shape=shape, window=lambda w: _with_window(piece, local, w))
+    counting = [int(all(t.counting[device] for t in taps)) for device in range(emitter.num_partitions)]
+    if all(counting):
+        return made
+    counts = emitter.compare(emitter.per_device(counting), "EQ", emitter.constant(np.int32(1)))
+    return emitter.select(counts, made, emitter.full(np.zeros((), shape.dtype), shape))
 
 
 @PIECES.register("reduce-window")
 def _reduce_window(emitter: Emitter, piece: Piece) -> Instruction:
-    if not _local_windows(piece):
+    local = _local_windows(piece)
+    if not local:
         return plain_piece(emitter, piece)
     count = len(piece.operands) // 2
     inits = piece.operands[count:]
     runs = (_fetched(emitter, piece, i, inits[i]) for i in range(count))
-    return plain_piece(emitter, piece, (*runs, *inits), window=lambda _: _with_window(piece, piece.inst.window))
-
-
-@PIECES.register("pad")
-def _pad(emitter: Emitter, piece: Piece) -> Instruction:
-    local = _local_windows(piece)
-    if not local:
-        return plain_piece(emitter, piece)
-    padding = tuple(
-        PaddingDim(local[n].padding_low, local[n].padding_high, local[n].base_dilation - 1) if n in local else dim
-        for n, dim in enumerate(piece.inst.padding)
+    leaves = tuple(_early(piece, shape) for shape in piece.result_shapes)
+    shape = Shape.tuple(leaves) if piece.inst.shape.is_tuple else leaves[0]
+    made = plain_piece(
+        emitter, piece, (*runs, *inits), shape=shape, window=lambda w: _with_window(piece, local, piece.inst.window)
     )
-    return plain_piece(
-        emitter, piece, (_fetched(emitter, piece, 0, piece.operands[1]), piece.operands[1]), padding=lambda _: padding
-    )
-
-
-@PIECES.register("slice")
-def _slice(emitter: Emitter, piece: Piece) -> Instruction:
-    local = {windowed.index: SliceDim(0, p.count, p.window.stride) for windowed, _, p in _split_windows(piece)}
-    if not local:
-        return plain_piece(emitter, piece)
-    x = _fetched(emitter, piece, 0, np.zeros((), piece.operands[0].shape.dtype))
-    whole = zip(piece.inst.slice_dims, piece.inst.operands[0].shape.dims, piece.operands[0].shape.dims, strict=True)
-    plain = [SliceDim(0, mine, 1) if mine != size else d for d, size, mine in whole]
-    cuts = tuple(local.get(number, dim) for number, dim in enumerate(plain))
-    return plain_piece(emitter, piece, (x,), slice_dims=lambda _: cuts)
+    if not made.shape.is_tuple:
+        return _on_time(emitter, piece, made)
+    parts = [emitter.op("get-tuple-element", s, (made,), tuple_index=i) for i, s in enumerate(leaves)]
+    timely = [_on_time(emitter, piece, part, i) for i, part in enumerate(parts)]
+    return emitter.op("tuple", piece.shape, timely)
 
 
 @PIECES.register("select-and-scatter")
 def _select_and_scatter(emitter: Emitter, piece: Piece) -> Instruction:
-    split = list(_split_windows(piece))
+    split = _split_windows(piece)
     if not split:
         return plain_piece(emitter, piece)
-    x, source, init = piece.operands
+    init, source = piece.operands[2], piece.inst.operands[1].shape
     # Nothing outside the array is ever selected, and windows outside of it scatter nothing.
     largest = piece.inst.called[0].root.comparison_direction == "GE"
-    never = identity("maximum" if largest else "minimum", x.shape)
-    starts, limits = [0] * x.shape.rank, list(piece.result_shapes[0].dims)
-    windows = list(piece.inst.window)
-    for windowed, ways, _ in split:
-        plans = selection_plans(windowed.window, windowed.size, windowed.result, ways)
-        assert plans is not None
-        operand, rows, begin = plans
-        dim = windowed.dim
-        x = fetch(emitter, x, piece.inst.operands[0].shape, piece.choice.operands[0], dim, operand, never)
-        zero = identity("add", source.shape)
-        source = fetch(emitter, source, piece.inst.operands[1].shape, piece.choice.operands[1], dim, rows, zero)
-        starts[dim], limits[dim] = begin, begin + operand.tile
-        windows[windowed.index] = operand.window
-    local = plain_piece(emitter, piece, (x, source, init), shape=x.shape, window=lambda _: tuple(windows))
-    return emitter.slice(local, starts, limits)
+    x = _fetched(emitter, piece, 0, identity("maximum" if largest else "minimum", piece.inst.shape))
+    rows = _fetched(emitter, piece, 1, identity("add", source))
+    local = _local_windows(piece)
+    windows = tuple(local.get(n, w) for n, w in enumerate(piece.inst.window))
+    made = plain_piece(emitter, piece, (x, rows, init), shape=x.shape, window=lambda _: windows)
+    for s in split:
+        plans = selection_plans(s.windowed.window, s.windowed.size, s.windowed.result, s.ways)
+        assert plans is not None, "planned above"
+        begins = plans[2]
+        made = cut(emitter, made, s.windowed.dim, [begins[p] for p in s.pieces], s.plan.tile)
+    return made

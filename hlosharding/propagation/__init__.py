@@ -10,8 +10,9 @@ from hlosharding.propagation.axes import (
     describe_loops,
     propagate_axes,
 )
+from hlosharding.propagation.explanation import Explanation, Link, LostOffer
 from hlosharding.propagation.propagate import Propagation, propagate
-from hlosharding.propagation.provenance import Explanation, Link, Step, Trail
+from hlosharding.propagation.provenance import Step, Trail
 
 __all__ = [
     "AxisAnnotation",
@@ -22,6 +23,7 @@ __all__ = [
     "Explanation",
     "Link",
     "LoopOption",
+    "LostOffer",
     "Propagation",
     "Step",
     "Trail",

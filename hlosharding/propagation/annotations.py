@@ -59,7 +59,7 @@ def read_annotations(
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    calls = {i for i in graph.custom_calls if graph.target(i) == "Sharding"}
+    calls = {i for i in graph.of_opcode("custom-call") if graph.target(i) == "Sharding"}
     grouping = {id(s) for s in graph.distinct_shardings() if _group(s)}
     grouped = {i for i, s in enumerate(graph.sharding) if id(s) in grouping} if grouping else set()
     for computation in sorted({graph.computation[i] for i in calls | grouped}):

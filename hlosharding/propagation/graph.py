@@ -7,8 +7,13 @@ copy behind it) happen here, and `apply` carries them over to a clone of the mod
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 from hlosharding.ir import CONTROL_FLOW, Instruction, Module, Shape, rewrite
 from hlosharding.sharding import HloSharding
+
+Ids = tuple[int, ...]
 
 
 class Graph:
@@ -20,22 +25,31 @@ class Graph:
         number = {c: n for n, c in enumerate(module.computations)}
         self.computations = list(number)
         self.opcode = [i.opcode for i in self.instructions]
-        self.operands = [[o.id for o in i.operands] for i in self.instructions]
-        self.called: list[tuple[int, ...]] = [
-            tuple(number[c] for c in i.called) if i.called else () for i in self.instructions
+        # Most instructions have two operands and one user: no inner loop for those.
+        self.operands: list[Ids] = [
+            (o[0].id, o[1].id) if len(o := i.operands) == 2 else tuple([x.id for x in o]) for i in self.instructions
         ]
+        self.called: list[Ids] = [()] * len(self.instructions)
+        self.calling = [i.id for i in self.instructions if i.called]
+        """The few instructions that call computations."""
+        for i in self.calling:
+            self.called[i] = tuple([number[c] for c in self.instructions[i].called])
         self.order = [[i.id for i in c.instructions] for c in number]
         self.computation = [0] * len(self.instructions)
         for n, ids in enumerate(self.order):
             for i in ids:
                 self.computation[i] = n
-        self.custom_calls = [i for i, opcode in enumerate(self.opcode) if opcode == "custom-call"]
         self._controlled = {i.id for i in self.instructions if i.control_predecessors}
         self._post_orders: dict[int, list[int]] = {}
         self.roots = [c.root.id for c in number]
         self.entry = number[module.entry]
-        self.users = [[u.id for u in i.users] for i in self.instructions]
-        self.parameters = [self._parameters(ids) for ids in self.order]
+        self.users: list[Ids] = [
+            (u[0].id,) if len(u := i.users) == 1 else tuple([x.id for x in u]) for i in self.instructions
+        ]
+        self._of_opcode: defaultdict[str, list[int]] = defaultdict(list)
+        for i, opcode in enumerate(self.opcode):
+            self._of_opcode[opcode].append(i)
+        self.parameters = self._parameters()
         self.sharding: list[HloSharding | None] = [None] * len(self.instructions)
         for i, sharding in module.shardings.items():
             shape = self.instructions[i].shape
@@ -46,10 +60,23 @@ class Graph:
         """In the order in which they were made."""
         self.bypassed: list[int] = []
         self.root_copy: int | None = None
+        self.left_out: set[int] = set()
+        """Computations of execution threads that were not asked for: they count as empty."""
+        self.foreign_async: set[int] = set()
+        """Async ops whose work is done on such a thread."""
 
-    def _parameters(self, ids: list[int]) -> list[int]:
-        found = [i for i in ids if self.opcode[i] == "parameter"]
-        return sorted(found, key=lambda i: self.instructions[i].parameter_number)
+    def of_opcode(self, opcode: str) -> list[int]:
+        """The instructions that had that opcode when the module was read."""
+        return self._of_opcode.get(opcode, [])
+
+    def _parameters(self) -> list[list[int]]:
+        """Per computation its parameters, by number."""
+        found: list[list[int]] = [[] for _ in self.order]
+        for i in self.of_opcode("parameter"):
+            found[self.computation[i]].append(i)
+        for ids in found:
+            ids.sort(key=lambda i: self.instructions[i].parameter_number)
+        return found
 
     @property
     def entry_root(self) -> int:
@@ -61,17 +88,16 @@ class Graph:
 
     def distinct_shardings(self) -> list[HloSharding]:
         """Every sharding in use, once: thousands of instructions share a few."""
-        return [s for s in {id(s): s for s in self.sharding}.values() if s is not None]
+        return list({id(s): s for s in self.sharding if s is not None}.values())
 
     def control_flow(self) -> list[int]:
         """Loops, branches and calls, computation by computation."""
-        if not any(opcode in CONTROL_FLOW for opcode in set(self.opcode)):
-            return []
-        return [i for ids in self.order for i in ids if self.opcode[i] in CONTROL_FLOW]
+        found = {i for opcode in CONTROL_FLOW for i in self.of_opcode(opcode)}
+        return [i for ids in self.order for i in ids if i in found] if found else []
 
     def in_order(self, *targets: str) -> list[int]:
         """The custom calls of these targets, computation by computation."""
-        found = {i for i in self.custom_calls if self.target(i) in targets}
+        found = {i for i in self.of_opcode("custom-call") if self.target(i) in targets}
         return [i for ids in self.order for i in ids if i in found] if found else []
 
     def is_root(self, i: int) -> bool:
@@ -99,16 +125,16 @@ class Graph:
         if self.sharding[operand] is None:
             self.sharding[operand] = self.sharding[i]
         for user in self.users[i]:
-            self.operands[user] = [operand if o == i else o for o in self.operands[user]]
+            self.operands[user] = tuple(operand if o == i else o for o in self.operands[user])
             if user not in self.users[operand]:
-                self.users[operand].append(user)
-        _swap_remove(self.users[operand], i)
+                self.users[operand] += (user,)
+        self.users[operand] = _swap_remove(self.users[operand], i)
         computation = self.computation[i]
         self._post_orders.pop(computation, None)
         self.order[computation].remove(i)
         if self.roots[computation] == i:
             self.roots[computation] = operand
-        self.users[i] = []
+        self.users[i] = ()
         self.bypassed.append(i)
 
     def copy_behind_root(self) -> int:
@@ -116,9 +142,9 @@ class Graph:
         root, new = self.entry_root, len(self.instructions)
         self.instructions.append(self.instructions[root])
         self.opcode.append("copy")
-        self.operands.append([root])
-        self.users.append([])
-        self.users[root].append(new)
+        self.operands.append((root,))
+        self.users.append(())
+        self.users[root] += (new,)
         self.computation.append(self.entry)
         self.called.append(())
         self.sharding.append(None)
@@ -162,32 +188,34 @@ class Graph:
 
     def _find_post_order(self, ids: list[int]) -> list[int]:
         order: list[int] = []
-        state = dict.fromkeys(ids, 0)  # 0 new, 1 being visited, 2 placed
-        operands, users, controlled = self.operands, self.users, self._controlled
+        placed, before = bytearray(len(self.opcode)), self._before()
         for start in ids:
-            if users[start]:
+            if self.users[start]:
                 continue
-            stack = [start]
-            while stack:
-                current = stack[-1]
-                if state[current]:
-                    stack.pop()
-                    if state[current] == 1:
-                        state[current] = 2
-                        order.append(current)
-                    continue
-                waiting = [o for o in operands[current] if state[o] != 2]
-                waiting.reverse()
-                if current in controlled:
-                    before = self.instructions[current].control_predecessors
-                    waiting += [p.id for p in before if state[p.id] != 2]
-                if waiting:
-                    state[current] = 1
-                    stack += waiting
+            current, waiting = start, iter(before[start])
+            above: list[tuple[int, Iterator[int]]] = []
+            while True:
+                for operand in waiting:
+                    if not placed[operand]:
+                        above.append((current, waiting))
+                        current, waiting = operand, iter(before[operand])
+                        break
                 else:
-                    state[current] = 2
-                    order.append(stack.pop())
+                    placed[current] = 1
+                    order.append(current)
+                    if not above:
+                        break
+                    current, waiting = above.pop()
         return order
+
+    def _before(self) -> list[Ids]:
+        """Whom post order visits first: control predecessors, the last one first, then operands."""
+        if not self._controlled:
+            return self.operands
+        found = list(self.operands)
+        for i in self._controlled:
+            found[i] = (*(p.id for p in reversed(self.instructions[i].control_predecessors)), *found[i])
+        return found
 
 
 def _normal(shape: Shape, sharding: HloSharding) -> HloSharding:
@@ -195,11 +223,10 @@ def _normal(shape: Shape, sharding: HloSharding) -> HloSharding:
     return sharding if sharding.is_tuple() else sharding.normalize_tuple(len(shape.leaves))
 
 
-def _swap_remove(users: list[int], user: int) -> None:
+def _swap_remove(users: Ids, user: int) -> Ids:
     """XLA's Users::RemoveUser: the last user takes the place of the removed one."""
-    place = users.index(user)
-    users[place] = users[-1]
-    users.pop()
+    *others, last = users
+    return tuple(last if u == user else u for u in others)
 
 
 def _append_root_copy(module: Module, sharding: HloSharding | None) -> None:

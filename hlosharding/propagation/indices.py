@@ -1,42 +1,32 @@
 """Is an index of a gather or scatter an iota?  Then the dim it addresses moves in step with the indices.
 
-Floor: propagation.  Follows XLA's GetDimensionForIota and GetGatherScatterBatchParallelDims.
+Floor: propagation.  Follows XLA's GetDimensionForIota and GetGatherScatterBatchParallelDims, which recognise less than
+`rules.counted_signature`: here they decide which shardings spread, there what is computed in place.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from hlosharding.ir import ScatterDims
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers.indexing import output_dims_of
 from hlosharding.propagation.op import ParallelDims
+from hlosharding.rules import addressing, counting_columns, counting_constant
 
 
 def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims | None:
     """The implicit parallel dims of gather or scatter `i`, or None."""
     instruction, operands = graph.instructions[i], graph.operands[i]
-    if graph.opcode[i] == "gather":
-        dims = instruction.gather_dims
-        sizes, index_map = instruction.gather_slice_sizes, dims.start_index_map
-        batching, offsets = dims.start_indices_batching_dims, dims.offset_dims
-        indices = operands[1]
-    else:
-        dims = instruction.scatter_dims
-        operand, update = (graph.instructions[operands[n]].shape.dims for n in (0, len(operands) // 2 + 1))
-        sizes, index_map = _slice_sizes(dims, len(operand), update), dims.scatter_dims_to_operand_dims
-        batching, offsets = dims.scatter_indices_batching_dims, dims.update_window_dims
-        indices = operands[len(operands) // 2]
-    indices = _concatenate_behind_copies(graph, indices)
-    columns = _iota_columns(graph, indices, dims.index_vector_dim, len(index_map), callers)
+    how = addressing(instruction)
+    indices = _concatenate_behind_copies(graph, operands[how.indices])
     operand_shape, indices_shape = (graph.instructions[n].shape.dims for n in (operands[0], indices))
     found: list[tuple[int, int]] = []
-    for indices_dim, operand_dim in zip(columns, index_map, strict=False):
+    for indices_dim, operand_dim in zip(_columns(graph, indices, how.vector_dim, callers), how.addressed, strict=False):
         if indices_dim is None:
             continue
         if any(indices_dim == seen for seen, _ in found):
             return None
-        if sizes[operand_dim] != 1 or indices_dim in batching:
+        if how.slice_sizes[operand_dim] != 1 or indices_dim in how.batching:
             continue
         if operand_shape[operand_dim] != indices_shape[indices_dim]:
             return None
@@ -44,14 +34,7 @@ def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims
     if not found:
         return None
     along = tuple(d for d, _ in found)
-    return ParallelDims(tuple(d for _, d in found), along, output_dims_of(along, dims.index_vector_dim, offsets))
-
-
-def _slice_sizes(dims: ScatterDims, rank: int, update: tuple[int, ...]) -> tuple[int, ...]:
-    """The size of the slice that one index of a scatter updates."""
-    window = iter(dims.update_window_dims)
-    absent = (*dims.inserted_window_dims, *dims.input_batching_dims)
-    return tuple(1 if d in absent else update[next(window)] for d in range(rank))
+    return ParallelDims(tuple(d for _, d in found), along, output_dims_of(along, how.vector_dim, how.windows))
 
 
 def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
@@ -61,22 +44,12 @@ def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
     return behind if graph.opcode[behind] == "concatenate" else indices
 
 
-def _iota_columns(graph: Graph, indices: int, vector_dim: int, count: int, callers: dict[int, int]) -> list[int | None]:
+def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int]) -> Iterator[int | None]:
     """For each component of the index vector: the indices dim along which it counts up, or None."""
-    columns: list[int | None] = []
-    if graph.opcode[indices] == "concatenate" and graph.instructions[indices].dimensions[0] == vector_dim:
-        for piece in graph.operands[indices]:
-            columns += _columns_of(graph, piece, vector_dim, callers)
-    else:
-        columns = _columns_of(graph, indices, vector_dim, callers)
-    return (columns + [None] * count)[: max(count, len(columns))]
-
-
-def _columns_of(graph: Graph, piece: int, vector_dim: int, callers: dict[int, int]) -> list[int | None]:
-    shape = graph.instructions[piece].shape
-    width = shape.dims[vector_dim] if shape.rank > vector_dim else 1
-    dim = _iota_dim(graph, piece, callers)
-    return [None if dim == vector_dim else dim] * width
+    joined = graph.opcode[indices] == "concatenate" and graph.instructions[indices].dimensions[0] == vector_dim
+    pieces = graph.operands[indices] if joined else [indices]
+    counted = ((graph.instructions[p].shape, _iota_dim(graph, p, callers)) for p in pieces)
+    return counting_columns(counted, vector_dim)
 
 
 def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
@@ -87,22 +60,13 @@ def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
     if instruction.shape.element_type != "s32":
         return None
     if opcode == "constant":
-        return _constant_iota(instruction.literal)
+        return counting_constant(instruction.literal)
     if opcode == "broadcast":
         dim = _iota_dim(graph, graph.operands[i][0], callers)
         return None if dim is None else instruction.dimensions[dim]
     if opcode == "get-tuple-element" and graph.opcode[graph.operands[i][0]] == "parameter":
         passed = _passed_element(graph, i, callers)
         return None if passed is None else _iota_dim(graph, passed, callers)
-    return None
-
-
-def _constant_iota(literal: np.ndarray) -> int | None:
-    for dim, size in enumerate(literal.shape):
-        along = [1] * literal.ndim
-        along[dim] = size
-        if size > 1 and bool((literal == np.arange(size).reshape(along)).all()):
-            return dim
     return None
 
 

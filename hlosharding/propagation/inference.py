@@ -39,7 +39,7 @@ def infer_forward(
 
 
 def _manual_operand(op: Op, operands: Shardings) -> int | None:
-    if not (op.shape.is_array or op.opcode in policy.CORRELATED_TUPLES):
+    if not (op.shape.is_array or op.opcode in policy.CORRELATED_TUPLES or op.is_foreign_async):
         return None
     return next((n for n, s in enumerate(operands) if s is not None and s.is_manual()), None)
 
@@ -57,7 +57,7 @@ def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
 def _take_replicated(receiver: Receiver, operands: Shardings) -> None:
     """What may not be tiled may still be known to be replicated."""
     for n, sharding in enumerate(operands):
-        if sharding is not None and sharding.is_tile_maximal() and not sharding.has_unique_device():
+        if sharding is not None and sharding.is_replicated():
             return receiver.improve(sharding, n)
     return None
 

@@ -6,30 +6,21 @@ done" is a search in a byte string.  Computations that nothing can reach (bodies
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 from hlosharding.propagation import data_flow, policy
+from hlosharding.propagation.agenda import DYNAMIC
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.op import Edge, Op
 from hlosharding.propagation.ops import OpTable
 
-Key = Callable[[list[int]], Any]
 Places = tuple[int, ...]
-Use = tuple[int, Edge, Key | None, Places]
-"""One use of a value: the user's place, its edge, the key of what it reads if that is more than both shardings, and
-the places of the other operands that it reads."""
+Use = tuple[int, Edge]
+"""One use of a value: the user's place, and what it is to the value."""
 
-_WATCHED = ("custom-call", "rng-bit-generator", "dot", "convolution", "broadcast")
-
-_NO_USES: dict[int, Use] = {}
-_ALONE: list[tuple[int, ...]] = []
-
-DYNAMIC = 10
-"""The level of what is provided and yet may be refined."""
+_WIDE = 8
+"""Operands, from which on a search among them is worth a table."""
 
 
 class Nodes:
@@ -79,6 +70,8 @@ class Nodes:
     def _matters(self, computation: int) -> bool:
         """Can a sharding ever appear in it?"""
         graph = self.graph
+        if computation in graph.left_out:
+            return False
         if computation == graph.entry or computation in self.callers:
             return True
         ids = graph.order[computation]
@@ -86,11 +79,15 @@ class Nodes:
 
     def _find_ops(self, table: OpTable) -> None:
         graph, place = self.graph, self.place
-        self.ops: list[Op] = table.ops(self.ids)
-        self.kinds = set(self.ops)
+        self.ops: list[Op] = []
+        for computation, (start, end) in zip(self.computations, self.spans, strict=True):
+            self.ops += table.ops(computation, self.ids[start:end])
+        self.kinds = table.kinds
         """Every op once."""
-        operands = graph.operands
-        self.operands: list[Places] = [tuple([place[o] for o in operands[i]]) for i in self.ids]
+        self.operands: list[Places] = [
+            (place[o[0]], place[o[1]]) if len(o) == 2 else tuple([place[n] for n in o])
+            for o in map(graph.operands.__getitem__, self.ids)
+        ]
         self.has_manual = any(_has_manual_leaf(s.leaves) for s in graph.distinct_shardings())
         # XLA finds that all leaves of an empty tuple are manual, there being none.
         self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.kinds)
@@ -117,20 +114,19 @@ class Nodes:
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = DYNAMIC
-        self.forward_key: list[Key] = [
-            itemgetter(p, *inputs) if level < policy.NEVER else _no_key
-            for p, (inputs, level) in enumerate(zip(self.inputs, self.forward_level, strict=True))
-        ]
 
     def _close_edges(self) -> None:
         """Roots and parameters of computations may take from one side only, or from none."""
         for computation in self.computations:
-            for i in (self.graph.roots[computation], *self.graph.parameters[computation]):
-                p = self.place[i]
+            may_give = self.has_manual or self.to_parameters or computation in self.callers
+            for p in [self.place[i] for i in self.graph.parameters[computation]]:
                 if not self.inputs[p]:
                     self.forward_level[p] = policy.NEVER
-                if not (self.has_manual or self.receives_backward(i, self.ops[p])):
+                if not may_give:
                     self.backward_level[p] = policy.NEVER
+            root = self.graph.roots[computation]
+            if not (self.has_manual or self.receives_backward(root, self.ops[self.place[root]])):
+                self.backward_level[self.place[root]] = policy.NEVER
 
     def _forward_level(self, op: Op) -> int:
         if not op.operand_shapes and op.opcode != "parameter":
@@ -152,56 +148,18 @@ class Nodes:
         return op.can_receive and (connected or not self.graph.is_root(i))
 
     def _find_uses(self) -> None:
-        graph, place, ops = self.graph, self.place, self.ops
-        users = graph.users
-        self._patterns: dict[Op, list[tuple[int, ...]]] = {}
-        single: list[Use | None] = [
-            (p, op.edge(0), None, ()) if len(operands) == 1 else None
-            for p, (op, operands) in enumerate(zip(ops, self.operands, strict=True))
-        ]
-        several = [
-            self._uses_of(p, ops[p], operands) if len(operands) > 1 else _NO_USES
-            for p, operands in enumerate(self.operands)
-        ]
-        self.uses: list[list[Use]] = [
-            [single[user] or several[user][p] for user in [place[u] for u in users[i]]] for p, i in enumerate(self.ids)
-        ]
+        """Of every place its uses, users in XLA's order."""
+        place, ops, operands = self.place, self.ops, self.operands
+        # A search among many operands would make large tuples cost their size squared.
+        wide = {p: {o: n for n, o in enumerate(reads)} for p, reads in enumerate(operands) if len(reads) >= _WIDE}
 
-    def _uses_of(self, user: int, op: Op, operands: Places) -> dict[int, Use]:
-        """An op's use of each of its operands."""
-        pattern = self._patterns.get(op)
-        if pattern is None:
-            pattern = self._patterns[op] = self._pattern(op)
-        if len(operands) == 2 and operands[0] != operands[1] and pattern is _ALONE:
-            # Most ops are such.
-            return {operands[0]: (user, op.edge(0), None, ()), operands[1]: (user, op.edge(1), None, ())}
-        if len(set(operands)) == len(operands):
-            if pattern is _ALONE:
-                return {o: (user, op.edge(n), None, ()) for n, o in enumerate(operands)}
-            return {o: self._use_beside(o, user, op.edge(n), operands, pattern[n]) for n, o in enumerate(operands)}
-        found: dict[int, Use] = {}
-        for operand in dict.fromkeys(operands):
-            at = tuple([n for n, o in enumerate(operands) if o == operand])
-            edge = op.edge(at if len(at) > 1 else operands.index(operand))
-            others = other_operands(op, at) if op.siblings_matter else ()
-            found[operand] = self._use_beside(operand, user, edge, operands, others)
-        return found
+        def use(p: int, user: int) -> Use:
+            return user, ops[user].edges[wide[user][p] if user in wide else operands[user].index(p)]
 
-    @staticmethod
-    def _pattern(op: Op) -> list[tuple[int, ...]]:
-        """Per operand position the positions of the siblings whose shardings matter; `_ALONE` if none do anywhere."""
-        if not op.siblings_matter:
-            return _ALONE
-        others = [other_operands(op, (n,)) for n in range(len(op.operand_shapes))]
-        return others if any(others) else _ALONE
-
-    @staticmethod
-    def _use_beside(p: int, user: int, edge: Edge, operands: Places, others: tuple[int, ...]) -> Use:
-        """A use that reads the shardings of further operands."""
-        if not others:
-            return user, edge, None, ()
-        places = tuple([operands[n] for n in others])
-        return user, edge, itemgetter(p, user, *places), places
+        self.uses: list[tuple[Use, ...]] = [
+            (use(p, place[users[0]]),) if len(users) == 1 else tuple([use(p, place[u]) for u in users])
+            for p, users in enumerate(map(self.graph.users.__getitem__, self.ids))
+        ]
 
     def _find_connections(self) -> None:
         """What must follow a change of a place, across computations."""
@@ -215,10 +173,10 @@ class Nodes:
             heads = self._family_heads(i)
             if heads:
                 self.connected[place[i]] = heads
-        for p, i in enumerate(self.ids):
-            for callee in graph.called[i]:
+        for i in graph.calling:
+            for callee in graph.called[i] if place[i] >= 0 else ():
                 parameters = [place[q] for q in graph.parameters[callee] if place[q] >= 0]
-                for operand in self.operands[p] if parameters else ():
+                for operand in self.operands[place[i]] if parameters else ():
                     self.callee_parameters.setdefault(operand, []).extend(parameters)
 
     def _family_heads(self, i: int) -> list[int]:
@@ -239,11 +197,7 @@ class Nodes:
         place, ops = self.place, self.ops
         self.open_dims = {place[i]: dims for i, dims in self.notes.unspecified.items() if place[i] >= 0}
         self.group_of = {place[i]: number for i, number in self.notes.group_of.items() if place[i] >= 0}
-        of_opcode: dict[str, list[int]] = {opcode: [] for opcode in _WATCHED}
-        for p, op in enumerate(ops):
-            if op.opcode in of_opcode:
-                of_opcode[op.opcode].append(p)
-        calls = of_opcode["custom-call"]
+        calls = [p for p in self._of_opcode("custom-call") if ops[p].opcode == "custom-call"]
         self.conversions = {p for p in calls if ops[p].target in policy.CONVERSIONS}
         for p in self.conversions:
             if self.ids[p] in self.provided:
@@ -251,24 +205,24 @@ class Nodes:
         self.slow = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
         """Places whose backward step needs more than a look at each user."""
         self.slow |= self.open_dims.keys() | self.conversions
+        self.dynamic_forward = set(self.open_dims)
+        self.dynamic_backward = {p for p in self.slow if self.backward_level[p] == DYNAMIC}
         self.slow.update(range(len(ops)) if self.has_manual else ())
-        for p in of_opcode["rng-bit-generator"]:
+        for p in self._of_opcode("rng-bit-generator"):
             self.slow.update(self.operands[p])
-        self.look_ahead = of_opcode["dot"] + of_opcode["convolution"]
-        self.broadcasts = of_opcode["broadcast"]
+        self.look_ahead = self._of_opcode("dot") + self._of_opcode("convolution")
+        self.broadcasts = self._of_opcode("broadcast")
         self.beside_broadcasts = self.broadcasts + [o for p in self.broadcasts for o in self.operands[p]]
         self.siblings = bytes([op.siblings_matter for op in ops])
         """Is what an operand would like to have a matter of its siblings, too?"""
+
+    def _of_opcode(self, opcode: str) -> list[int]:
+        return [p for p in map(self.place.__getitem__, self.graph.of_opcode(opcode)) if p >= 0]
 
     def members(self, p: int) -> list[int]:
         """The other members of `p`'s shard group."""
         found = (self.place[m] for m in self.notes.members(self.ids[p]))
         return [m for m in found if m >= 0 and m != p]
-
-
-def _no_key(current: list[int]) -> Any:
-    """Of a place that never takes from its operands."""
-    raise AssertionError(len(current))
 
 
 def _has_manual_leaf(leaves: tuple[Any, ...]) -> bool:

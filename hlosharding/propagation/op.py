@@ -43,12 +43,12 @@ class Op:
     receives: bool = True
     """False: it takes no sharding but manual, and perhaps replicated."""
     takes_replicated: bool = False
+    is_foreign_async: bool = False
+    """Its work is done on an execution thread that is not visited: a manual operand makes all of it manual."""
     can_receive: bool = True
     """`receives`, leaving aside whether it is the root of its computation."""
     through: int = 0
     """The first level at which shardings pass through it."""
-    siblings_matter: bool = False
-    """What it would like one operand to have depends on other operands."""
     aggressive: bool = False
     """One user that is not the root: a finer tiling that does not lie within the old one is welcome."""
     level0_concatenate: bool = False
@@ -57,8 +57,9 @@ class Op:
     """Of gather and scatter: dims along which the indices are an iota."""
     memo: tuple[dict[Any, Any], dict[Any, Any]] = field(default_factory=lambda: ({}, {}))
     """Forward results at level 0, and at the levels above."""
-    edges: dict[Any, Edge] = field(default_factory=dict)
-    """Positions -> edge; a single position stands for itself."""
+    _links: dict[tuple[int, int | None], Links] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = ()
+    """Per operand position the op as the user of what stands there; positions that read one value share theirs."""
 
     @property
     def shape(self) -> Shape:
@@ -78,8 +79,11 @@ class Op:
 
     def links(self, source: int, target: int | None = None) -> Links:
         """Dims of operand `source`, and the dims of operand `target` (None: of the result) that are the same factor."""
-        pairs = self.signature.pairs(source, target)
-        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        found = self._links.get((source, target))
+        if found is None:
+            pairs = self.signature.pairs(source, target)
+            found = self._links[source, target] = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        return found
 
     def to_result(self, sharding: HloSharding, operand: int) -> HloSharding:
         """An operand's tiles, moved to the result dims they share; all others become copies."""
@@ -92,33 +96,41 @@ class Op:
         rank = self.operand_shapes[operand].rank
         return carry(sharding, (result, source), self.shape.leaves[0].rank, rank)
 
+    @cached_property
+    def siblings_matter(self) -> bool:
+        """Does what it would like one operand to have depend on other operands?"""
+        return any(edge.others for edge in self.edges)
+
     def whole(self, leaf: HloSharding) -> HloSharding:
         """`leaf` for every leaf of the result."""
         return leaf.normalize_tuple(len(self.shape.leaves)) if self.shape.is_tuple else leaf
 
-    def edge(self, positions: int | tuple[int, ...]) -> Edge:
-        """The op as user of an instruction that stands at that operand position, or those."""
-        try:
-            return self.edges[positions]
-        except KeyError:
-            places = (positions,) if isinstance(positions, int) else positions
-            found = self.edges[positions] = Edge(self, places)
-            return found
+
+Memos = tuple[dict[Any, int] | None, ...]
+"""Per level what is known of (own, user's, ...) -> own improved, 0 for no change; None: nothing passes."""
+
+
+def memos_from(level: int) -> Memos:
+    """Empty ones of an op through which shardings pass from that level on; level 0, which knows no merging, alone."""
+    above: dict[Any, int] = {}
+    return tuple(memo if n >= level else None for n, memo in enumerate(({}, above, above, above)))
 
 
 class Edge:
     """One op as the user of one value."""
 
-    __slots__ = ("memos", "op", "positions")
+    __slots__ = ("leaf", "memos", "op", "others", "plain", "positions")
 
-    def __init__(self, op: Op, positions: tuple[int, ...]) -> None:
-        self.op, self.positions = op, positions
-        above: dict[Any, int] = {}
-        at_level = ({}, above, above, above)
-        self.memos: list[dict[Any, int] | None] = [
-            memo if level >= op.through else None for level, memo in enumerate(at_level)
-        ]
-        """Per level what is known of (own, user's, ...) -> own improved, 0 for no change; None: nothing passes."""
+    def __init__(
+        self, op: Op, positions: tuple[int, ...], memos: Memos, *, others: tuple[int, ...] = (), leaf: int | None = None
+    ) -> None:
+        self.op, self.positions, self.memos = op, positions, memos
+        self.others = others
+        """Positions of further operands whose shardings matter."""
+        self.leaf = leaf
+        """Of an array that goes into a tuple: the only leaf that matters of the tuple's sharding."""
+        self.plain = not others and leaf is None
+        """Do the value's own and the user's sharding say all?"""
 
     @property
     def position(self) -> int:

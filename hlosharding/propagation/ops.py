@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, Shape
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
-from hlosharding.propagation.op import Op
+from hlosharding.propagation.op import Edge, Memos, Op, leaf_range, memos_from, same_dims
 
 
 def _dimensions(i: Instruction) -> Any:
@@ -35,10 +36,8 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
     "reduce-window": _window_dilated,
     "select-and-scatter": _window_dilated,
     "get-tuple-element": lambda i: i.tuple_index,
+    **dict.fromkeys(("async-start", "async-update", "async-done"), lambda i: i.proto.async_execution_thread),
 }
-
-
-SIBLINGS_MATTER = frozenset({"dot", "convolution", "reduce", "scatter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +64,59 @@ class OpTable:
         self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
         self._ops: dict[Any, Op] = {}
         self._kinds: dict[str, _Kind] = {}
+        self._as_is: dict[Shape, Memos] = {}
+        """Shape of a value -> what is known of users that would like it to have what they have."""
         self._shapes = [i.shape for i in graph.instructions]
 
-    def ops(self, ids: list[int]) -> list[Op]:
-        """The ops of those instructions."""
-        graph, known, kinds = self.graph, self._ops, self._kinds
-        shape_ids, opcodes, operands, users = list(map(id, self._shapes)), graph.opcode, graph.operands, graph.users
-        computation, roots, instructions = graph.computation, graph.roots, graph.instructions
+    @property
+    def kinds(self) -> list[Op]:
+        """Every op so far, once."""
+        return list(self._ops.values())
+
+    def ops(self, computation: int, ids: list[int]) -> list[Op]:
+        """The ops of those instructions, which are of one computation."""
+        graph, known, kinds, shapes = self.graph, self._ops, self._kinds, self._shapes
+        opcodes, operands, users, instructions = graph.opcode, graph.operands, graph.users, graph.instructions
+        root = graph.roots[computation]
         found: list[Op] = []
         for i in ids:
-            opcode, reads, root = opcodes[i], operands[i], roots[computation[i]]
+            opcode, reads, followers = opcodes[i], operands[i], users[i]
             kind = kinds.get(opcode) or self._kind(i, opcode, instructions[i])
             # XLA's ComputeNonRootUsers.
-            count = len(users[i])
-            aggressive = users[i][0] != root if count == 1 else count == 2 and root in users[i]
-            shapes = shape_ids[reads[0]] if len(reads) == 1 else tuple([shape_ids[o] for o in reads])
+            count = len(followers)
+            aggressive = followers[0] != root if count == 1 else count == 2 and root in followers
+            if len(reads) == 2:
+                read: Any = shapes[reads[0]], shapes[reads[1]] if reads[0] != reads[1] else None
+            else:
+                read = shapes[reads[0]] if len(reads) == 1 else self._read(reads)
             attributes = kind.attributes(instructions[i]) if kind.attributes else None
             rest = None if kind.plain and i != root else self._rest(i, opcode, kind, i == root)
-            key = (kind.family, shape_ids[i], shapes, attributes, aggressive, rest)
+            key = (kind.family, shapes[i], read, attributes, aggressive, rest)
             op = known.get(key)
             if op is None:
                 op = known[key] = self._make(i, opcode, kind, aggressive, rest or (True, False, None))
             found.append(op)
         return found
 
+    def _read(self, reads: tuple[int, ...]) -> Any:
+        """The shapes of all operands, and which of them are one value."""
+        places: dict[int, int] = {}
+        alike = tuple([places.setdefault(o, n) for n, o in enumerate(reads)])
+        shapes = tuple([self._shapes[o] for o in reads])
+        return shapes if len(places) == len(reads) else (shapes, alike)
+
     def _rest(self, i: int, opcode: str, kind: _Kind, is_root: bool) -> tuple[bool, bool, Any]:
         """(receives, refuses, what the place says) of an instruction whose opcode does not decide it all."""
-        receives = kind.can_receive
-        if is_root or opcode == "parameter":
-            receives = self._receives(i, opcode, kind.can_receive, is_root)
+        if opcode == "parameter":
+            connected = self.graph.computation[i] in self.callers
+            return connected, not connected, None
+        receives = self._receives(i, kind.can_receive) if is_root else kind.can_receive
         refuses = not receives and self._refuses(i, opcode, self.graph.instructions[i], is_root)
         return receives, refuses, self._neighbours(i, opcode)
 
     def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> Op:
         receives, refuses, neighbours = rest
-        return Op(
+        op = Op(
             instruction=self.graph.instructions[i],
             opcode=opcode,
             operand_shapes=tuple(self._shapes[o] for o in self.graph.operands[i]),
@@ -108,13 +125,30 @@ class OpTable:
             spmd=self.spmd,
             receives=receives,
             takes_replicated=not (receives or refuses),
+            is_foreign_async=i in self.graph.foreign_async,
             can_receive=kind.can_receive,
             through=kind.through,
-            siblings_matter=opcode in SIBLINGS_MATTER,
             aggressive=aggressive,
             level0_concatenate=opcode == "concatenate" and neighbours,
             parallel=neighbours if opcode in ("gather", "scatter") else None,
         )
+        op.edges = self._edges(op, self.graph.operands[i])
+        return op
+
+    def _edges(self, op: Op, reads: tuple[int, ...]) -> tuple[Edge, ...]:
+        positions: dict[int, list[int]] = {}
+        for n, operand in enumerate(reads):
+            positions.setdefault(operand, []).append(n)
+        edges = {operand: self._edge(op, tuple(places)) for operand, places in positions.items()}
+        return tuple(edges[operand] for operand in reads)
+
+    def _edge(self, op: Op, positions: tuple[int, ...]) -> Edge:
+        shape = op.operand_shapes[positions[0]]
+        goes_into_tuple = op.opcode == "tuple" and len(positions) == 1 and not shape.is_tuple
+        if not (goes_into_tuple or (op.elementwise and same_dims(shape, op.shape))):
+            return Edge(op, positions, memos_from(op.through), others=other_operands(op, positions))
+        memos = self._as_is.get(shape) or self._as_is.setdefault(shape, memos_from(0))
+        return Edge(op, positions, memos, leaf=leaf_range(op.shape, positions[0])[0] if goes_into_tuple else None)
 
     def _kind(self, i: int, opcode: str, instruction: Instruction) -> _Kind:
         target = self.graph.target(i)
@@ -138,13 +172,10 @@ class OpTable:
             return parallel_dims(self.graph, i, self.callers)
         return _stacks_weights(self.graph, i) if opcode == "concatenate" else None
 
-    def _receives(self, i: int, opcode: str, can_receive: bool, is_root: bool) -> bool:
-        """XLA's SupportSpatialPartitioning, as forward propagation asks it."""
-        graph = self.graph
-        connected = graph.computation[i] in self.callers
-        if is_root and not connected and not (self.to_outputs and i == graph.entry_root):
-            return False
-        return connected if opcode == "parameter" else can_receive
+    def _receives(self, root: int, can_receive: bool) -> bool:
+        """XLA's SupportSpatialPartitioning of a root, as forward propagation asks it."""
+        connected = self.graph.computation[root] in self.callers
+        return can_receive and (connected or (self.to_outputs and root == self.graph.entry_root))
 
     def _refuses(self, i: int, opcode: str, instruction: Instruction, is_root: bool) -> bool:
         """Takes not even replicated."""
@@ -155,7 +186,7 @@ class OpTable:
 
 def _family(opcode: str, elementwise: bool) -> str:
     """Opcodes that inference treats alike share their ops."""
-    if elementwise and opcode not in ("rng", "constant") and opcode not in policy.FIRST_OPERAND_SPEAKS:
+    if elementwise and opcode not in ("rng", "constant", "fusion") and opcode not in policy.FIRST_OPERAND_SPEAKS:
         return "elementwise"
     return opcode
 

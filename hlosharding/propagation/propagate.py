@@ -5,26 +5,30 @@ Floor: propagation.  Follows XLA's ShardingPropagation::Run step by step on a cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 
 from hlosharding.collector import collector_waits
-from hlosharding.errors import ShardingError
-from hlosharding.ir import Module
-from hlosharding.propagation import annotations, boundaries, data_flow
+from hlosharding.errors import ModuleError, ShardingError
+from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import InNotebooks
+from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
+from hlosharding.propagation.explanation import Explanation, LostOffer
 from hlosharding.propagation.fixpoint import FixPoint, clash
 from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.neighbours import Value
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
-from hlosharding.propagation.provenance import Explanation, Trail
-from hlosharding.propagation.why import explain
+from hlosharding.propagation.provenance import Trail
+from hlosharding.propagation.why import conflicts, explain
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
 
 
 @dataclass(frozen=True)
-class Propagation:
+class Propagation(InNotebooks):
     """The outcome: a module with shardings, and the reason for each of them."""
 
     changed: bool
@@ -48,20 +52,56 @@ class Propagation:
         return {i.name: s for i, s in zip(graph.instructions, graph.sharding, strict=True)}
 
     @property
+    def annotated(self) -> frozenset[str]:
+        """Names of the instructions that came with a sharding."""
+        graph = self._points.nodes.graph
+        return frozenset(i.name for i, given in zip(graph.instructions, graph.given, strict=True) if given is not None)
+
+    @property
     def provenance(self) -> Trail:
         """Every change of the run, with its cause, level and direction."""
         return self._points.trail
 
-    def explain(self, name: str) -> Explanation:
-        """Why the instruction of that name, or the parameter of that path (`params['w1']`), has its sharding.
+    @cached_property
+    def conflicts(self) -> tuple[LostOffer, ...]:
+        """Every offer that lost: pairs of neighbours that would have a value laid out differently, so that data moves.
 
-        `str` of the answer prints the chain to the user's annotation.
+        In program order.  Of each `str` says what was offered, why it lost, and to whose annotations the two go back.
+        """
+        return conflicts(self._points, self._points.trail)
+
+    def explain(self, name: str) -> Explanation:
+        """Why the value of that name has its sharding: an instruction, a parameter's path (`params['w1']`), or one
+        element of a tuple (`while.5{2}`).
+
+        `str` of the answer prints the chain to the user's annotation, what kept splits out, and the offers that lost.
 
         Raises ModuleError, with near misses, for a name that is not in the module.
         """
+        return explain(self._points, self._points.trail, self._value(name))
+
+    def _value(self, name: str) -> Value:
         module = self._points.nodes.graph.module
         paths = {p.op_name: p for p in module.entry.parameters if p.op_name}
-        return explain(self._points, self._points.trail, (paths.get(name) or module.by_name(name)).id)
+        if name in paths:
+            return paths[name].id, None
+        plain, brace, leaf = name.removesuffix("}").partition("{")
+        if not (brace and name.endswith("}")):
+            return _named(module, name, paths).id, None
+        inst = _named(module, plain, paths)
+        count = len(inst.shape.leaves) if inst.shape.is_tuple else 0
+        if not (leaf.isdecimal() and int(leaf) < count):
+            remedy = f"it has elements 0 to {count - 1}" if count else "it is no tuple"
+            raise ModuleError(f"%{inst.name} {inst.shape} has no element {leaf!r}", remedy=remedy)
+        return inst.id, int(leaf)
+
+
+def _named(module: Module, name: str, paths: Mapping[str, Instruction]) -> Instruction:
+    try:
+        return paths.get(name) or module.by_name(name)
+    except ModuleError as error:
+        near = get_close_matches(name, [*paths, *(i.name for i in module.instructions)], 3)
+        raise ModuleError(error.what, remedy=f"did you mean {', '.join(near)}?" if near else error.remedy) from None
 
 
 @collector_waits
@@ -73,12 +113,14 @@ def propagate(
     to_outputs: bool | Sequence[bool] = False,
     to_parameters: bool | Sequence[bool] = False,
     cse_prevention_only: bool = False,
+    execution_threads: Collection[str] = (),
 ) -> Propagation:
     """Find a sharding for every value, exactly as XLA's GSPMD does.
 
     `to_outputs` and `to_parameters` say whose shardings at the edge of the program may be chosen: one bool for all, or
     one per leaf of the result / per parameter.  `is_spmd`, `propagate_metadata` and `cse_prevention_only` are the other
-    options of XLA's pass.  Raises PropagationError where the annotations contradict each other.
+    options of XLA's pass; so is `execution_threads`: the names of the threads whose computations are visited ("main" is
+    the program's own), all if there are none.  Raises PropagationError where the annotations contradict each other.
 
     >>> from hlosharding.ir import Builder, Shape
     >>> builder = Builder("doubled")
@@ -97,7 +139,12 @@ def propagate(
       given by the user on %x
     """
     options = _Options(is_spmd, propagate_metadata, _vector(to_outputs), _vector(to_parameters), cse_prevention_only)
-    return _run(Graph(module), options)
+    graph = Graph(module)
+    names = (execution_threads,) if isinstance(execution_threads, str) else execution_threads
+    hidden = threads.hide(graph, names)
+    found = _run(graph, options)
+    threads.bring_back(graph, hidden)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlosharding.propagation import partial, policy
+from hlosharding.propagation.agenda import DONE, TODO
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import offer_to_operand
 from hlosharding.propagation.nodes import Use
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def offer(state: FixPoint, p: int, use: Use, level: int) -> HloSharding | None:
     """What one user would like the value at `p` to have (XLA's GetShardingFromUser)."""
     state.busy = p
-    user, edge, _, others = use
+    user, edge = use
     sharding = state.at(user)
     if sharding is None or edge.op.through > level:
         return None
-    return offer_to_operand(edge, state.at(p), sharding, [state.at(o) for o in others], level)
+    return offer_to_operand(edge, state.at(p), sharding, list(map(state.at, state.beside(user, edge))), level)
 
 
 def look_ahead(state: FixPoint, p: int) -> HloSharding | None:
@@ -42,7 +43,7 @@ def look_ahead(state: FixPoint, p: int) -> HloSharding | None:
             break
     found = None
     for value in reversed(chain[:-1]):
-        found = offer(state, value, state.nodes.uses[value][0], policy.NEVER)
+        found = offer(state, value, uses[value][0], policy.NEVER)
         if found is None or value == p:
             break
         state.put(value, found)
@@ -60,10 +61,10 @@ def slow_backward(state: FixPoint, p: int) -> bool:
         return True
     if not nodes.receives_backward(nodes.ids[p], nodes.ops[p]):
         return False
-    before, sources = state.current[p], []
+    before, sources = state.current[p], ()
     for use in nodes.uses[p]:
         if use[1].op.opcode == "rng-bit-generator":
-            state.change(p, state.number(HloSharding.replicate()), "users", [use[0]], before)
+            state.change(p, state.number(HloSharding.replicate()), "users", (use[0],), before)
             return True
         offered = offer(state, p, use, state.level)
         if offered is None:
@@ -71,7 +72,7 @@ def slow_backward(state: FixPoint, p: int) -> bool:
         if nodes.ops[p].target == policy.SHARD_BARRIER_TO:
             offered = HloSharding.replicate()
         if _improve(state, p, offered):
-            sources.append(use[0])
+            sources = (*sources, use[0])
     if sources:
         state.change(p, state.current[p], "users", sources, before)
     return bool(sources)
@@ -95,7 +96,7 @@ def _take_manual(state: FixPoint, p: int) -> bool:
         else:
             found = offer(state, p, use, state.level)
         if found is not None and found.is_manual():
-            state.change(p, state.number(found), "users", [use[0]])
+            state.change(p, state.number(found), "users", (use[0],))
             return True
     return False
 
@@ -127,12 +128,12 @@ def _take_from_group(state: FixPoint, p: int) -> bool:
     if own is None or own.is_tile_maximal():
         for m, sharding in members:
             if sharding.is_manual():
-                state.change(p, state.current[m], "group", [m])
+                state.change(p, state.current[m], "group", (m,))
                 return True
-    before, sources = state.current[p], []
+    before, sources = state.current[p], ()
     for m, sharding in members:
         if state.nodes.ops[m].target != policy.SHARD_BARRIER_FROM and _improve(state, p, sharding):
-            sources.append(m)
+            sources = (*sources, m)
     if sources:
         state.change(p, state.current[p], "group", sources, before)
     return bool(sources)
@@ -158,25 +159,26 @@ def _refine_from_group(state: FixPoint, p: int) -> bool:
 
 def refine_forward(state: FixPoint, p: int) -> bool:
     """Open dims take tiles from the operand (InferUnspecifiedDimsFromOperand); tried anew until it works."""
-    state.done_forward[p] = 0
+    state.forward.state[p] = TODO
     operand = state.nodes.operands[p][0]
     conversion, fits = _conversion(state, p)
     if not state.combine or not fits:
         return False
-    if not _refine(state, p, conversion, state.at(operand), "operands", operand):
+    if not _refine(state, p, conversion, state.at(operand), "operands", 0):
         return False
     state.clear(p, conversion)
-    state.done_forward[p] = 1
+    state.forward.state[p] = DONE
     return True
 
 
 def refine_backward(state: FixPoint, p: int) -> bool:
     """Open dims take tiles from the users, or from those of the conversion behind (InferUnspecifiedDimsFromUsers)."""
     nodes = state.nodes
-    state.done_backward[p] = 0
+    state.backward.state[p] = TODO
     if p in nodes.conversions:
         # A conversion is refined together with the annotation before it.
-        state.done_backward[nodes.operands[p][0]] = 0
+        annotation = nodes.operands[p][0]
+        state.backward.state[annotation] = state.backward.opened[annotation]
     if p not in nodes.open_dims:
         return False
     conversion, fits = _conversion(state, p)
@@ -190,14 +192,14 @@ def refine_backward(state: FixPoint, p: int) -> bool:
             found |= _refine(state, p, conversion, offer(state, at, use, state.level), "users", use[0])
     if found:
         state.clear(p, conversion)
-        state.done_backward[at] = state.done_backward[p] = 1
+        state.backward.state[at] = state.backward.state[p] = DONE
     return found
 
 
 def _conversion(state: FixPoint, p: int) -> tuple[int | None, bool]:
     """The manual conversion behind an annotation, if that is its only user; False if its open dims differ."""
     nodes = state.nodes
-    users = [use[0] for use in nodes.uses[p]]
+    users = [user for user, _ in nodes.uses[p]]
     if len(users) != 1 or users[0] not in nodes.conversions:
         return None, True
     dims = partial.open_dims_of(nodes.graph.instructions[nodes.ids[users[0]]].opaque)
@@ -232,4 +234,4 @@ def _refine(
 def _set(state: FixPoint, p: int, sharding: HloSharding, direction: Direction, cause: int) -> None:
     old = state.current[p]
     state.put(p, sharding)
-    state.note(p, direction, [cause], old)
+    state.note(p, direction, (cause,), old)

@@ -1,163 +1,126 @@
-"""Answers `explain`: the chain of causes of one value, and for a value that is not split, what stopped each neighbour.
+"""Answers `explain`: the chain of causes of one value, what kept splits out, and the offers that lost.
 
 Floor: propagation.  Reads a finished run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
 
+from hlosharding.propagation.causes import Cause, chain
+from hlosharding.propagation.explanation import Explanation, Link, LostOffer, is_split
 from hlosharding.propagation.fixpoint import FixPoint
-from hlosharding.propagation.improving import improve
-from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.op import Op
-from hlosharding.propagation.policy import NEVER
-from hlosharding.propagation.provenance import Explanation, Link, Step, Trail, is_split
-from hlosharding.propagation.rare import offer
+from hlosharding.propagation.lost_offers import Clash, all_clashes, clashes
+from hlosharding.propagation.neighbours import Value, held
+from hlosharding.propagation.obstacles import NOTHING, at, between, obstacles
+from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding
 
 
-def explain(points: FixPoint, trail: Trail, i: int) -> Explanation:
-    """Why instruction `i` (by id) has what it has."""
+def explain(points: FixPoint, trail: Trail, value: Value) -> Explanation:
+    """Why a value has what it has."""
+    causes = chain(points.nodes.graph, trail, value)
+    links = [_link(points, cause) for cause in causes]
+    if causes[0].value != value:  # a tuple as a whole: the chain is that of its last change
+        links[0] = replace(links[0], leaf=None, sharding=at(points, value))
+    clashing = _told(points, trail, clashes(points, value[0])) if value[1] is None else ()
+    if is_split(at(points, value)):
+        return Explanation(tuple(links), (), clashing)
+    lost, stopped = _loss(points, causes, links), tuple(obstacles(points, value))
+    # Where the chain itself shows the split that was lost, the neighbourhood has no more to say.
+    first = lost is not None and lost[0] is links[0]
+    stopped = () if lost is not None and (stopped == (NOTHING,)) else stopped
+    return Explanation(tuple(links), stopped, clashing, None if first and stopped else lost)
+
+
+def _loss(points: FixPoint, causes: list[Cause], links: list[Link]) -> tuple[Link, Link, str] | None:
+    """The first value on the chain that is not split though its cause is."""
+    for n, (link, cause) in enumerate(pairwise(links)):
+        if is_split(cause.sharding) and not is_split(link.sharding):
+            return link, cause, between(points, causes[n].value, causes[n + 1].value)
+    return None
+
+
+def conflicts(points: FixPoint, trail: Trail) -> tuple[LostOffer, ...]:
+    """Every offer of the program that lost."""
+    return _told(points, trail, all_clashes(points))
+
+
+def _told(points: FixPoint, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer, ...]:
+    """With both chains to their ends."""
     graph = points.nodes.graph
-    sharding = graph.sharding[i]
-    links: list[Link] = []
-    steps = trail.chain(i)
-    for step in steps:
-        also = tuple(_name(points, s) for s in step.sources[:-1] if s != step.sources[-1])
-        links.append(_link(points, step.instruction, _known(points, step.instruction, step.new), step, also))
-    end = steps[-1].sources[-1] if steps and steps[-1].sources else i
-    if not steps or steps[-1].sources:
-        given = graph.given[end] if end < len(graph.given) else None
-        links.append(_link(points, end, _known(points, end, given), None, ()))
-    stopped = () if is_split(sharding) else tuple(_obstacles(points, points.nodes.place[i]))
-    return Explanation(tuple(links), stopped)
+
+    def ends(i: int) -> tuple[Link, Link]:
+        causes = chain(graph, trail, (i, None))
+        return _now(points, (i, None)), _link(points, causes[-1])
+
+    told: list[LostOffer] = []
+    for clash in found:
+        (winner, held_since), (loser, offered_since) = ends(clash.winner), ends(clash.loser)
+        told.append(LostOffer(loser, clash.role, clash.offered, winner, clash.reason, offered_since, held_since))
+    return tuple(told)
 
 
-def _known(points: FixPoint, i: int, sharding: HloSharding | None) -> HloSharding | None:
-    """Unknown is a place holder, and propagation starts from replicated: then what the instruction has now."""
-    return points.nodes.graph.sharding[i] if sharding is None or sharding.is_unknown() else sharding
+def _now(points: FixPoint, value: Value) -> Link:
+    """A value with what it has in the end."""
+    return _of(points, value, at(points, value))
 
 
-def _name(points: FixPoint, i: int) -> str:
-    return points.nodes.graph.instructions[i].name
-
-
-def _link(points: FixPoint, i: int, sharding: HloSharding | None, step: Step | None, also: tuple[str, ...]) -> Link:
+def _link(points: FixPoint, cause: Cause) -> Link:
     graph = points.nodes.graph
-    instruction = graph.instructions[i]
-    direction, level = (step.direction, step.level) if step else (None, -1)
-    where = instruction.location or (instruction.op_name if graph.opcode[i] == "parameter" else "")
-    return Link(instruction.name, graph.opcode[i], where, sharding, direction, level, also)
+    (i, leaf), step = cause.value, cause.step
+    if step is not None:
+        also = tuple(graph.instructions[s].name for s in cause.also)
+        return _of(points, cause.value, _known(points, cause.value, held(step.new, leaf)), cause=cause, also=also)
+    given = None if cause.by_default or i >= len(graph.given) else held(graph.given[i], leaf)
+    return _of(points, cause.value, _known(points, cause.value, given), is_given=given is not None)
 
 
-def _obstacles(points: FixPoint, p: int) -> list[str]:
-    if p < 0:
-        return ["nothing sharded reaches its computation"]
-    nodes, reasons = points.nodes, []
-    for n, q in enumerate(nodes.inputs[p]):
-        sharding = points.at(q)
-        if sharding is not None and is_split(_element(points, p, sharding)):
-            reasons.append(f"operand {n}, {_value(points, q)}: {_why_not_forward(points, p, n, sharding)}")
-    for use in nodes.uses[p]:
-        sharding = points.at(use[0])
-        if is_split(sharding):
-            offered = offer(points, p, use, NEVER)
-            reasons.append(f"user {_value(points, use[0])}: {_why_not_backward(points, p, offered)}")
-    return reasons or [*_upstream(points, p), "no neighbour is split"][:1]
+def _known(points: FixPoint, value: Value, sharding: HloSharding | None) -> HloSharding | None:
+    """Unknown is a place holder, and propagation starts from replicated: then what the value has now."""
+    return at(points, value) if sharding is None or sharding.is_unknown() else sharding
 
 
-def _element(points: FixPoint, p: int, sharding: HloSharding) -> HloSharding:
-    """Of an operand's sharding the part that `p` sees: a get-tuple-element sees one leaf of a flat tuple."""
-    inst = points.nodes.graph.instructions[points.nodes.ids[p]]
-    if inst.opcode == "get-tuple-element" and sharding.is_tuple() and len(sharding.leaves) > inst.tuple_index:
-        return sharding.leaf(inst.tuple_index)
-    return sharding
+def _of(
+    points: FixPoint,
+    value: Value,
+    sharding: HloSharding | None,
+    *,
+    cause: Cause | None = None,
+    also: tuple[str, ...] = (),
+    is_given: bool = False,
+) -> Link:
+    graph, (i, leaf) = points.nodes.graph, value
+    inst, step = graph.instructions[i], cause.step if cause is not None else None
+    return Link(
+        inst.name,
+        graph.opcode[i],
+        _location(points, i),
+        sharding,
+        step.direction if step else None,
+        step.level if step else -1,
+        also,
+        leaf,
+        is_given,
+        _caller(points, i) if is_given else "",
+        graph.module.mesh,
+    )
 
 
-def _upstream(points: FixPoint, p: int) -> Iterator[str]:
-    """Where the nearest split on the way to a value ended: the op that did not pass it on, and why."""
-    nodes, seen = points.nodes, {p}
-    ring = [p]
-    while ring:
-        ring = [q for here in ring for q in _sources(points, here) if q >= 0 and not (q in seen or seen.add(q))]
-        for here in ring:
-            if not nodes.ops[here].shape.is_array:
-                continue  # what matters of a tuple is the element that was asked for
-            for n, q in enumerate(nodes.inputs[here]):
-                sharding = points.at(q)
-                if sharding is not None and is_split(_element(points, here, sharding)):
-                    where = f"stopped at {_op(points, here)}"
-                    reason = _why_not_forward(points, here, n, sharding)
-                    yield f"nothing reached it: the split of {_value(points, q)} {where}: {reason}"
-                    return
+def _location(points: FixPoint, i: int) -> str:
+    """The line; of a parameter its path, of what the program returns those words."""
+    graph = points.nodes.graph
+    inst = graph.instructions[i]
+    if inst.location or graph.computation[i] != graph.entry:
+        return inst.location
+    if graph.opcode[i] == "parameter":
+        return inst.op_name
+    return "the result of the program" if i == graph.entry_root and graph.opcode[i] == "tuple" else ""
 
 
-def _sources(points: FixPoint, p: int) -> list[int]:
-    """Where a value comes from; an element of a loop's result from that element of what the body makes."""
-    nodes = points.nodes
-    inst = nodes.graph.instructions[nodes.ids[p]]
-    loop = inst.operands[0] if inst.opcode == "get-tuple-element" else None
-    if loop is not None and loop.opcode == "while" and loop.called[0].root.opcode == "tuple":
-        return [nodes.place[loop.called[0].root.operands[inst.tuple_index].id]]
-    return list(nodes.inputs[p])
-
-
-def _op(points: FixPoint, p: int) -> str:
-    inst = points.nodes.graph.instructions[points.nodes.ids[p]]
-    return f"%{inst.name} ({inst.opcode}{f' at {inst.location}' if inst.location else ''})"
-
-
-def _value(points: FixPoint, q: int) -> str:
-    return f"%{_name(points, points.nodes.ids[q])} {points.at(q)}"
-
-
-def _why_not_forward(points: FixPoint, p: int, n: int, sharding: HloSharding) -> str:
-    op = points.nodes.ops[p]
-    fixed = _fixed(points, p, receives=op.receives)
-    if fixed:
-        return fixed
-    operands: list[HloSharding | None] = [None] * len(points.nodes.inputs[p])
-    operands[n] = sharding
-    outcome = infer_forward(op, None, operands, 3)
-    if outcome is None:
-        return f"{op.opcode} takes nothing from that operand"
-    return _verdict(points, p, outcome[0], f"none of its split dims {_dims(sharding)} lives on in the result")
-
-
-def _why_not_backward(points: FixPoint, p: int, offered: HloSharding | None) -> str:
-    nodes = points.nodes
-    fixed = _fixed(points, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
-    if fixed:
-        return fixed
-    if offered is None:
-        return "it asks nothing of this operand"
-    return _verdict(points, p, offered, "none of its split dims exists here")
-
-
-def _fixed(points: FixPoint, p: int, *, receives: bool) -> str | None:
-    nodes, i = points.nodes, points.nodes.ids[p]
-    op: Op = nodes.ops[p]
-    if i in nodes.provided:
-        if nodes.graph.is_root(i) and points.at(p) is None:
-            return "the result of the program may not be given a sharding (to_outputs is off)"
-        return "its sharding was given and may not change"
-    if receives:
-        return None
-    if op.opcode == "parameter":
-        return "parameters may not be given a sharding (to_parameters is off)"
-    if nodes.graph.is_root(i):
-        return "the root of a computation may not be given a sharding"
-    return f"GSPMD gives {op.opcode}{' ' + op.target if op.target else ''} no tiled sharding"
-
-
-def _verdict(points: FixPoint, p: int, offered: HloSharding, lost: str) -> str:
-    if not is_split(offered):
-        return lost
-    if improve(points.at(p), offered, points.nodes.ops[p].shape, combine=points.nodes.spmd) is None:
-        return f"it would give {offered}, which does not improve on what is there"
-    return f"it would give {offered}, which was refused when it was offered"
-
-
-def _dims(sharding: HloSharding) -> list[int]:
-    return [d for d, ways in enumerate(sharding.leaves[0].data_dims) if ways > 1]
+def _caller(points: FixPoint, i: int) -> str:
+    """The line of another file that called the helper in which the instruction was written."""
+    frames = [f for f in points.nodes.graph.instructions[i].frames if not f.is_library]
+    return next((str(f) for f in frames[1:] if f.file != frames[0].file), "")

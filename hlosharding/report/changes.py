@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction
 from hlosharding.propagation import Propagation
 from hlosharding.report.costs import show_comparison
 from hlosharding.report.tables import add_row, new_table
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import spell_short
 
 
 def trace_lines(propagation: Propagation) -> Iterator[str]:
@@ -28,11 +28,11 @@ def trace_lines(propagation: Propagation) -> Iterator[str]:
     >>> print(*trace_lines(propagate(load(text), to_outputs=True)), sep="\\n")
        1  level 0  from operands %x: %y none -> {devices=[2]<=[2]}
     """
-    by_id = {i.id: i for i in propagation.module.instructions}
+    by_id, mesh = {i.id: i for i in propagation.module.instructions}, propagation.module.mesh
     for number, step in enumerate(propagation.provenance.steps, 1):
         level = f"level {step.level}" if step.level >= 0 else "before "
         sources = ", ".join(_name(by_id.get(s)) for s in step.sources)
-        change = f"{_text(step.old)} -> {_text(step.new)}"
+        change = f"{spell_short(step.old, mesh)} -> {spell_short(step.new, mesh)}"
         yield f"{number:4}  {level}  from {step.direction} {sources}: {_name(by_id.get(step.instruction))} {change}"
 
 
@@ -40,18 +40,14 @@ def _name(inst: Instruction | None) -> str:
     return f"%{inst.name}" if inst is not None else "(removed)"
 
 
-def _text(sharding: HloSharding | None) -> str:
-    return "none" if sharding is None else str(sharding)
-
-
 def show_difference(before: Propagation, after: Propagation) -> Group:
     """Values that two propagations of one program shard differently, and what each then costs on one device."""
     table = new_table("Shardings that differ", "value", "source", "before", "after")
-    places = {i.name: i.location for i in before.module.instructions}
+    places, mesh = {i.name: i.location for i in before.module.instructions}, before.module.mesh
     for name, old in before.shardings.items():
         new = after.shardings.get(name)
         if old != new:
-            add_row(table, f"%{name}", places[name], _text(old), _text(new))
+            add_row(table, f"%{name}", places[name], spell_short(old, mesh), spell_short(new, mesh))
     return Group(table if table.row_count else "No sharding differs.", _costs(before, after))
 
 

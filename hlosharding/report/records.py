@@ -5,13 +5,15 @@ Floor: report.  Keys are only added within one version; sizes are bytes, times s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hlosharding.compiler import Partitioned
-from hlosharding.cost import Collective, CostReport, Subtotal
+from hlosharding.compiler import Partitioned, partition
+from hlosharding.cost import Collective, CostReport, Simulation, Subtotal
 from hlosharding.ir import Instruction, Module
-from hlosharding.propagation import Explanation, Propagation
+from hlosharding.partitioner import ReshardPlan
+from hlosharding.propagation import AxisPropagation, Explanation, Link, LostOffer, Propagation
+from hlosharding.search import Suggestion
 from hlosharding.sharding import HloSharding
 
 Record = dict[str, Any]
@@ -66,19 +68,183 @@ def explanations_record(explanations: Sequence[Explanation]) -> Record:
 
 def _explanation_record(explanation: Explanation) -> Record:
     return {
-        "chain": [
-            {
-                "name": link.name,
-                "opcode": link.opcode,
-                "location": link.location,
-                "sharding": _text(link.sharding),
-                "from": link.direction,
-                "level": link.level,
-                "also": list(link.also),
-            }
-            for link in explanation.links
-        ],
+        "chain": [_link_record(link) for link in explanation.links],
         "not_split_because": list(explanation.stopped),
+        "conflicts": [_conflict_record(lost) for lost in explanation.conflicts],
+    }
+
+
+def _link_record(link: Link) -> Record:
+    return {
+        "name": link.name,
+        "leaf": link.leaf,
+        "opcode": link.opcode,
+        "location": link.location,
+        "sharding": _text(link.sharding),
+        "from": link.direction,
+        "level": link.level,
+        "also": list(link.also),
+        "is_given": link.is_given,
+        "called_from": link.called_from,
+    }
+
+
+def conflicts_record(conflicts: Sequence[LostOffer]) -> Record:
+    """`hlosharding.conflicts/1`: the offers that lost, in program order."""
+    return {"schema": "hlosharding.conflicts/1", "conflicts": [_conflict_record(lost) for lost in conflicts]}
+
+
+def _conflict_record(lost: LostOffer) -> Record:
+    return {
+        "winner": _link_record(lost.winner),
+        "held_since": _link_record(lost.held_since),
+        "loser": _link_record(lost.loser),
+        "role": lost.role,
+        "offered": _text(lost.offered),
+        "offered_since": _link_record(lost.offered_since),
+        "reason": lost.reason,
+    }
+
+
+def trace_record(propagated: Propagation) -> Record:
+    """`hlosharding.trace/1`: every step of a propagation, in order."""
+    names = {i.id: i.name for i in propagated.module.instructions}
+    steps = [
+        {
+            "level": step.level,
+            "name": names.get(step.instruction),
+            "from": step.direction,
+            "sources": [names.get(s) for s in step.sources],
+            "before": _text(step.old),
+            "after": _text(step.new),
+        }
+        for step in propagated.provenance.steps
+    ]
+    return {"schema": "hlosharding.trace/1", "module": propagated.module.name, "steps": steps}
+
+
+def difference_record(before: Propagation, after: Propagation) -> Record:
+    """`hlosharding.difference/1`: the values that two propagations shard differently, and what each program costs."""
+    pairs = {name: (old, after.shardings.get(name)) for name, old in before.shardings.items()}
+    return {
+        "schema": "hlosharding.difference/1",
+        "differing": {n: {"before": _text(a), "after": _text(b)} for n, (a, b) in pairs.items() if a != b},
+        "cost_before": cost_record(partition(before).cost),
+        "cost_after": cost_record(partition(after).cost),
+    }
+
+
+def suggestions_record(suggestions: Sequence[Suggestion]) -> Record:
+    """`hlosharding.suggestions/1`: sets of annotations, the best first."""
+    return {
+        "schema": "hlosharding.suggestions/1",
+        "suggestions": [
+            {
+                "annotations": {name: str(sharding) for name, sharding in one.annotations},
+                "replaces": list(one.replaces),
+                "sharding": _text(one.sharding),
+                "bytes_before": one.bytes_before,
+                "bytes_received": one.bytes_received,
+                "flops_before": one.flops_before,
+                "flops": one.flops,
+                "conflicts_before": one.conflicts_before,
+                "conflicts_after": one.conflicts,
+                "is_smallest": one.is_smallest,
+            }
+            for one in suggestions
+        ],
+    }
+
+
+def sharding_record(sharding: HloSharding) -> Record:
+    """`hlosharding.sharding/1`: its text, how often each dim is split, and the devices of each tile, row-major."""
+    leaves = sharding.leaves if sharding.is_tuple() else ()
+    tiled = sharding.kind == "tiled"
+    return {
+        "schema": "hlosharding.sharding/1",
+        "text": str(sharding),
+        "kind": sharding.kind,
+        "split": list(map(int, sharding.data_dims)) if tiled else None,
+        "tiles": _nested(sharding.tiles.array.reshape(sharding.num_tiles, -1)) if tiled else None,
+        "leaves": [sharding_record(leaf) for leaf in leaves],
+    }
+
+
+def axes_record(found: AxisPropagation) -> Record:
+    """`hlosharding.axes/1`: annotations, options and conflicts of propagation over axes, as text."""
+    return {
+        "schema": "hlosharding.axes/1",
+        "cluster": str(found.cluster),
+        "annotations": [
+            {
+                "name": one.value,
+                "sharding": str(one.sharding),
+                "required": one.required,
+                "annotate_for_users": one.annotate_for_users,
+                "users": list(one.users),
+                "operand": one.operand,
+                "by": one.by,
+            }
+            for one in found.annotations
+        ],
+        "options": {name: {"loops": list(o.loops), "option": str(o)} for name, o in found.options.items()},
+        "conflicts": [str(conflict) for conflict in found.conflicts],
+        "yielded": [str(conflict) for conflict in found.yielded],
+    }
+
+
+def reshard_record(plan: ReshardPlan) -> Record:
+    """`hlosharding.reshard/1`: the steps of a plan, its bytes, its bound and its price."""
+    return {
+        "schema": "hlosharding.reshard/1",
+        "shape": str(plan.shape),
+        "source": str(plan.source),
+        "target": str(plan.target),
+        "machine": plan.machine.name,
+        "num_devices": plan.num_devices,
+        "steps": [
+            {
+                "step": str(step),
+                "local_before": str(before),
+                "local_after": str(after),
+                "received_bytes": float(step.received_bytes(before, plan.num_devices).mean()),
+                "time_s": step.seconds(before, plan.machine),
+            }
+            for step, before, after in plan.stages
+        ],
+        "received_bytes": plan.mean_received_bytes,
+        "lower_bound": float(plan.lower_bound),
+        "peak_bytes": int(plan.peak_bytes),
+        "time_s": float(plan.predicted_s),
+    }
+
+
+def simulation_record(simulation: Simulation) -> Record:
+    """`hlosharding.simulation/1`: the figures of a step, and its events; those of the critical path are marked."""
+    critical = set(map(id, simulation.critical_path))
+    return {
+        "schema": "hlosharding.simulation/1",
+        "machine": simulation.machine.name,
+        "time_s": simulation.time_s,
+        "compute_s": simulation.compute_s,
+        "comm_s": simulation.comm_s,
+        "exposed_comm_s": simulation.exposed_comm_s,
+        "peak_memory_bytes": int(simulation.peak_memory_bytes),
+        "timeline": [
+            {
+                "name": event.instruction.name,
+                "opcode": event.instruction.opcode,
+                "shape": str(event.instruction.shape),
+                "location": event.instruction.location,
+                "stream": event.stream,
+                "start": event.start,
+                "end": event.end,
+                "received_bytes": event.nbytes,
+                "trips": event.trips,
+                "is_critical": id(event) in critical,
+            }
+            for event in simulation.timeline
+        ],
     }
 
 
@@ -153,7 +319,7 @@ def _subtotal_record(part: Subtotal) -> Record:
     }
 
 
-def _nested(numbers: tuple[tuple[int, ...], ...] | None) -> list[list[int]] | None:
+def _nested(numbers: Iterable[Iterable[int]] | None) -> list[list[int]] | None:
     return None if numbers is None else [[int(n) for n in group] for group in numbers]
 
 

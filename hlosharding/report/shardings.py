@@ -14,9 +14,8 @@ from rich.table import Table
 
 from hlosharding.ir import Shape
 from hlosharding.propagation import Propagation
-from hlosharding.report.spelling import spell
 from hlosharding.report.tables import add_row, new_table
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import spell, spell_short
 
 _INDEX = re.compile(r"\[\d+\]")
 _ROOT = re.compile(r"^[\w.]+(\[\d+\])*")
@@ -87,18 +86,10 @@ def show_shardings(propagated: Propagation, mesh: Any = None) -> Table:
         table.add_section()
         for inst, sharding in zip(computation.instructions, found, strict=True):
             name = f"ROOT %{inst.name}" if inst.is_root else f"%{inst.name}"
-            add_row(table, name, inst.opcode, _shape(inst.shape), _sharding(sharding, mesh), inst.location)
+            add_row(table, name, inst.opcode, _shape(inst.shape), spell_short(sharding, mesh), inst.location)
     return table
 
 
 def _shape(shape: Shape) -> str:
     leaves = len(shape.leaves)
     return str(shape) if leaves <= _LEAVES_SHOWN else f"tuple of {leaves} arrays"
-
-
-def _sharding(sharding: HloSharding | None, mesh: Any) -> str:
-    """Of a long tuple, how many leaves have which."""
-    if sharding is None or len(sharding.leaves) <= _LEAVES_SHOWN:
-        return spell(sharding, mesh)
-    counts = Counter(spell(leaf, mesh) for leaf in sharding.leaves)
-    return ", ".join(f"{times} x {leaf}" for leaf, times in counts.most_common())

@@ -19,7 +19,8 @@ def new_table(title: str, *columns: str, figures: Sequence[str] = ()) -> Table:
     """
     table = Table(title=Text(title))
     for column in columns:
-        table.add_column(Text(column), justify="right" if column in figures else "left")
+        # On a narrow terminal a cell folds: "f32[32…" would say nothing.
+        table.add_column(Text(column), justify="right" if column in figures else "left", overflow="fold")
     return table
 
 

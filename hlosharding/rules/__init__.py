@@ -3,12 +3,13 @@
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
+from hlosharding.rules.counting import addressing, counted_signature, counting_columns, counting_constant
 from hlosharding.rules.custom_calls import register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
 from hlosharding.rules.local import local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
-from hlosharding.rules.reductions import reducer_kind
+from hlosharding.rules.reductions import TopK, reducer_kind, top_k
 from hlosharding.rules.signature import (
     DataFlow,
     Debt,
@@ -38,9 +39,14 @@ __all__ = [
     "Relation",
     "Signature",
     "SignatureMaker",
+    "TopK",
     "Whole",
+    "addressing",
     "catalog",
     "check_signature",
+    "counted_signature",
+    "counting_columns",
+    "counting_constant",
     "is_splat",
     "local_attributes",
     "parse_rule",
@@ -51,6 +57,7 @@ __all__ = [
     "rule_of_maps",
     "signature_of",
     "spatial_role",
+    "top_k",
     "unplaced_opcodes",
     "window_of",
 ]

@@ -28,8 +28,7 @@ def gather(inst: Instruction) -> Signature:
         if out is not None and slice_size == size:
             make.factor(f"o{dim}", size, [(0, dim)], [(0, out)])
         elif dim not in dims.operand_batching_dims:
-            indexed = slice_size == 1 and dim in dims.start_index_map
-            make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=indexed))
+            make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=dim in dims.start_index_map))
     return make.done()
 
 
@@ -61,8 +60,7 @@ def scatter(inst: Instruction) -> Signature:
         if at is not None and update[at] == size:
             make.factor(f"o{dim}", size, [*both[0], *((u, at) for u in updates)], both[1])
         else:
-            indexed = (at is None or update[at] == 1) and dim in dims.scatter_dims_to_operand_dims
-            make.factor(f"x{dim}", size, *both, owes=Whole(indexed=indexed))
+            make.factor(f"x{dim}", size, *both, owes=Whole(indexed=dim in dims.scatter_dims_to_operand_dims))
     return make.done()
 
 
@@ -73,14 +71,14 @@ def _scattered(inst: Instruction, count: int) -> Debt:
 
 
 def dynamic_slice(inst: Instruction) -> Signature:
-    """Dims taken in full pass; the others are addressed by a scalar."""
+    """Dims taken in full pass; of the others a block is addressed by a scalar."""
     make = SignatureMaker(inst)
     for dim, size in enumerate(inst.operands[0].shape.dims):
         taken = inst.shape.dims[dim]
         if taken == size:
             make.factor(f"d{dim}", size, [(0, dim)], [(0, dim)])
         else:
-            make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=taken == 1))
+            make.factor(f"x{dim}", size, [(0, dim)], owes=Whole(indexed=True))
     return make.done()
 
 
@@ -91,5 +89,5 @@ def dynamic_update_slice(inst: Instruction) -> Signature:
         if update[dim] == size:
             make.factor(f"d{dim}", size, [(0, dim), (1, dim)], [(0, dim)])
         else:
-            make.factor(f"x{dim}", size, [(0, dim)], [(0, dim)], owes=Whole(indexed=update[dim] == 1))
+            make.factor(f"x{dim}", size, [(0, dim)], [(0, dim)], owes=Whole(indexed=True))
     return make.done()

@@ -5,6 +5,8 @@ Floor: rules.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hlosharding.ir import Computation, Instruction
 from hlosharding.rules.signature import Reduce, Signature, SignatureMaker, Whole, same_dims
 
@@ -44,6 +46,23 @@ def reduce(inst: Instruction) -> Signature:
 def sort(inst: Instruction) -> Signature:
     """All operands and results pointwise; the sorted dim whole."""
     return same_dims(inst, whole=inst.dimensions)
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """A choice of the k largest (or smallest) of the last dim, with their places."""
+
+    k: int
+    largest: bool
+
+
+def top_k(inst: Instruction) -> TopK | None:
+    """What a `topk` op or JAX's custom call for it chooses; None for any other op."""
+    if inst.opcode == "topk":
+        return TopK(inst.proto.k, inst.proto.largest)
+    if inst.opcode == "custom-call" and inst.custom_call_target == "TopK":
+        return TopK(inst.shape.leaves[0].dims[-1], largest=True)
+    return None
 
 
 def topk(inst: Instruction) -> Signature:

@@ -43,8 +43,9 @@ class Whole:
     """Dims with this factor must be whole to be computed, though a split may spread along them."""
 
     indexed: bool = False
-    """The op addresses this dim by index values, one row each.  Instead of making it whole, a device may shift the
-    indices to its own rows and drop those outside; a result without the factor is then the sum of the pieces."""
+    """The op addresses this dim by index values, one row or one block each.  Instead of making it whole, a device may
+    shift the indices to its own rows and drop those outside; a result without the factor is then the sum of the
+    pieces."""
 
 
 Debt: TypeAlias = Nothing | Reduce | Halo | Whole

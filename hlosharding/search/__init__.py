@@ -1,5 +1,6 @@
-"""Finding better annotations by trying them."""
+"""Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.suggest import Suggestion, suggest
+from hlosharding.search.trials import Hit, smallest_sets
 
-__all__ = ["Suggestion", "suggest"]
+__all__ = ["Hit", "Suggestion", "smallest_sets", "suggest"]

@@ -1,63 +1,88 @@
-"""`hs.suggest`: which annotations would split a value that propagation leaves whole?  Found by trying.
+"""`hs.suggest`: which annotations would split a value that is left whole, or end a conflict?  Found by trying.
 
-Floor: search.  Each candidate is put on the program, propagated and partitioned; what does not split the value is
-dropped, the rest is ranked by how few annotations it takes and by what the program then costs.
+Floor: search.  Each set of annotations is put on the program and propagated; of the smallest sets that reach the goal,
+the program is partitioned and priced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine
-from hlosharding.errors import HloShardingError
-from hlosharding.frontends import annotate
+from hlosharding.errors import AnnotationError, HloShardingError
 from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner import lift, project
-from hlosharding.propagation import Propagation, propagate
-from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import HloSharding
+from hlosharding.notebook import InNotebooks
+from hlosharding.partitioner import PartitionOptions
+from hlosharding.propagation import LostOffer, Propagation, propagate
+from hlosharding.search.candidates import candidates
+from hlosharding.search.trials import Hit, Progress, smallest_sets
+from hlosharding.sharding import HloSharding, MeshInfo, spell
 
-# How far from the value, in ops, an annotation is tried; and how many programs are propagated at most.
-_REACH = 4
-_MOST_TRIALS = 150
 _MOST_PRICED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Annotations that split the value, and what the program then costs on one device."""
+class Suggestion(InNotebooks):
+    """Annotations that reach the goal, and what the program then costs on one device."""
 
     annotations: tuple[tuple[str, HloSharding], ...]
-    sharding: HloSharding
+    sharding: HloSharding | None
     """What the value gets."""
     bytes_received: float
     bytes_before: float
     flops: float
     flops_before: float
+    conflicts: int
+    """Places of the whole program where neighbours disagree, then."""
+    conflicts_before: int
+    is_smallest: bool
+    """Were all smaller sets of the annotations that come into question tried, in vain?"""
+    ends_conflict: bool = False
+    """Was the value split already, and is it a conflict that ends?"""
+    replaces: tuple[str, ...] = ()
+    """Values whose annotation is not added but changed."""
+    mesh: MeshInfo | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        said = ", ".join(f"%{name}={sharding}" for name, sharding in self.annotations)
+        said = ", ".join(self._said(name, sharding) for name, sharding in self.annotations)
         moved = f"bytes {self.bytes_before:,.0f} -> {self.bytes_received:,.0f}"
         work = f"FLOPs {self.flops_before:,.0f} -> {self.flops:,.0f}"
-        return f"annotate {said}: the value becomes {self.sharding}; {moved}, {work}"
+        clashes = f"conflicts {self.conflicts_before} -> {self.conflicts}"
+        if self.conflicts_before == self.conflicts:
+            clashes = "the conflict moves elsewhere" if self.conflicts and self.ends_conflict else ""
+        figures = ", ".join(figure for figure in (moved, work, clashes) if figure)
+        doubt = "" if self.is_smallest else " (a smaller set may do: not all were tried)"
+        return f"{said}: the value becomes {spell(self.sharding, self.mesh)}; {figures}{doubt}"
+
+    def _said(self, name: str, sharding: HloSharding) -> str:
+        verb = "change" if name in self.replaces else "annotate"
+        return f"{verb} %{name}={spell(sharding, self.mesh)}"
 
 
 def suggest(
     module: Module,
     name: str,
     *,
+    conflict: str | None = None,
     most: int = 5,
+    to_outputs: bool | Sequence[bool] | None = None,
+    to_parameters: bool | Sequence[bool] | None = None,
+    num_partitions: int | None = None,
     machine: Machine | None = None,
-    progress: Callable[[int, int], None] = lambda done, all_: None,
+    options: PartitionOptions | None = None,
+    progress: Progress = lambda done, most: None,
 ) -> list[Suggestion]:
-    """The best annotations that split the value `name`, fewest first, then fewest bytes received; [] if none was found.
+    """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts.
 
-    Values within a few ops of `name` are tried with the shardings their neighbours have and with one-dim splits.  When
-    no single annotation does, pairs are tried.  Raises ModuleError for an unknown name.
+    `conflict`: the neighbour whose offer lost (as `explain(name).conflicts` tells it); by default all of them.  A
+    conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
+    tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
+    triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
+    move the conflict elsewhere.  Sorted by bytes received; [] if none was
+    found.  `to_outputs` and `to_parameters` are `propagate`'s (default: what is open in the module's signature), the
+    rest `partition`'s.  Raises ModuleError for an unknown name, AnnotationError where there is nothing to remove.
 
     >>> from hlosharding.frontends import load
     >>> text = '''HloModule m
@@ -71,114 +96,129 @@ def suggest(
     >>> len(best.annotations), best.sharding.num_tiles
     (1, 2)
     """
-    target = module.by_name(name)
-    before = _priced(_propagated(module), machine)
-    candidates = list(_candidates(module, target, before.propagation))
-    found = _working(module, target, [(c,) for c in candidates], progress)
-    if not found:
-        found = _working(module, target, list(combinations(candidates, 2)), progress)
-    suggestions = [_suggestion(p, target, annotations, before, machine) for annotations, p in found[:_MOST_PRICED]]
-    return sorted(suggestions, key=lambda s: (len(s.annotations), s.flops > s.flops_before, s.bytes_received))[:most]
+    run = _Pipeline(to_outputs, to_parameters, num_partitions, machine, options)
+    before = run.propagated(module)
+    target = module.by_name(before.explain(name).links[0].name)
+    goal = _goal(before, target, conflict)
+    wanted = list(candidates(module, [target, *goal.others(module)], before))
+    given = {inst.name for inst in module.instructions if module.sharding(inst) is not None}
+    added = [one for one in wanted if one[0] not in given]
+    hits, moved = smallest_sets(module, added, goal.grade, run.propagated, progress)
+    if not hits and len(added) < len(wanted):
+        hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, progress)
+    question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
+    return question.answers(hits or moved)[:most]
 
 
-Annotation = tuple[str, HloSharding]
+# ---- the goal
 
 
-def _propagated(module: Module) -> Propagation:
-    signature = module.signature
-    outputs: Any = signature.open_outputs if signature is not None else False
-    parameters: Any = signature.open_parameters if signature is not None else False
-    return propagate(module, to_outputs=outputs, to_parameters=parameters)
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What a set of annotations must reach."""
+
+    grade: Callable[[Propagation], int | None]
+    """0: reached; 1: the conflict has only moved; None: not reached."""
+    neighbours: tuple[str, ...] = ()
+
+    def others(self, module: Module) -> list[Instruction]:
+        """The other sides of the conflicts."""
+        return [module.by_name(name) for name in self.neighbours]
 
 
-def _priced(propagation: Propagation, machine: Machine | None) -> Partitioned:
-    return partition(propagation, machine=machine)
+def _goal(before: Propagation, target: Instruction, conflict: str | None) -> _Goal:
+    if conflict is None and _tiles(before, target) <= 1:
+        return _Goal(lambda after: 0 if _tiles(after, target) > 1 else None)
+    lost = before.explain(target.name).conflicts
+    chosen = tuple(one.loser.name for one in lost if conflict is None or one.loser.name == conflict.removeprefix("%"))
+    if not chosen:
+        known = ", ".join(dict.fromkeys(one.loser.title for one in lost))
+        what = "no offer to it lost" if conflict is None else f"no offer of {conflict} to it lost"
+        remedy = f"its conflicts are with {known}" if known else "there is nothing to remove"
+        sharding = spell(before.shardings.get(target.name), target.module.mesh)
+        raise AnnotationError(f"%{target.name} has {sharding}, and {what}", remedy=remedy)
+    pairs, count = {frozenset((target.name, name)) for name in chosen}, len(before.conflicts)
+
+    def grade(after: Propagation) -> int | None:
+        here = (one for name in (target.name, *chosen) for one in after.explain(name).conflicts)
+        # Asked first, since the conflicts of a whole program take their time.
+        if not pairs.isdisjoint(map(_pair, here)) or len(after.conflicts) > count:
+            return None
+        return int(len(after.conflicts) == count)
+
+    return _Goal(grade, chosen)
 
 
-def _candidates(module: Module, target: Instruction, propagation: Propagation | None) -> Iterator[Annotation]:
-    """(name, sharding): nearest values first, and for each the shardings of its neighbours before made-up ones."""
-    found: dict[Annotation, None] = {}
-    shardings = propagation.shardings if propagation is not None else {}
-    devices = max((s.num_devices or 1 for s in shardings.values() if s is not None), default=module.num_partitions)
-    for inst in _near(target):
-        if not inst.shape.is_array or not inst.shape.rank:
-            continue
-        for sharding in (*_neighbours(inst, shardings), *_one_dim_splits(inst, max(devices, module.num_partitions))):
-            found.setdefault((inst.name, sharding))
-    yield from found
+def _tiles(after: Propagation, target: Instruction) -> int:
+    found = after.shardings.get(target.name)
+    return 1 if found is None else found.num_tiles
 
 
-def _near(target: Instruction) -> list[Instruction]:
-    order, seen = [target], {target}
-    ring = [target]
-    for _ in range(_REACH):
-        ring = [n for i in ring for n in (*i.operands, *i.users) if n not in seen and not seen.add(n)]
-        order += ring
-    return order
+def _pair(lost: LostOffer) -> frozenset[str]:
+    return frozenset((lost.winner.name, lost.loser.name))
 
 
-def _neighbours(inst: Instruction, shardings: dict[str, HloSharding | None]) -> Iterator[HloSharding]:
-    """What ops around a value would give it: their other tensors' shardings, as far as they share dims with it."""
-    for op in (inst, *inst.users):
-        signature = signature_of(op)
-        if isinstance(signature, Signature) and not op.shape.is_tuple:
-            yield from _offers(op, signature, inst, shardings)
+# ---- the answers
 
 
-def _offers(
-    op: Instruction, signature: Signature, inst: Instruction, shardings: dict[str, HloSharding | None]
-) -> Iterator[HloSharding]:
-    tensors = list(zip((*op.operands, op), (*signature.operands, signature.results[0]), strict=True))
-    mine = [dims for tensor, dims in tensors if tensor is inst]
-    for tensor, dims in tensors:
-        sharding = shardings.get(tensor.name)
-        if tensor is inst or sharding is None or sharding.kind != "tiled":
-            continue
-        space = lift(sharding.meaning, dims, len(signature.factors))
-        yield from (offer for own in mine if (offer := project(space, own)).num_tiles > 1)
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """How every trial is propagated and priced."""
+
+    to_outputs: bool | Sequence[bool] | None
+    to_parameters: bool | Sequence[bool] | None
+    num_partitions: int | None
+    machine: Machine | None
+    options: PartitionOptions | None
+
+    def propagated(self, module: Module) -> Propagation:
+        signature = module.signature
+        outputs, parameters = (signature.open_outputs, signature.open_parameters) if signature else (False, False)
+        return propagate(
+            module,
+            to_outputs=outputs if self.to_outputs is None else self.to_outputs,
+            to_parameters=parameters if self.to_parameters is None else self.to_parameters,
+        )
+
+    def priced(self, propagation: Propagation) -> Partitioned:
+        return partition(propagation, num_partitions=self.num_partitions, machine=self.machine, options=self.options)
 
 
-def _one_dim_splits(inst: Instruction, devices: int) -> Iterator[HloSharding]:
-    for dim, size in enumerate(inst.shape.dims):
-        if devices > 1 and size % devices == 0:
-            yield HloSharding.iota_tile(tuple(devices if d == dim else 1 for d in range(inst.shape.rank)))
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What was asked of which program, and how it was before."""
 
+    module: Module
+    target: Instruction
+    before: Propagation
+    run: _Pipeline
+    given: set[str]
+    ends_conflict: bool
 
-def _working(
-    module: Module,
-    target: Instruction,
-    trials: list[tuple[Annotation, ...]],
-    progress: Callable[[int, int], None],
-) -> list[tuple[tuple[Annotation, ...], Propagation]]:
-    """Trials after which the value is split."""
-    found: list[tuple[tuple[Annotation, ...], Propagation]] = []
-    trials = trials[:_MOST_TRIALS]
-    for number, trial in enumerate(trials):
-        progress(number, len(trials))
+    def answers(self, hits: list[Hit]) -> list[Suggestion]:
+        """Those that cost no more work first, and then by bytes."""
+        if not hits:
+            return []
+        priced = self.run.priced(self.before)
+        found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, priced)) is not None]
+        return sorted(found, key=lambda s: (s.flops > s.flops_before, s.bytes_received))
+
+    def _answer(self, hit: Hit, priced: Partitioned) -> Suggestion | None:
         try:
-            propagation = _propagated(annotate(module, dict(trial)))
+            after = self.run.priced(hit.propagation)
         except HloShardingError:
-            continue  # an annotation that contradicts another is no suggestion
-        sharding = propagation.shardings.get(target.name)
-        if sharding is not None and sharding.num_tiles > 1:
-            found.append((trial, propagation))
-    return found
-
-
-def _suggestion(
-    propagation: Propagation,
-    target: Instruction,
-    annotations: tuple[Annotation, ...],
-    before: Partitioned,
-    machine: Machine | None,
-) -> Suggestion:
-    after, sharding = _priced(propagation, machine), propagation.shardings[target.name]
-    assert sharding is not None, "only trials that split the value get here"
-    return Suggestion(
-        annotations,
-        sharding,
-        after.comm_bytes_per_device,
-        before.comm_bytes_per_device,
-        after.flops_per_device,
-        before.flops_per_device,
-    )
+            return None  # what cannot be partitioned helps nobody
+        return Suggestion(
+            hit.annotations,
+            hit.propagation.shardings[self.target.name],
+            after.comm_bytes_per_device,
+            priced.comm_bytes_per_device,
+            after.flops_per_device,
+            priced.flops_per_device,
+            len(hit.propagation.conflicts),
+            len(self.before.conflicts),
+            hit.is_smallest,
+            self.ends_conflict,
+            tuple(name for name, _ in hit.annotations if name in self.given),
+            self.module.mesh,
+        )

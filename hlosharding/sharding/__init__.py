@@ -30,6 +30,8 @@ from hlosharding.sharding.ordering import (
     merge_sharding,
 )
 from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sharding
+from hlosharding.sharding.spelling import spell, spell_short
+from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
 from hlosharding.sharding.transforms import (
     add_shape_dims,
@@ -59,6 +61,7 @@ __all__ = [
     "NamedForm",
     "OpMetadata",
     "ShardGroup",
+    "SubgroupType",
     "TileAssignment",
     "add_shape_dims",
     "along_dims",
@@ -92,6 +95,8 @@ __all__ = [
     "reshape_sharding",
     "reshape_to_tile_dimension",
     "reverse_sharding",
+    "spell",
+    "spell_short",
     "split_dimension",
     "sub_sharding",
     "transpose_sharding",

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
+from hlosharding.notebook import InNotebooks
 from hlosharding.sharding import geometry
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.subgroups import SUBGROUP_TYPES, Kind, SubgroupType, partial_tile, subgroup
@@ -34,7 +35,7 @@ Tiles = TileAssignment | npt.ArrayLike
 Parts = tuple[Any, ...]
 
 
-class HloSharding:
+class HloSharding(InNotebooks):
     """One layout; build it with the named constructors, compare it with `==`, print it with `str`.
 
     >>> HloSharding.parse("{devices=[2,2]<=[4]}") == HloSharding.tile([[0, 1], [2, 3]])
@@ -119,7 +120,7 @@ class HloSharding:
     ) -> HloSharding:
         """The interned value of these parts, which the caller has brought into normal form."""
         mesh_uid = named_form and named_form.mesh.assignment.uid
-        leaf_uids = tuple(e.uid for e in elements)
+        leaf_uids = tuple([e.uid for e in elements])
         key = (kind, tiles and tiles.uid, types, leaf_uids, metadata, shard_group, named_form, mesh_uid)
         found = cls._interned.get(key)
         if found is not None:
@@ -223,7 +224,7 @@ class HloSharding:
     def tuple(cls, leaves: Iterable[HloSharding]) -> HloSharding:
         """The sharding of a tuple: one leaf per leaf of its shape, flat (an empty tuple has one leaf, or none)."""
         elements = tuple(leaves)
-        if any(e.kind == "tuple" for e in elements):
+        if "tuple" in {e.kind for e in elements}:
             raise ShardingError("a tuple sharding inside a tuple sharding", remedy="list the leaves flat")
         return cls.from_parts("tuple", elements=elements)
 
@@ -550,7 +551,8 @@ class HloSharding:
 
 
 def _fill_derived(self: HloSharding) -> None:
-    leaves = self.tuple_elements
+    # Thousands of leaves are often the same few.
+    leaves = list({e.uid: e for e in self.tuple_elements}.values())
     is_tuple = self.kind == "tuple"
 
     def every(flag: str, kinds: tuple[str, ...]) -> bool:

@@ -257,6 +257,8 @@ def along_dims(sharding: HloSharding, source_dims: Sequence[int], target_dims: S
     """
     if has_no_tiles(sharding):
         return sharding
+    for dim in source_dims:
+        _check_data_dim(sharding, dim)
     kept = replicate_on_all_dims_except(sharding, source_dims)
     if not kept.is_tiled():
         return kept

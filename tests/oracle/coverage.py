@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hlosharding.ir import ALL_OPCODES, Module
-from hlosharding.propagation import Propagation, Step
+from hlosharding.propagation import Step
 from hlosharding.sharding import HloSharding
 
 KINDS = {
@@ -19,6 +19,17 @@ KINDS = {
 }  # fmt: skip
 COLUMNS = [(direction, level) for direction in "FB" for level in range(4)]
 Cell = tuple[str, str, int, str]
+
+
+def all_cells() -> frozenset[Cell]:
+    """Every cell of the table."""
+    return frozenset((op, d, level, k) for op in ALL_OPCODES for d, level in COLUMNS for k in KINDS)
+
+
+def name(cell: Cell) -> str:
+    """As files spell it: "add F0 T"."""
+    opcode, direction, level, letter = cell
+    return f"{opcode} {direction}{level} {letter}"
 
 
 def kind(leaf: HloSharding) -> str:
@@ -30,11 +41,11 @@ def kind(leaf: HloSharding) -> str:
     )  # fmt: skip
 
 
-def cells(module: Module, found: Propagation) -> Counter[Cell]:
-    """The cells that one run exercised."""
+def cells(module: Module, steps: Iterable[Step]) -> Counter[Cell]:
+    """The cells that those steps of one run exercised."""
     opcodes = [i.opcode for i in module.instructions]
     counted: Counter[Cell] = Counter()
-    for step in found.provenance.steps:
+    for step in steps:
         if step.direction in ("operands", "users") and step.level >= 0:
             forward = step.direction == "operands"
             for i in (step.instruction,) if forward else step.sources:
@@ -53,22 +64,46 @@ def _new_kinds(step: Step) -> set[str]:
     return {kind(leaf) for leaf in fresh}
 
 
-def table(counted: Counter[Cell], seen: Counter[str]) -> Iterable[str]:
-    """Lines: per opcode how many modules had it, the kinds per direction and level, then the empty cells."""
-    total = len(ALL_OPCODES) * len(COLUMNS) * len(KINDS)
-    yield f"coverage: {len(counted):,} of {total:,} cells; {len(seen)} of {len(ALL_OPCODES)} opcodes occurred"
+def gaps(counted: Counter[Cell], possible: frozenset[Cell]) -> list[Cell]:
+    """The cells that some module can fill and none did."""
+    return sorted(possible - set(+counted))
+
+
+def contradictions(counted: Counter[Cell], possible: frozenset[Cell]) -> list[Cell]:
+    """The cells that were filled though the statement calls them impossible."""
+    return sorted(set(+counted) - possible)
+
+
+def table(counted: Counter[Cell], seen: Counter[str], possible: frozenset[Cell]) -> Iterable[str]:
+    """Lines: per opcode how many modules had it and the kinds per direction and level, then gaps and contradictions."""
+    total = len(all_cells())
+    empty = gaps(counted, possible)
+    yield (
+        f"coverage: {len(possible) - len(empty):,} of {len(possible):,} possible cells; {total - len(possible):,} of"
+        f" {total:,} cannot be filled; {len(seen)} of {len(ALL_OPCODES)} opcodes occurred"
+    )
     yield "kinds: " + ", ".join(f"{letter} {name}" for letter, name in KINDS.items())
+    yield "(in small letters: possible, and empty; no letter: impossible)"
     yield f"{'opcode':26} {'modules':>7}  " + " ".join(f"{d}{level:<7}" for d, level in COLUMNS)
     for opcode in sorted(ALL_OPCODES):
-        row = ["".join(k for k in KINDS if counted[opcode, d, level, k]) or "." for d, level in COLUMNS]
-        yield f"{opcode:26} {seen[opcode]:7}  " + " ".join(f"{kinds:8}" for kinds in row)
-    yield "empty cells, by opcode (an opcode that is not here has none):"
-    for opcode in sorted(ALL_OPCODES):
-        empty = [
-            f"{d}{level}:" + ("all" if len(missing) == len(KINDS) else missing)
-            for d, level in COLUMNS
-            if (missing := "".join(k for k in KINDS if not counted[opcode, d, level, k]))
-        ]
-        if empty:
-            moves = any(counted[opcode, d, level, k] for d, level in COLUMNS for k in KINDS)
-            yield f"  {opcode}: " + (" ".join(empty) if moves else "all (nothing passes)")
+        row = ["".join(_letters(counted, possible, (opcode, d, level))) or "." for d, level in COLUMNS]
+        yield f"{opcode:26} {seen[opcode]:7}  " + " ".join(f"{kinds:8}" for kinds in row).rstrip()
+    yield f"gaps: {_names(empty) or 'none'}"
+    yield f"filled though impossible: {_names(contradictions(counted, possible)) or 'none'}"
+
+
+def _letters(counted: Counter[Cell], possible: frozenset[Cell], place: tuple[str, str, int]) -> Iterable[str]:
+    for k in KINDS:
+        if counted[*place, k]:
+            yield k
+        elif (*place, k) in possible:
+            yield k.lower()
+
+
+def _names(cells: list[Cell]) -> str:
+    """Cells in one line, kinds of one place together."""
+    places: dict[str, str] = {}
+    for opcode, direction, level, letter in cells:
+        place = f"{opcode} {direction}{level}"
+        places[place] = places.get(place, "") + letter
+    return ", ".join(f"{place} {letters}" for place, letters in places.items())

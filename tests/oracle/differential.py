@@ -18,19 +18,27 @@ from typing import Any
 from hlosharding.errors import HloShardingError
 from hlosharding.frontends import load
 from hlosharding.ir import Module
-from hlosharding.propagation import Propagation, propagate
+from hlosharding.propagation import Propagation, Step, propagate
 from hlosharding.sharding import HloSharding
 from tests.oracle import coverage
 from tests.oracle.known_exceptions import Differences, explanation
 from tests.oracle.oracle_program import Answer, OracleProgram
+from tests.oracle.policy_cells import possible_cells
+from tests.oracle.random_directed import directed_module
 from tests.oracle.random_modules import random_module
-from tests.oracle.random_opcodes import any_opcode, random_opcode_module
 from tests.oracle.shrink import shrink
+from tests.oracle.step_log import LoggedOracle, LogStep, agreed
 from tests.xla_mirror.record import lines_by_name, sharding_of_line
 
 SIZES = (2, 4, 6, 10, 10, 20, 30, 40)
-"""Families of ops drawn for a module: five to some two hundred instructions."""
+"""Families of ops drawn for a module."""
+INSTRUCTIONS = range(5, 201)
+"""How many a module has."""
 _BATCH = 50
+_CELLS = sorted(possible_cells())
+_IMPOSSIBLE = sorted(coverage.all_cells() - possible_cells())
+_AIMS = 3
+"""Cells that a directed module aims at."""
 
 
 @dataclass
@@ -43,6 +51,12 @@ class Tally:
     opcodes: Counter[str] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)
 
+    def take_steps(self, steps: list[Step], logged: Counter[LogStep], module: Module) -> None:
+        """Count the cells of the steps that XLA logged too."""
+        self.counts["steps that XLA logged"] += logged.total()
+        self.counts["steps that XLA logged, and we took"] += len(steps)
+        self.cells += coverage.cells(module, steps)
+
     def add(self, other: Tally) -> None:
         """Take in another tally."""
         self.counts += other.counts
@@ -53,22 +67,37 @@ class Tally:
 
 
 def draw(seed: int) -> tuple[str, dict[str, Any]]:
-    """The module and the options of a seed."""
+    """The module and the options of a seed: every other one aims at cells of the coverage table, cell after cell."""
     rng = random.Random(seed)
-    unreduced = rng.random() < 0.08
-    if rng.random() < 0.2:
-        hlo = random_opcode_module(any_opcode(seed), seed, unreduced=unreduced)
-    else:
-        hlo = random_module(
-            seed,
-            ops=rng.choice(SIZES),
-            manual=rng.random() < 0.5,
-            groups=rng.random() < 0.6,
-            unreduced=unreduced,
-            nesting=True,
-            metadata=rng.random() < 0.2,
-        )
+    hlo, tries = "", 0
+    while not hlo or _size(hlo) not in INSTRUCTIONS:
+        hlo = _directed(seed, rng) if seed % 2 else _anything(seed + tries * 1_000_000_007, rng)
+        tries += 1
     return hlo, _options(hlo, rng)
+
+
+def _directed(seed: int, rng: random.Random) -> str:
+    """Aims at the next few possible cells, now and then at one that is said to be impossible."""
+    aims = [_CELLS[(seed // 2 * _AIMS + n) % len(_CELLS)] for n in range(_AIMS)]
+    if rng.random() < 0.3:
+        aims[0] = rng.choice(_IMPOSSIBLE)
+    return directed_module(rng.getrandbits(32), aims, unreduced=rng.random() < 0.1)
+
+
+def _anything(seed: int, rng: random.Random) -> str:
+    return random_module(
+        seed,
+        ops=rng.choice(SIZES),
+        manual=rng.random() < 0.5,
+        groups=rng.random() < 0.6,
+        unreduced=rng.random() < 0.1,
+        nesting=True,
+        metadata=rng.random() < 0.2,
+    )
+
+
+def _size(hlo: str) -> int:
+    return sum(" = " in line for line in hlo.splitlines())
 
 
 def _options(hlo: str, rng: random.Random) -> dict[str, Any]:
@@ -123,16 +152,21 @@ def compare(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> tuple[A
 
 def run(seeds: range) -> Tally:
     """Compare the modules of those seeds."""
-    oracle, tally = OracleProgram(), Tally()
+    oracle, tally = LoggedOracle(), Tally()
     for seed in seeds:
-        _compare_one(oracle, seed, tally)
+        try:
+            _compare_one(oracle, seed, tally)
+        except Exception as error:  # an error of ours that is none of HloShardingError: a difference like any other
+            tally.counts["UNEXPLAINED"] += 1
+            tally.unexplained.append(f"seed {seed}: {type(error).__name__}: {error}")
     oracle.close()
     return tally
 
 
-def _compare_one(oracle: OracleProgram, seed: int, tally: Tally) -> None:
+def _compare_one(oracle: LoggedOracle, seed: int, tally: Tally) -> None:
     hlo, options = draw(seed)
     answer, different, outcome = compare(oracle, hlo, options)
+    logged = oracle.steps()
     if outcome is not None:
         module: Module = outcome[0]
         tally.sizes.append(len(module.instructions))
@@ -142,7 +176,7 @@ def _compare_one(oracle: OracleProgram, seed: int, tally: Tally) -> None:
         tally.counts["equal and changed"] += answer.changed
         tally.counts["instructions compared"] += len(answer.shardings)
         if outcome is not None:
-            tally.cells += coverage.cells(*outcome)
+            tally.take_steps(agreed(*outcome, logged, answer.renamed), logged, outcome[0])
         return
     if not different and not answer.crashed:
         tally.counts["both refuse"] += 1
@@ -186,17 +220,17 @@ def report(tally: Tally, count: int, seed: int) -> Iterator[str]:
     yield f"{count:,} modules from seed {seed}, {min(tally.sizes)} to {max(tally.sizes)} instructions"
     yield from (f"  {number:9,}  {what}" for what, number in sorted(tally.counts.items()))
     yield from (f"\nUNEXPLAINED {text}" for text in tally.unexplained)
-    yield from coverage.table(tally.cells, tally.opcodes)
+    yield from coverage.table(tally.cells, tally.opcodes, possible_cells())
 
 
 def main(count: int, seed: int, jobs: int = 2) -> int:
-    """Run, print, and say by the status whether all is explained."""
+    """Run, print, and say by the status whether all is explained, and no impossible cell filled."""
     tally = Tally()
     with ProcessPoolExecutor(jobs) as pool:
         for part in pool.map(run, _batches(count, seed)):
             tally.add(part)
     print("\n".join(report(tally, count, seed)))
-    return 1 if tally.unexplained else 0
+    return 1 if tally.unexplained or coverage.contradictions(tally.cells, possible_cells()) else 0
 
 
 if __name__ == "__main__":

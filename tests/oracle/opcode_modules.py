@@ -51,6 +51,13 @@ REGIONS = """
   %w = f32[8,16] parameter(0)
   ROOT %w_2 = f32[8,16] negate(%w)
 }
+
+%swap (o: (f32[8,16], f32[8,16])) -> (f32[8,16], f32[8,16]) {
+  %o = (f32[8,16], f32[8,16]) parameter(0)
+  %o_a = f32[8,16] get-tuple-element(%o), index=0
+  %o_b = f32[8,16] get-tuple-element(%o), index=1
+  ROOT %o_c = (f32[8,16], f32[8,16]) tuple(%o_a, %o_b)
+}
 """
 
 
@@ -331,6 +338,109 @@ BODIES: dict[str, str] = {
         after="get-tuple-element(%op), index=0", parameters="  %f = f32[16] parameter(2)\n",
     ),
 }  # fmt: skip
+
+
+PAIR = "(f32[8,16], f32[8,16])"
+_MADE = f"  %t = {PAIR} tuple(%x, %y)\n"
+
+
+def _pair(operation: str, parameters: str = "") -> str:
+    """An op from pair to pair."""
+    return _around(f"%op = {PAIR} {operation}", after="get-tuple-element(%op), index=0", parameters=parameters + _MADE)
+
+
+_TOKENS = (
+    "  %k = token[] after-all()\n  %t = (f32[8,16], token[]) tuple(%x, %k)\n"
+    "  %s = token[] get-tuple-element(%t), index=1\n"
+)
+OTHER_BODIES: dict[str, list[str]] = {
+    "opt-barrier": [_pair("opt-barrier(%t)")],
+    "copy": [_pair("copy(%t)")],
+    "domain": [_pair('domain(%t), domain={kind="sharding", entry={{devices=[4,1]<=[4]}}, exit={{replicated}}}')],
+    "add-dependency": [_pair("add-dependency(%t, %k)", "  %k = token[] after-all()\n")],
+    "call": [_pair("call(%t), to_apply=%swap")],
+    "conditional": [
+        _pair("conditional(%p, %t, %t), true_computation=%swap, false_computation=%swap", "  %p = pred[] parameter(2)\n")
+    ],
+    "fusion": [_pair("fusion(%t), kind=kLoop, calls=%swap")],
+    "custom-call": [
+        _pair('custom-call(%t), custom_call_target="LayoutConstraint"'),
+        _pair('custom-call(%t), custom_call_target="Foreign"'),
+        _around('%op = f32[8,16] custom-call(%x), custom_call_target="Sharding", sharding={unknown}'),
+    ],
+    "tuple": [
+        _around(
+            f"%op = ({PAIR}, f32[8,16]) tuple(%t, %x)", PAIR, "get-tuple-element(%op), index=0", parameters=_MADE
+        )
+    ],
+    "get-tuple-element": [
+        _around(
+            f"%op = {PAIR} get-tuple-element(%v), index=0", after="get-tuple-element(%op), index=1",
+            parameters=f"{_MADE}  %v = ({PAIR}, f32[8,16]) tuple(%t, %x)\n",
+        )
+    ],
+    "outfeed": [
+        _around(
+            f"%op = token[] outfeed(%t, %k), outfeed_shape={PAIR}", "token[]", "after-all(%op)",
+            parameters=f"{_MADE}  %k = token[] after-all()\n",
+        )
+    ],
+    # Among groups of one device the result has the operand's shape.
+    "all-gather": [_around("%op = f32[8,16] all-gather(%x), replica_groups={{0},{1}}, dimensions={0}")],
+    "reduce-scatter": [
+        _around("%op = f32[8,16] reduce-scatter(%x), replica_groups={{0},{1}}, dimensions={0}, to_apply=%sum")
+    ],
+    "rng": [
+        _around(
+            "%op = f32[] rng(%l, %h), distribution=rng_uniform", "f32[]",
+            parameters="  %l = f32[] constant(0)\n  %h = f32[] constant(1)\n",
+        )
+    ],
+    "rng-bit-generator": [
+        _around(
+            "%op = u32[8,16] rng-bit-generator(%n), algorithm=rng_philox", "u32[8,16]",
+            parameters="  %n = u64[2] parameter(2)\n",
+        )
+    ],
+    "set-dimension-size": [
+        _around(
+            "%op = f32[<=8,16] set-dimension-size(%b, %n), dimensions={0}", "f32[<=8,16]",
+            parameters="  %n = s32[] parameter(2)\n  %a = f32[<=8,16] set-dimension-size(%x, %n), dimensions={0}\n"
+            "  %b = f32[<=8,16] copy(%a)\n",
+        )
+    ],
+    "dynamic-reshape": [
+        _around(
+            "%op = f32[<=8,16] dynamic-reshape(%b, %n, %n)", "f32[<=8,16]",
+            parameters="  %n = s32[] parameter(2)\n  %a = f32[<=8,16] set-dimension-size(%x, %n), dimensions={0}\n"
+            "  %b = f32[<=8,16] copy(%a)\n",
+        )
+    ],
+    "bitcast": [_around("%op = f32[8,16] bitcast(%x)")],
+    "ragged-dot": [
+        _around(
+            "%op = f32[8,16] ragged-dot(%x, %w, %g), lhs_contracting_dims={1}, rhs_contracting_dims={1},"
+            " lhs_ragged_dims={0}, rhs_group_dims={0}",
+            parameters="  %w = f32[3,16,16] parameter(2)\n  %g = s32[3] parameter(3)\n",
+        )
+    ],
+    "after-all": [
+        _around(
+            "%op = token[] after-all(%s, %r)", "token[]", "after-all(%op)",
+            parameters=_TOKENS + _TOKENS.replace("%t ", "%u ").replace("%t)", "%u)").replace("%s ", "%r ")
+            .replace("%k ", "%j ").replace("%k)", "%j)").replace("%x", "%y"),
+        )
+    ],
+    "concatenate": [
+        _around("%op = f32[16,16] concatenate(%r, %r), dimensions={0}", "f32[16,16]", parameters="  %r = f32[8,16] reshape(%x)\n")
+    ],
+}  # fmt: skip
+"""More forms of an op, for directed modules: over tuples, or with an operand of the result's shape."""
+
+
+def bodies(opcode: str) -> list[str]:
+    """Every form in which that opcode is written here."""
+    return [BODIES[opcode], *OTHER_BODIES.get(opcode, [])]
 
 
 def opcode_module(opcode: str) -> str:

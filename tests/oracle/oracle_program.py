@@ -12,10 +12,13 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
+
+from hlosharding.sharding import HloSharding
 
 _LINE = re.compile(r"^\s*(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*(.*)$")
 _OPERAND = re.compile(r"%([\w.\-]+)")
+_UNREDUCED = re.compile(r"\{devices=[^{}]* last_tile_dims=\{[^{}]*unreduced[^{}]*\}(?:[^{}]|\{[^{}]*\})*\}")
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Answer:
     crashed: bool = False
     hlo: str = ""
     """The module as XLA left it, as text."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Instruction -> its name in XLA's module, where XLA put a copy in its place."""
 
 
 class OracleProgram:
@@ -38,10 +43,12 @@ class OracleProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        return self._open({"TF_CPP_MIN_LOG_LEVEL": "2"}, subprocess.DEVNULL)
+
+    def _open(self, settings: dict[str, str], errors: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "JAX_PLATFORMS": "cpu", **settings}
         command = [sys.executable, self.path, "serve"]
-        quiet = subprocess.DEVNULL
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, env=env)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env)
 
     def job(self, job: dict[str, Any]) -> dict[str, Any]:
         """One request as the oracle program takes it."""
@@ -61,10 +68,14 @@ class OracleProgram:
 
     def ask(self, hlo: str, **options: Any) -> Answer:
         """Run the bare pass on HLO text."""
-        result = self.job({"do": "propagate", "hlo": hlo, "backend": "direct", "options": oracle_options(**options)})
+        asked = {"do": "propagate", "hlo": one_spelling(hlo), "backend": "direct"}
+        result = self.job({**asked, "options": oracle_options(**options)})
         if not result["ok"]:
             return Answer(error=result["error"], crashed=bool(result.get("crash")))
-        return Answer(by_original_name(hlo, result["hlo"], result["shardings"]), result["changed"], hlo=result["hlo"])
+        shardings = {name: s and one_spelling(s) for name, s in result["shardings"].items()}
+        text = one_spelling(result["hlo"])
+        shardings = by_original_name(hlo, text, shardings)
+        return Answer(shardings, result["changed"], hlo=text, renamed=renamed_copies(hlo, text))
 
     def close(self) -> None:
         """End the program."""
@@ -72,6 +83,22 @@ class OracleProgram:
             self._process.stdin.close()
             self._process.wait()
             self._process = None
+
+
+def one_spelling(text: str) -> str:
+    """Text in which a leaf that is nothing but unreduced is `{unreduced}`, as every module that comes as a proto has it.
+
+    XLA's text reader leaves it as tiles of one subgroup where groups of one device stand beside it; it means the same.
+
+    >>> one_spelling("sharding={devices=[1,2,1]1,0 last_tile_dims={unreduced, replicated}}")
+    'sharding={unreduced}'
+    """
+    return _UNREDUCED.sub(_once, text) if "unreduced" in text else text
+
+
+def _once(leaf: re.Match[str]) -> str:
+    again = HloSharding.parse(HloSharding.parse(leaf[0]).to_string(metadata=True))
+    return again.to_string(metadata=True) if again.kind == "unreduced" else leaf[0]
 
 
 def oracle_options(
@@ -109,8 +136,8 @@ def _becomes_copy(line: str) -> bool:
     return 'custom_call_target="Sharding"' in line and "sharding={unknown" not in line
 
 
-def by_original_name(asked: str, answered: str, shardings: dict[str, str | None]) -> dict[str, str | None]:
-    """A `Sharding` call's copy has a new name: give it the call's, by what reads it."""
+def renamed_copies(asked: str, answered: str) -> dict[str, str]:
+    """`Sharding` call -> the name of the copy that XLA put in its place, by what reads it."""
     before, after = _operands(asked), _operands(answered)
     renamed: dict[str, str] = {}
     for name, (_, operands) in before.items():
@@ -122,5 +149,11 @@ def by_original_name(asked: str, answered: str, shardings: dict[str, str | None]
             for old, new in pairs
             if old != new and old not in after and _becomes_copy(before.get(old, ("",))[0])
         }
+    return renamed
+
+
+def by_original_name(asked: str, answered: str, shardings: dict[str, str | None]) -> dict[str, str | None]:
+    """XLA's shardings under the names of the module that was asked about."""
+    before, renamed = _operands(asked), renamed_copies(asked, answered)
     result = {name: sharding for name, sharding in shardings.items() if name in before}
     return result | {old: shardings[new] for old, new in renamed.items() if new in shardings}

@@ -76,12 +76,14 @@ class ModuleWriter:
         self.count += 1
         return f"{stem}.{self.count}"
 
-    def emit(self, opcode: str, dims: Dims, args: str, attributes: str = "", element_type: str = "f32") -> Value:
-        """One array-valued instruction, perhaps annotated."""
+    def emit(
+        self, opcode: str, dims: Dims, args: str, attributes: str = "", element_type: str = "f32", *, free: bool = False
+    ) -> Value:
+        """One array-valued instruction, perhaps annotated unless it is to be free."""
         value = Value(self.fresh(opcode.replace("-", "_")), dims, element_type)
         extra = f", {attributes}" if attributes else ""
         sharding = ""
-        if "sharding=" not in attributes and self.random.random() < self.density:
+        if not free and "sharding=" not in attributes and self.random.random() < self.density:
             sharding = f", sharding={self.sharding(dims)}"
         if self.metadata and self.random.random() < 0.3:
             sharding += f', metadata={{op_name="{self.random.choice("abc")}"}}'
@@ -113,34 +115,52 @@ class ModuleWriter:
         """A random sharding that fits a rank."""
         roll = self.random.random()
         if roll < 0.08:
-            return "{replicated}"
+            return self.of_kind("R", dims)
         if roll < 0.11:
-            return f"{{maximal device={self.random.randrange(self.devices)}}}"
+            return self.of_kind("M", dims)
         if self.manual and roll < 0.14:
-            return "{manual}"
+            return self.of_kind("N", dims)
         return self.tiled(dims)
 
-    def tiled(self, dims: Dims, manual: bool | None = None) -> str:
+    def tiled(self, dims: Dims) -> str:
         """Random tile counts, device order, and subgroups."""
+        if self.manual and self.random.random() < 0.08:
+            return self.of_kind("S", dims)
+        if self.unreduced and self.random.random() < 0.3:
+            return self.of_kind("U", dims)
+        return self.of_kind(self.random.choice("TPPP"), dims)
+
+    def of_kind(self, kind: str, dims: Dims) -> str:
+        """A random sharding of the kind with that letter (`coverage.KINDS`), as far as a rank allows it."""
+        if kind in "RNM":
+            one = f"{{maximal device={self.random.randrange(self.devices)}}}"
+            return {"R": "{replicated}", "N": "{manual}", "M": one}[kind]
+        counts, left = self._tile_counts(dims, whole=kind == "T")
+        if kind in "SU":
+            word = "manual" if kind == "S" else "unreduced"
+            parts = [d for d in _divisors(left) if d > 1]
+            # One manual group of all devices is another kind, and XLA often ends at one unreduced group of all.
+            rather_not = math.prod(counts) == 1 and (kind == "S" or self.random.random() < 0.8)
+            part = self.random.choice((parts[:-1] if rather_not else parts) or [left])
+            tail, types = [part, left // part], f" last_tile_dims={{{word}, replicated}}"
+            if part == left and self.random.random() < 0.5:
+                tail, types = [part], f" last_tile_dims={{{word}}}"
+        elif math.prod(counts) == 1:
+            return "{replicated}"
+        else:
+            tail, types = ([left], " last_tile_dim_replicate") if left > 1 else ([], "")
+        return f"{{devices=[{','.join(map(str, [*counts, *tail]))}]{self.device_order()}{types}}}"
+
+    def _tile_counts(self, dims: Dims, *, whole: bool) -> tuple[list[int], int]:
+        """Devices along each dim, and how many are left; all of them in tiles, or all but some."""
         left, counts = self.devices, [1] * len(dims)
-        for factor in _prime_factors(left):
-            if dims and self.random.random() < 0.7:
+        factors = _prime_factors(left)
+        self.random.shuffle(factors)
+        for factor in factors if whole else factors[1:]:
+            if dims and (whole or self.random.random() < 0.7):
                 counts[self.random.randrange(len(dims))] *= factor
                 left //= factor
-        tail, types = [], ""
-        if left > 1:
-            tail, types = [left], " last_tile_dim_replicate"
-            subgroup = self.manual and self.random.random() < 0.08 if manual is None else manual
-            if subgroup:
-                part = self.random.choice(_divisors(left))
-                tail, types = [part, left // part], " last_tile_dims={manual, replicated}"
-            elif self.unreduced and self.random.random() < 0.3:
-                # Without copies XLA spells it in two ways, as text and as proto; they mean the same.
-                part = self.random.choice([d for d in _divisors(left) if d < left])
-                tail, types = [part, left // part], " last_tile_dims={unreduced, replicated}"
-        if math.prod(counts) == 1 and not tail:
-            return "{replicated}"
-        return f"{{devices=[{','.join(map(str, [*counts, *tail]))}]{self.device_order()}{types}}}"
+        return counts, left
 
     def device_order(self) -> str:
         """An iota, a transposed iota or any order at all."""
@@ -189,9 +209,15 @@ class ModuleWriter:
             return scalar
         return self.emit("broadcast", dims, f"%{scalar.name}", "dimensions={}", element_type)
 
-    def parameter(self, dims: Dims, element_type: str = "f32") -> Value:
-        number = sum(" parameter(" in line for line in self.body.lines)
-        return self.emit("parameter", dims, str(number), "", element_type)
+    def parameter(self, dims: Dims, element_type: str = "f32", sharding: str = "", *, free: bool = False) -> Value:
+        """A new parameter of the entry."""
+        attributes = f"sharding={sharding}" if sharding else ""
+        return self.emit("parameter", dims, str(self.parameters), attributes, element_type, free=free)
+
+    @property
+    def parameters(self) -> int:
+        """How many the computation has so far."""
+        return sum(" parameter(" in line for line in self.body.lines)
 
     # ---- the module
 

@@ -14,7 +14,9 @@ from hlosharding.frontends import load as load_hlo
 from hlosharding.ir import ALL_OPCODES
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
+from tests.oracle import coverage
 from tests.oracle.opcode_modules import opcode_module
+from tests.oracle.policy_cells import possible_cells
 
 DATA = Path(__file__).parent / "data"
 
@@ -43,13 +45,23 @@ def differences(found: Propagation, recorded: dict[str, Any]) -> dict[str, tuple
 
 def check(hlo: str, recorded: dict[str, Any]) -> None:
     if recorded.get("error") != "aborts":
-        assert differences(run(hlo, recorded["options"]), recorded) == {}, recorded["options"]
+        found = run(hlo, recorded["options"])
+        assert differences(found, recorded) == {}, recorded["options"]
+        check_cells(found, recorded.get("cells", []))
         return
     # XLA dies of this module; we answer, or refuse with a message.
     with suppress(HloShardingError):
         run(hlo, recorded["options"])
 
 
+def check_cells(found: Propagation, recorded: list[str]) -> None:
+    """Our steps fill the cells that XLA's log fills, and none that the policy cannot."""
+    filled = coverage.cells(found.module, found.provenance.steps)
+    assert set(recorded) <= {coverage.name(cell) for cell in filled}
+    assert coverage.contradictions(filled, POSSIBLE) == []
+
+
+POSSIBLE = possible_cells()
 OPCODES = load("opcodes")
 RANDOM = load("random")
 
@@ -62,6 +74,13 @@ def test_every_opcode_was_recorded() -> None:
 def test_opcode(opcode: str) -> None:
     for recorded in OPCODES[opcode]:
         check(opcode_module(opcode), recorded)
+
+
+def test_the_recorded_modules_fill_most_possible_cells() -> None:
+    filled = {cell for recorded in RANDOM for cell in recorded["cells"]}
+    possible = {coverage.name(cell) for cell in POSSIBLE}
+    assert filled <= possible
+    assert len(filled) > 0.6 * len(possible)
 
 
 @pytest.mark.parametrize("recorded", RANDOM, ids=lambda r: f"seed{r['seed']}")

@@ -55,23 +55,47 @@ class _Addressed:
         for d in self.mapped:
             self.sizes[d] = 1 if g.chance(0.7) else g.random.randint(1, x.dims[d])
         self.collapsed = tuple(d for d in sorted(self.mapped) if self.sizes[d] == 1 and g.chance(0.8))
-        self.batch = [g.dim() for _ in range(g.random.randint(0 if self.batching else 1, 2))]
-        self.batching_at: tuple[int, ...] = ()
-        for d in self.batching:
-            self.batching_at = (g.random.randint(0, len(self.batch)),)
-            self.batch.insert(self.batching_at[0], x.dims[d])
+        # Sizes of the batch dims, and which of them go in step with a dim of the operand.
+        batch: list[tuple[int, int | None]] = [(g.dim(), None) for _ in range(g.random.randint(0, 2))]
+        counted = [d for d in self.mapped if self.sizes[d] == 1 and g.chance(0.25)]
+        for d in (*self.batching, *counted):
+            batch.insert(g.random.randint(0, len(batch)), (x.dims[d], d))
+        batch = batch or [(g.dim(), None)]
+        self.batch = [size for size, _ in batch]
         # The vector of coordinates: any dim, or left out where it would have size 1.
         self.vector = g.random.randint(0, len(self.batch))
         self.index_dims = [*self.batch[: self.vector], len(self.mapped), *self.batch[self.vector :]]
         if len(self.mapped) == 1 and g.chance(0.4):
             self.index_dims, self.vector = list(self.batch), len(self.batch)
-        self.batching_at = tuple(d + (d >= self.vector) for d in self.batching_at)
+        place = {d: at + (at >= self.vector) for at, (_, d) in enumerate(batch)}
+        self.batching_at = tuple(place[d] for d in self.batching)
+        self.counted = {column: place[d] for column, d in enumerate(self.mapped) if d in counted}
+        """Components of the index vector that count, and the indices dim along which they do."""
         self.window = [self.sizes[d] for d in dims if d not in self.collapsed and d not in self.batching]
         rank = len(self.batch) + len(self.window)
         self.window_dims = g.subset(range(rank), at_least=len(self.window), at_most=len(self.window))
         windows, batches = iter(self.window), iter(self.batch)
         self.out = tuple(next(windows) if d in self.window_dims else next(batches) for d in range(rank))
         self.high = max((x.dims[d] for d in self.mapped), default=1)
+
+
+def _addresses(g: Scope, a: _Addressed) -> Value:
+    """The indices: components that count are an iota, joined with the others."""
+    dims = tuple(a.index_dims)
+    if not a.counted:
+        return _indices(g, dims, a.high)
+    narrow = tuple(1 if d == a.vector else n for d, n in enumerate(dims))
+    shape = Shape.array("s32", narrow)
+    columns = [
+        g.emit("iota", shape, [], max(narrow), 1.0, dimensions=(a.counted[c],))
+        if c in a.counted
+        else _indices(g, narrow, a.high)
+        for c in range(len(a.mapped))
+    ]
+    if len(columns) == 1:
+        return columns[0]
+    magnitude = max(c.magnitude for c in columns)
+    return g.emit("concatenate", shape.with_dims(dims), columns, magnitude, 1.0, dimensions=(a.vector,))
 
 
 def gather(g: Scope) -> Value | None:
@@ -82,7 +106,7 @@ def gather(g: Scope) -> Value | None:
     if prod(a.out) > MAX_SIZE or not a.index_dims:
         return None
     dims = GatherDims(a.window_dims, a.collapsed, a.mapped, a.vector, a.batching, a.batching_at)
-    indices = _indices(g, tuple(a.index_dims), a.high)
+    indices = _addresses(g, a)
     return g.emit(
         "gather", x.inst.shape.with_dims(a.out), [x, indices], x.magnitude, x.quantum, gather_dims=dims,
         gather_slice_sizes=a.sizes,
@@ -97,7 +121,7 @@ def scatter(g: Scope) -> Value | None:
     if prod(a.out) > MAX_SIZE or not a.index_dims:
         return None
     opcode, unique = g.random.choice(("add", "add", "maximum", "minimum", "multiply")), False
-    indices = _indices(g, tuple(a.index_dims), a.high)
+    indices = _addresses(g, a)
     update = g.fresh(x.inst.shape.with_dims(a.out))
     if opcode == "multiply" and (x.is_float or prod(a.batch) > 3):
         opcode = "add"

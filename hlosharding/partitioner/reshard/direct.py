@@ -6,7 +6,8 @@ Borders of source and target tiles cut the array into pieces (along a dim they r
 the tile sizes); a piece that lies in a device's target tile comes from its own source tile, or from one of the holders.
 Senders and receivers make a bipartite graph; by König's theorem as many rounds suffice as its busiest device has
 pieces.  All pieces of a round travel in windows of one size, so pieces of unlike sizes get rounds of their own, or
-share them at the price of some padding: `Shipment.choices` prices both.
+share them at the price of some padding.  Where many devices want the same tile, one of them may get it and pass it on,
+doubling those who have it each round.  `Shipment.choices` prices all of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.colouring import edge_colouring
 from hlosharding.partitioner.reshard.layout import Dims, Layout, Table
-from hlosharding.partitioner.reshard.pieces import Pieces, Round, round_seconds
+from hlosharding.partitioner.reshard.pieces import RESULT, Pieces, Round, round_seconds
+from hlosharding.partitioner.reshard.regions import Region, Wanted, pieces_of
 from hlosharding.partitioner.reshard.steps import Pairs
 
 MOST_PIECES = 20_000
@@ -30,13 +32,18 @@ TOLERANCES = (0.0, 0.05, 0.3, 1.0, math.inf)
 """How much larger than its smallest piece the window of a round may be, as a share of the piece."""
 _SPARE_ROUNDS = 4
 
+Groups = dict[Dims, list[int]]
+"""window -> pieces"""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One way to group the pieces of a shipment, and what it costs."""
 
     groups: tuple[tuple[Dims, tuple[int, ...]], ...]
-    """(window, pieces)"""
+    """(window, pieces that travel)"""
+    spread: tuple[Pairs, ...]
+    """Rounds in which whole target tiles are passed on."""
     mean_bytes: float
     seconds: float
     rounds: int
@@ -46,27 +53,47 @@ class Choice:
 class Shipment:
     """Which box goes from where to where; row i of each table is piece i."""
 
-    source: Layout
     target: Layout
     machine: Machine
+    regions: tuple[Region, ...]
+    variants: tuple[tuple[int, Dims], ...]
+    """What pieces are cut from: (operand, dims along which it is turned round first)."""
+    region: Table
+    """[piece]: its region."""
     senders: Table
     receivers: Table
-    low: Table
-    """[piece, dim]: where the box starts in the whole array."""
+    read: Table
+    """[piece, dim]: where the box starts in the sender's (turned) tile of its operand."""
+    write: Table
+    """[piece, dim]: where it starts in the receiver's tile."""
     sizes: Table
+
+    @property
+    def num_devices(self) -> int:
+        return self.target.num_devices
 
     def choices(self, shape: Shape) -> Iterator[Choice]:
         """Ways to ship, from no padding to fewest rounds; those with far more rounds than needed are left out."""
-        moving = np.flatnonzero(self.senders != self.receivers)
+        yield from self._choices(shape, np.flatnonzero(self.senders != self.receivers), ())
+        seeds = self._seeds()
+        if seeds is not None:
+            chosen, spread = seeds
+            moving = (self.senders != self.receivers) & np.isin(self.receivers, chosen)
+            yield from self._choices(shape, np.flatnonzero(moving), spread)
+
+    def _choices(self, shape: Shape, moving: Table, spread: tuple[Pairs, ...]) -> Iterator[Choice]:
         most = _SPARE_ROUNDS * (self._busiest(moving) + 1)
-        by_size: dict[Dims, list[int]] = defaultdict(list)
+        by_steps: dict[tuple[Dims, Dims], Groups] = defaultdict(lambda: defaultdict(list))
         for piece, size in zip(moving.tolist(), map(tuple, self.sizes[moving].tolist()), strict=True):
-            by_size[size].append(piece)
+            by_steps[self.regions[self.region[piece]].steps][size].append(piece)
+        is_alike = all(len(by_size) == 1 for by_size in by_steps.values())
         seen: set[int] = set()
-        for tolerance in TOLERANCES if len(by_size) > 1 else TOLERANCES[:1]:
-            groups = _alike(by_size, tolerance, most)
-            choice = self._choice(shape, groups) if groups is not None else None
-            if choice is not None and choice.rounds <= most and choice.rounds not in seen:
+        for tolerance in TOLERANCES[:1] if is_alike else TOLERANCES:
+            groups = [_alike(by_size, tolerance, most) for by_size in by_steps.values()]
+            if any(found is None for found in groups):
+                continue
+            choice = self._choice(shape, [g for found in groups if found for g in found], spread)
+            if choice.rounds <= most + len(spread) and choice.rounds not in seen:
                 seen.add(choice.rounds)
                 yield choice
 
@@ -76,44 +103,89 @@ class Shipment:
             return 0
         return int(max(np.bincount(self.senders[pieces]).max(), np.bincount(self.receivers[pieces]).max()))
 
-    def _choice(self, shape: Shape, groups: list[tuple[Dims, list[int]]]) -> Choice:
-        mean, seconds, rounds = 0.0, 0.0, 0
+    def _choice(self, shape: Shape, groups: list[tuple[Dims, list[int]]], spread: tuple[Pairs, ...]) -> Choice:
+        mean, seconds, rounds = 0.0, 0.0, len(spread)
         for window, members in groups:
             nbytes, turns = shape.with_dims(window).byte_size, self._busiest(members)
             far = tuple(zip(self.senders[members].tolist(), self.receivers[members].tolist(), strict=True))
-            mean += nbytes * len(members) / self.source.num_devices
+            mean += nbytes * len(members) / self.num_devices
             seconds += turns * round_seconds(nbytes, far, self.machine)
             rounds += turns
-        return Choice(tuple((window, tuple(members)) for window, members in groups), mean, seconds, rounds)
+        tile = shape.with_dims(self.target.tile).byte_size
+        mean += tile * sum(map(len, spread)) / self.num_devices
+        seconds += sum(round_seconds(tile, pairs, self.machine) for pairs in spread)
+        return Choice(tuple((window, tuple(members)) for window, members in groups), spread, mean, seconds, rounds)
+
+    def _seeds(self) -> tuple[list[int], tuple[Pairs, ...]] | None:
+        """(devices that get their tile from holders, how they pass it on); None where tiles are wanted once."""
+        missing = np.zeros(self.num_devices, np.int64)
+        moves = self.senders != self.receivers
+        np.add.at(missing, self.receivers[moves], self.sizes[moves].prod(axis=1))
+        copies: dict[Dims, list[int]] = defaultdict(list)
+        for device in np.flatnonzero(self.target.has_data()).tolist():
+            copies[(int(self.target.world[device]), *self.target.index[device].tolist())].append(device)
+        if all((missing[devices] > 0).sum() < 2 for devices in copies.values()):
+            return None
+        seeds: list[int] = []
+        rounds: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for devices in copies.values():
+            have = [d for d in devices if not missing[d]] or [min(devices, key=lambda d: int(missing[d]))]
+            seeds += have
+            left, turn = [d for d in devices if d not in have], 0
+            while left:
+                pairs = list(zip(have, left, strict=False))
+                rounds[turn] += pairs
+                have, left, turn = have + left[: len(pairs)], left[len(pairs) :], turn + 1
+        return seeds, tuple(tuple(sorted(pairs)) for pairs in rounds.values())
 
     def plan(self, choice: Choice) -> Pieces:
         """The rounds of a choice."""
-        local = np.flatnonzero(self.senders == self.receivers).tolist()
-        turns: list[list[int]] = [local] if local else []
-        for _, members in choice.groups:
-            senders, receivers = self.senders[list(members)].tolist(), self.receivers[list(members)].tolist()
+        stays = self.senders == self.receivers
+        if choice.spread:
+            later = {target for pairs in choice.spread for _, target in pairs}
+            stays &= ~np.isin(self.receivers, list(later))
+        local = np.flatnonzero(stays)
+        groups = [np.flatnonzero(stays & (self.region == n)).tolist() for n in np.unique(self.region[local])]
+        turns: list[list[int]] = []
+        for members in [*groups, *(list(members) for _, members in choice.groups)]:
+            senders, receivers = self.senders[members].tolist(), self.receivers[members].tolist()
             turns += [[members[i] for i in turn] for turn in edge_colouring(senders, receivers)]
-        starts = self.source.starts, self.target.starts
-        return Pieces(self.target.tile, tuple(self._round(turn, *starts) for turn in turns))
+        rounds = [self._round(turn) for turn in turns] + [self._passed_on(pairs) for pairs in choice.spread]
+        return Pieces(self.target.tile, tuple(rounds))
 
-    def _round(self, pieces: list[int], source_starts: Table, target_starts: Table) -> Round:
-        rank = len(self.source.dims)
-        read, write, real = np.zeros((3, rank, self.source.num_devices), np.int64)
-        senders, receivers, low, sizes = (t[pieces] for t in (self.senders, self.receivers, self.low, self.sizes))
-        read[:, senders] = (low - source_starts[senders]).T
-        write[:, receivers] = (low - target_starts[receivers]).T
+    def _round(self, pieces: list[int]) -> Round:
+        rank = len(self.target.dims)
+        read, write, real = np.zeros((3, rank, self.num_devices), np.int64)
+        senders, receivers, sizes = (t[pieces] for t in (self.senders, self.receivers, self.sizes))
+        read[:, senders] = self.read[pieces].T
+        write[:, receivers] = self.write[pieces].T
         real[:, receivers] = sizes.T
+        operands = np.zeros(self.num_devices, np.int64)
+        regions = [self.regions[r] for r in self.region[pieces].tolist()]
+        operands[senders] = [self.variants.index((region.operand, region.turned)) for region in regions]
         window = sizes.max(axis=0)
         pairs: Pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
         differ = bool((sizes != window).any())
-        return Round(tuple(window.tolist()), _rows(read), _rows(write), pairs, _rows(real) if differ else ())
+        return Round(
+            tuple(window.tolist()),
+            _rows(read),
+            _rows(write),
+            pairs,
+            _rows(real) if differ else (),
+            tuple(operands.tolist()) if operands.any() else (),
+            *regions[0].steps,
+        )
+
+    def _passed_on(self, pairs: Pairs) -> Round:
+        start = ((0,) * self.num_devices,) * len(self.target.dims)
+        return Round(self.target.tile, start, start, pairs, operands=(RESULT,) * self.num_devices)
 
 
 def _rows(table: Table) -> tuple[Dims, ...]:
     return tuple(map(tuple, table.tolist()))
 
 
-def _alike(by_size: dict[Dims, list[int]], tolerance: float, most: int) -> list[tuple[Dims, list[int]]] | None:
+def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, list[int]]] | None:
     """Pieces grouped so that a group's window is at most 1 + tolerance times its smallest; None: too many groups."""
     if tolerance == 0.0:
         return list(by_size.items()) if len(by_size) <= most else None
@@ -142,64 +214,51 @@ def shipment(source: Layout, target: Layout, machine: Machine, most: int | None 
     >>> [(choice.rounds, round(choice.mean_bytes, 3)) for choice in pieces.choices(Shape.parse("u8[6,6]"))]
     [(6, 4.0), (4, 6.0)]
     """
-    tiles, holders = _source_tiles(source)
-    wanted = _overlaps(source, target, tiles)
-    receivers, numbers = np.nonzero(wanted)
-    if most is not None and len(receivers) > most:
-        return None
-    first = np.array([devices[0] for devices in holders], np.int64)[numbers]
-    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
-    start = np.maximum(want_low[receivers], low[first])
-    sizes = np.minimum(want_high[receivers], high[first]) - start
-    senders = _choose_holders(receivers.tolist(), numbers.tolist(), holders, machine)
-    return Shipment(source, target, machine, np.array(senders, np.int64), receivers, start, sizes)
+    return shipment_of((Region.whole(source.dims),), (source,), target, machine, most)
 
 
-def _overlaps(source: Layout, target: Layout, tiles: Table) -> np.ndarray:
-    """[device, source tile]: does the device's target tile share real elements with that source tile?"""
-    wanted = target.world[:, None] == tiles[None, :, 0]
-    wanted &= target.has_data()[:, None]
-    for dim, size in enumerate(source.dims):
-        ours, theirs = (_intervals(size, layout.counts[dim]) for layout in (target, source))
-        meets = np.minimum(ours[1][:, None], theirs[1]) > np.maximum(ours[0][:, None], theirs[0])
-        wanted &= meets[target.index[:, dim][:, None], tiles[None, :, dim + 1]]
-    return wanted
+def shipment_of(
+    regions: tuple[Region, ...],
+    sources: Sequence[Layout],
+    target: Layout,
+    machine: Machine,
+    most: int | None = MOST_PIECES,
+) -> Shipment | None:
+    """The pieces to send so that every device has its tile of what `regions` make of several operands."""
+    found: list[Wanted] = []
+    for region in regions:
+        found.append(pieces_of(region, sources[region.operand], target))
+        if most is not None and sum(len(part.receivers) for part in found) > most:
+            return None
+    if not found:
+        none = np.zeros(0, np.int64)
+        empty = np.zeros((0, len(target.dims)), np.int64)
+        return Shipment(target, machine, (), (), none, none, none, empty, empty, empty)
+    senders = _choose_holders(found, machine)
+    variants = dict.fromkeys((region.operand, region.turned) for region in regions)
+    tables = [
+        np.concatenate([getattr(part, name) for part in found]) for name in ("receivers", "read", "write", "sizes")
+    ]
+    numbers = np.repeat(np.arange(len(found)), [len(part.receivers) for part in found])
+    return Shipment(target, machine, regions, tuple(variants), numbers, np.array(senders, np.int64), *tables)
 
 
-def _intervals(size: int, count: int) -> tuple[Table, Table]:
-    """Start and end of the real elements of every tile along a dim."""
-    step = -(-size // count)
-    starts = np.arange(count, dtype=np.int64) * step
-    return np.minimum(starts, size), np.minimum(starts + step, size)
-
-
-def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
-    """Distinct tiles as rows (world, index), and the devices that hold each."""
-    rows = np.concatenate([source.world[:, None], source.index], axis=1)
-    if source.holder is not None:
-        return rows[source.holder : source.holder + 1], [[source.holder]]
-    holders: dict[Dims, list[int]] = {}
-    for device, tile in enumerate(map(tuple, rows.tolist())):
-        holders.setdefault(tile, []).append(device)
-    return np.array(list(holders), np.int64), list(holders.values())
-
-
-def _choose_holders(
-    receivers: Sequence[int], numbers: Sequence[int], holders: Sequence[Sequence[int]], machine: Machine
-) -> list[int]:
+def _choose_holders(wanted: Sequence[Wanted], machine: Machine) -> list[int]:
     """A holder for each piece: the receiver itself, else the least busy one, near before far."""
-    load = [0] * (max(map(max, holders), default=0) + 1)
-    node = [machine.node_of(device) for device in range(max(len(load), max(receivers, default=0) + 1))]
+    receivers = [receiver for part in wanted for receiver in part.receivers.tolist()]
+    holders = [part.holders[tile] for part in wanted for tile in part.tiles.tolist()]
+    devices = max((d for part in wanted for row in part.holders for d in row), default=0)
+    load = [0] * (max(devices, max(receivers, default=0)) + 1)
+    node = [machine.node_of(device) for device in range(len(load))]
     out: list[int] = []
     far = 1 + len(receivers) // max(1, len(set(receivers)))
-    for receiver, number in zip(receivers, numbers, strict=True):
-        devices = holders[number]
+    for receiver, having in zip(receivers, holders, strict=True):
         chosen = receiver
-        if len(devices) == 1:
-            chosen = devices[0]
-        elif receiver not in devices:
+        if len(having) == 1:
+            chosen = having[0]
+        elif receiver not in having:
             home = node[receiver]
-            chosen = min(devices, key=lambda d: load[d] + (far if node[d] != home else 0))
+            chosen = min(having, key=lambda d: load[d] + (far if node[d] != home else 0))
         if chosen != receiver:
             load[chosen] += 1
         out.append(chosen)

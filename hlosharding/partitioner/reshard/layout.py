@@ -8,6 +8,7 @@ knows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,10 +39,14 @@ class Layout:
     """[device]: the least device of its manual group.  Data never crosses from one group to another."""
     addend: Table
     """[device]: which addend of a partial value; 0 everywhere if it is none."""
+    steps: Dims | None = None
+    """From one tile to the next, where that is not the rounded-up share of a dim."""
 
     @property
     def tile(self) -> Dims:
         """Sizes of the local tile, padding included."""
+        if self.steps is not None:
+            return self.steps
         return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
 
     @property
@@ -68,6 +73,29 @@ class Layout:
             low[others] = 0
             high[others] = 0
         return low, high
+
+    def tiles_along(self, dim: int) -> tuple[Table, Table]:
+        """Start and end of the real elements of every tile along a dim."""
+        starts = np.arange(self.counts[dim], dtype=np.int64) * self.tile[dim]
+        return np.minimum(starts, self.dims[dim]), np.minimum(starts + self.tile[dim], self.dims[dim])
+
+    def flattened(self, runs: tuple[Dims, ...]) -> Layout | None:
+        """The same tiles where each run of dims counts as one; None where a tile is then no run of elements.
+
+        >>> rows = layout_of(HloSharding.parse("{devices=[2,1]<=[2]}"), (5, 6), 2).flattened(((0, 1),))
+        >>> rows.dims, rows.steps
+        ((30,), (18,))
+        """
+        dims = tuple(math.prod(self.dims[d] for d in run) for run in runs)
+        split = [[d for d in run if self.counts[d] > 1] for run in runs]
+        for run, parts in zip(runs, split, strict=True):
+            if len(parts) > 1 or any(math.prod(self.dims[d] for d in run if d < part) > 1 for part in parts):
+                return None
+        counts = tuple(self.counts[parts[0]] if parts else 1 for parts in split)
+        steps = tuple(math.prod(self.tile[d] for d in run) for run in runs)
+        columns = [self.index[:, parts[0]] if parts else np.zeros(self.num_devices, np.int64) for parts in split]
+        index = np.stack(columns, axis=1) if columns else np.zeros((self.num_devices, 0), np.int64)
+        return Layout(self.num_devices, dims, counts, index, self.holder, self.world, self.addend, steps)
 
     def has_data(self) -> npt.NDArray[np.bool_]:
         """[device]: does it hold real elements?"""

@@ -5,6 +5,7 @@ Floor: partitioner/reshard.  Knows tables of where each device cuts and places; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,28 @@ from hlosharding.partitioner.reshard.steps import Dims, Pairs, Step, Tiles
 if TYPE_CHECKING:
     from hlosharding.partitioner.emitter import Emitter
 
+RESULT = -1
+"""The operand of pieces that are cut from what a device has put together so far."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """Windows of one size on their way: cut at `read[dim][device]`, sent along `pairs`, put at `write[dim][device]`."""
 
     sizes: Dims
+    """Elements of the window; with steps between them, it spans more."""
     read: tuple[Dims, ...]
     write: tuple[Dims, ...]
     pairs: Pairs
     """(source, target), each device at most once on each side; a device that is no target keeps what it has."""
     real: tuple[Dims, ...] = ()
     """How much of the window counts, from its start: `real[dim][device]`; empty where all of it counts for all."""
+    operands: Dims = ()
+    """[device]: which operand it cuts from (or RESULT); empty where all cut from the first."""
+    read_steps: Dims = ()
+    """Per dim: every how many-th element is cut; empty for all."""
+    write_steps: Dims = ()
+    """Per dim: on every how many-th place they are put."""
 
     @property
     def is_local(self) -> bool:
@@ -41,21 +52,50 @@ class Round:
         """Devices that get a piece."""
         return frozenset(t for _, t in self.pairs)
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The operands that are cut from."""
+        return tuple(sorted({self.operand(s) for s, _ in self.pairs}))
+
+    def operand(self, device: int) -> int:
+        """Which operand a device cuts from."""
+        return self.operands[device] if self.operands else 0
+
     def real_sizes(self, device: int) -> Dims:
         """Sizes of the piece that a target gets."""
         return tuple(table[device] for table in self.real) if self.real else self.sizes
 
-    def overhang(self, dims: Dims, *, of_reads: bool) -> Dims:
-        """By how much windows stick out of a tile of sizes `dims`."""
-        tables = self.read if of_reads else self.write
-        devices = [s for s, _ in self.pairs] if of_reads else [t for _, t in self.pairs]
-        ends = (max(table[d] for d in devices) + size for table, size in zip(tables, self.sizes, strict=True))
-        return tuple(max(0, end - size) for end, size in zip(ends, dims, strict=True))
+    @property
+    def read_span(self) -> Dims:
+        """Sizes of what is cut."""
+        return _span(self.sizes, self.read_steps)
+
+    @property
+    def write_span(self) -> Dims:
+        """Sizes of what is put."""
+        return _span(self.sizes, self.write_steps)
+
+    def read_overhang(self, dims: Dims, operand: int) -> Dims:
+        """By how much windows stick out of an operand of sizes `dims`."""
+        return _overhang(self.read, [s for s, _ in self.pairs if self.operand(s) == operand], self.read_span, dims)
+
+    def write_overhang(self, dims: Dims) -> Dims:
+        """By how much windows stick out of a result of sizes `dims`."""
+        return _overhang(self.write, [t for _, t in self.pairs], self.write_span, dims)
+
+
+def _span(sizes: Dims, steps: Dims) -> Dims:
+    return tuple((size - 1) * step + 1 for size, step in zip(sizes, steps, strict=True)) if steps else sizes
+
+
+def _overhang(tables: tuple[Dims, ...], devices: Sequence[int], span: Dims, dims: Dims) -> Dims:
+    ends = (max((table[d] for d in devices), default=0) + size for table, size in zip(tables, span, strict=True))
+    return tuple(max(0, end - size) for end, size in zip(ends, dims, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces(Step):
-    """The rounds, in order; together they write every real element of every target tile."""
+    """The rounds, in order; together they write every real element of every target tile, or what is left has a base."""
 
     sizes: Dims
     rounds: tuple[Round, ...]
@@ -64,29 +104,30 @@ class Pieces(Step):
         return local.with_dims(self.sizes)
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        out = [np.zeros(self.sizes, t.dtype) for t in tiles]
+        return self.meaning([tiles], [np.zeros(self.sizes, t.dtype) for t in tiles])
+
+    def meaning(self, operands: Sequence[Tiles], base: Tiles) -> list[npt.NDArray[Any]]:
+        """What all devices hold afterwards, in numpy: [operand][device] local arrays, laid over [device] `base`."""
+        out = [t.copy() for t in base]
         for turn in self.rounds:
+            before = [t.copy() for t in out] if RESULT in turn.sources else out
             for s, t in turn.pairs:
-                sizes = turn.real_sizes(t)
-                out[t][_region(turn.write, t, sizes)] = tiles[s][_region(turn.read, s, sizes)]
+                sizes, number = turn.real_sizes(t), turn.operand(s)
+                source = before[s] if number == RESULT else operands[number][s]
+                region = _region(turn.read, s, sizes, turn.read_steps)
+                out[t][_region(turn.write, t, sizes, turn.write_steps)] = source[region]
         return out
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
-        if not self.rounds:
-            return emitter.full(0, x.shape.with_dims(self.sizes))
-        none = [0] * x.shape.rank
-        x = emitter.pad(x, none, self._overhang(x.shape.dims, of_reads=True))
-        margin = self._overhang(self.sizes, of_reads=False)
-        grown = x.shape.with_dims(tuple(size + more for size, more in zip(self.sizes, margin, strict=True)))
-        out: Instruction | None = None
-        for turn in self.rounds:
-            out = _emit_round(emitter, x, out, grown, turn)
-        assert out is not None
-        return emitter.slice(out, none, self.sizes)
+        return self.put_together(emitter, (x,), self.result(x.shape))
 
-    def _overhang(self, dims: Dims, *, of_reads: bool) -> Dims:
-        each = [turn.overhang(dims, of_reads=of_reads) for turn in self.rounds]
-        return tuple(max(column) for column in zip(*each, strict=True))
+    def put_together(
+        self, emitter: Emitter, operands: Sequence[Instruction], shape: Shape, base: Instruction | None = None
+    ) -> Instruction:
+        """The result, of local `shape`; places that no round writes hold `base`, a scalar or an array of that shape."""
+        from hlosharding.partitioner.reshard.assembly import put_together  # it needs to know pieces
+
+        return put_together(emitter, self.rounds, operands, shape, base)
 
     def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
         out = np.zeros(num_devices)
@@ -115,42 +156,9 @@ def round_seconds(nbytes: int, pairs: Pairs, machine: Machine) -> float:
     return collective_time("collective-permute", nbytes, 2, pairs, machine) + 2 * local
 
 
-def _region(tables: tuple[Dims, ...], device: int, sizes: Dims) -> tuple[slice, ...]:
-    return tuple(slice(table[device], table[device] + size) for table, size in zip(tables, sizes, strict=True))
-
-
-def _emit_round(emitter: Emitter, x: Instruction, out: Instruction | None, grown: Shape, turn: Round) -> Instruction:
-    """`out` with one round's pieces.  The first round (no `out` yet) may spill: the rest write all it does not hold."""
-    piece = x
-    if turn.sizes != x.shape.dims:
-        piece = emitter.dynamic_slice(x, [emitter.per_device(table) for table in turn.read], turn.sizes)
-    if not turn.is_local:
-        piece = emitter.collective_permute(piece, turn.pairs)
-    if out is None and turn.sizes == grown.dims:
-        return piece
-    starts = [emitter.per_device(table) for table in turn.write]
-    if out is None:
-        return emitter.dynamic_update_slice(emitter.full(0, grown), piece, starts)
-    counts = _what_counts(emitter, piece.shape, turn)
-    if counts is not None:
-        piece = emitter.select(counts, piece, emitter.dynamic_slice(out, starts, turn.sizes))
-    return emitter.dynamic_update_slice(out, piece, starts)
-
-
-def _what_counts(emitter: Emitter, window: Shape, turn: Round) -> Instruction | None:
-    """Which elements of the window are to be written; None: all, on all devices."""
-    zero = emitter.constant(np.int32(0))
-    if not turn.real:
-        if len(turn.targets) == emitter.num_partitions:
-            return None
-        takes = emitter.per_device(tuple(int(d in turn.targets) for d in range(emitter.num_partitions)))
-        return emitter.compare(takes, "NE", zero)
-    counts: Instruction | None = None
-    for dim, table in enumerate(turn.real):
-        if all(size == turn.sizes[dim] for size in table):
-            continue
-        place = emitter.iota(window.with_type("s32"), dim)
-        limit = emitter.broadcast(emitter.per_device(table), window.dims, ())
-        inside = emitter.compare(place, "LT", limit)
-        counts = inside if counts is None else emitter.binary("and", counts, inside)
-    return counts
+def _region(tables: tuple[Dims, ...], device: int, sizes: Dims, steps: Dims) -> tuple[slice, ...]:
+    starts = [table[device] for table in tables]
+    every = steps or (1,) * len(sizes)
+    return tuple(
+        slice(a, a + (n - 1) * k + 1, k) if n else slice(0) for a, n, k in zip(starts, sizes, every, strict=True)
+    )

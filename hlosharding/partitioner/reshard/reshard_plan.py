@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hlosharding.cost import Machine
 from hlosharding.errors import ModuleError, PartitionError
 from hlosharding.ir import Shape
+from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.plan import Objective, plan, resolved
 from hlosharding.partitioner.reshard.steps import Step
@@ -22,7 +23,7 @@ from hlosharding.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReshardPlan:
+class ReshardPlan(InNotebooks):
     """Steps from one sharding to another.  Bytes are per device; seconds are predicted for `machine`."""
 
     shape: Shape
@@ -44,6 +45,15 @@ class ReshardPlan:
     def mean_received_bytes(self) -> float:
         """Mean of `received_bytes` over devices."""
         return float(self.received_bytes.mean())
+
+    @property
+    def stages(self) -> Iterator[tuple[Step, Shape, Shape]]:
+        """Every step, with a device's local shape before and after it."""
+        shape = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
+        for step in self.steps:
+            after = step.result(shape)
+            yield step, shape, after
+            shape = after
 
     def run(self, array: npt.ArrayLike | Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
         """The target's local tiles, one per device (padding zero or garbage at the end), of a global array.
@@ -77,14 +87,10 @@ class ReshardPlan:
 
     def _lines(self) -> Iterator[str]:
         yield f"reshard {self.shape} from {self.source} to {self.target} on {self.num_devices} devices"
-        local = layout_of(self.source, self.shape.dims, self.num_devices).tile
-        shape = self.shape.with_dims(local)
-        for number, step in enumerate(self.steps, 1):
-            after = step.result(shape)
+        for number, (step, shape, after) in enumerate(self.stages, 1):
             received = float(step.received_bytes(shape, self.num_devices).mean())
             price = f"  ({_count(received)} B, {_micro(step.seconds(shape, self.machine))})" if received else ""
             yield f"  {number}. {step}: {shape} -> {after}{price}"
-            shape = after
         if not self.steps:
             yield "  nothing to do"
         ratio = f", {self.mean_received_bytes / self.lower_bound:.2f}x" if self.lower_bound else ""

@@ -12,7 +12,7 @@ from hlosharding.ir import Instruction
 from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Axes
 from hlosharding.propagation.axes.program import LoopOp
-from hlosharding.rules import Dims, Factor, Reduce, Signature, Whole, signature_of
+from hlosharding.rules import Dims, Factor, Halo, Reduce, Signature, Whole, signature_of
 
 _PARTIAL = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "and": "and", "or": "or"} | {
     "xor": "xor"
@@ -65,8 +65,11 @@ def _map(signature: Signature, dims: Dims) -> str:
 def _sum(signature: Signature, factors: tuple[int, ...]) -> str:
     terms: list[str] = []
     weight = 1
+    overlapping = any(isinstance(signature.factors[n].owes, Halo) for n in factors) and len(factors) > 1
     for n in reversed(factors):
-        terms.append(f"d{n}" if weight == 1 else f"{weight} * d{n}")
+        # Of overlapping loops the rule knows which one strides, not how far.
+        times = "stride" if overlapping else weight
+        terms.append(f"d{n}" if weight == 1 else f"{times} * d{n}")
         weight *= signature.factors[n].size
     return " + ".join(reversed(terms)) or "0"
 

@@ -115,10 +115,9 @@ class Inference:
         factor = self.op.signature.factors[loop]
         if isinstance(factor.owes, Halo):
             return None
+        # A split means equal pieces; an axis of unknown size is one that divides, until its size is known.
         ways = self.cluster.known_ways(axes)
-        if ways is None:
-            return "a dim of several loops is split only where the sizes of the axes are known"
-        return f"{ways} does not divide its {factor.size} elements" if factor.size % ways else None
+        return f"{ways} does not divide its {factor.size} elements" if ways and factor.size % ways else None
 
     def complete_partial(self, wish: Wish) -> None:
         """Give partial axes that no loop has to the first reduction loop that is free."""

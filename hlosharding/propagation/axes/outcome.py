@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Module
+from hlosharding.notebook import InNotebooks
 from hlosharding.propagation.axes.axis_sharding import AxisSharding
 from hlosharding.propagation.axes.cluster import Cluster
 from hlosharding.propagation.axes.notes import AxisAnnotation
@@ -34,7 +35,7 @@ class LoopOption:
 
 
 @dataclass(frozen=True)
-class AxisPropagation:
+class AxisPropagation(InNotebooks):
     """The result of `propagate_axes`.  `str` shows every op with its option and annotations."""
 
     module: Module

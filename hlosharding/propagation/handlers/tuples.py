@@ -31,22 +31,21 @@ def _tuple(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     leaves = list(old.tuple_elements) if old is not None else [HloSharding.replicate()] * max(1, len(op.shape.leaves))
     sources = []
     place = 0
-    for n, sharding in enumerate(operands):
-        for k, leaf in enumerate(_leaves(sharding, op.operand_shapes[n].is_tuple)):
-            if old is None or is_more_specific(leaf, leaves[place + k]):
-                leaves[place + k] = leaf
-                sources.append(n)
-        place += len(op.operand_shapes[n].leaves)
+    for n, (sharding, shape) in enumerate(zip(operands, op.operand_shapes, strict=True)):
+        if sharding is not None:
+            for k, leaf in enumerate(_leaves(sharding, shape.is_tuple), place):
+                if old is None or (leaf is not leaves[k] and is_more_specific(leaf, leaves[k])):
+                    leaves[k] = leaf
+                    sources.append(n)
+        place += len(shape.leaves)
     new = HloSharding.tuple(leaves)
     if old is None or new != old:
         receiver.set(new, sources[0] if sources else 0)
         receiver.sources[:] = dict.fromkeys(sources or [0])
 
 
-def _leaves(sharding: HloSharding | None, is_tuple: bool) -> tuple[HloSharding, ...]:
+def _leaves(sharding: HloSharding, is_tuple: bool) -> tuple[HloSharding, ...]:
     """The leaves of an operand; of an outfeed, whose sharding also lists what it sends, the token's, which is last."""
-    if sharding is None:
-        return ()
     return sharding.leaves if is_tuple else sharding.leaves[-1:]
 
 
@@ -78,8 +77,8 @@ def _tuple_from_element(
     edge: Edge, own: HloSharding | None, user: HloSharding, others: object, level: int
 ) -> HloSharding | None:
     """The tuple as it is, with the user's sharding at its place; replicated elsewhere if there is none yet."""
-    if not user.leaves:
-        return None
+    if not user.leaves or not (user.is_tuple() or edge.op.shape.is_array):
+        return None  # a token's sharding, say
     start, end = leaf_range(edge.shape, edge.op.instruction.tuple_index)
     if own is not None:
         leaves = list(own.tuple_elements)

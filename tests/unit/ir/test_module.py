@@ -110,7 +110,7 @@ def test_shapes_that_do_not_fit_are_found() -> None:
     main = builder.computation("main")
     x = main.parameter(0, Shape.parse("f32[4]"))
     main.add("add", Shape.parse("f32[5]"), (x, x), name="wrong")
-    with pytest.raises(ModuleError, match="shape f32\\[5\\], but the operands make f32\\[4\\]"):
+    with pytest.raises(ModuleError, match="shape f32\\[5\\], but operand %param_0 is f32\\[4\\]"):
         verify(builder.finish(main))
 
 

@@ -170,105 +170,73 @@ def test_updates_split_over_devices_owe_one_sum() -> None:
     assert kinds(local) == ["all-reduce"]
 
 
-# Dynamic slices
+# Index values that count
 
 
-@pytest.mark.parametrize("kind", ["u8", "u32", "s64"])
-def test_starts_of_any_integer_type_are_right(kind: str) -> None:
-    dtype = np.dtype({"u8": "uint8", "u32": "uint32", "s64": "int64"}[kind])
-    for start in (0, 7, 200):
-        given = np.arange(1200, dtype=np.float32).reshape(120, 10), dtype.type(start), dtype.type(3)
-        right(
-            f"""
-            t = f32[120,10] parameter(0){mark("[4,2]<=[8]")}
-            i = {kind}[] parameter(1){mark("")}
-            j = {kind}[] parameter(2){mark("")}
-            ROOT r = f32[1,4] dynamic-slice(t, i, j), dynamic_slice_sizes={{1,4}}{mark("[1,2,4]<=[8] copies")}""",
-            *given,
-        )
-        right(
-            f"""
-            t = f32[120,10] parameter(0){mark("[4,2]<=[8]")}
-            i = {kind}[] parameter(1){mark("")}
-            j = {kind}[] parameter(2){mark("")}
-            u = f32[1,4] parameter(3){mark("")}
-            ROOT r = f32[120,10] dynamic-update-slice(t, u, i, j){mark("[4,2]<=[8]")}""",
-            *given,
-        )
+COUNTED = """
+  n = s32[{size},1] iota(), iota_dimension=0
+  j = s32[{size},1] reshape(i)
+  at = s32[{size},2] concatenate(n, j), dimensions={{1}}"""
 
 
-def test_starts_of_dims_taken_whole_count_as_zero() -> None:
-    # The table is whole on every device and is cut before its rows are taken.
+@pytest.mark.parametrize("places", ["[8]<=[8]", "[4,2]<=[8] copies", ""])
+@pytest.mark.parametrize("table", ["[8,1,1]<=[8]", "[4,2,1]<=[8]", "[2,1,4]<=[8]", "[8,1,1]3,1,0,2,7,5,4,6", ""])
+@pytest.mark.parametrize("size", [16, 13])
+def test_one_element_of_each_row_is_taken_where_the_row_is(size: int, table: str, places: str) -> None:
     right(
         f"""
-        t = f32[16,8] parameter(0){mark("")}
-        i = s32[] parameter(1){mark("")}
-        ROOT r = f32[4,8] dynamic-slice(t, i, i), dynamic_slice_sizes={{4,8}}{mark("[1,8]<=[8]")}""",
-        np.arange(128, dtype=np.float32).reshape(16, 8),
-        np.int32(5),
+        t = f32[{size},6,4] parameter(0){mark(table)}
+        i = s32[{size}] parameter(1){mark(places)}{COUNTED.format(size=size)}
+        ROOT g = f32[{size},4] gather(t, at), offset_dims={{1}}, collapsed_slice_dims={{0,1}},
+          start_index_map={{0,1}}, index_vector_dim=1, slice_sizes={{1,1,4}}{mark("[8,1]<=[8]")}""",
+        np.random.default_rng(0).normal(size=(size, 6, 4)).astype(np.float32),
+        np.resize(WILD, size),
     )
 
 
-@pytest.mark.parametrize("start", [3, -4, 100])
-@pytest.mark.parametrize("table", TABLES)
-def test_a_row_is_taken_by_number(table: str, start: int) -> None:
-    for out in (None, "[1,8]<=[8]"):
+@pytest.mark.parametrize("places", ["[8]<=[8]", "[4,2]<=[8] copies", ""])
+@pytest.mark.parametrize("table", ["[8,1,1]<=[8]", "[4,2,1]<=[8]", "[2,1,4]<=[8]", "[8,1,1]3,1,0,2,7,5,4,6", ""])
+@pytest.mark.parametrize("size", [16, 13])
+def test_one_element_of_each_row_is_put_where_the_row_is(size: int, table: str, places: str) -> None:
+    for reducer in ("assign", "max"):
         right(
             f"""
-            t = f32[10,6] parameter(0){mark(table)}
-            i = s32[] parameter(1){mark("")}
-            z = s32[] constant(0)
-            ROOT r = f32[1,6] dynamic-slice(t, i, z), dynamic_slice_sizes={{1,6}}{mark(out)}""",
-            np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
-            np.int32(start),
+            t = f32[{size},6,4] parameter(0){mark(table)}
+            i = s32[{size}] parameter(1){mark(places)}{COUNTED.format(size=size)}
+            u = f32[{size},4] parameter(2){mark("[8,1]<=[8]")}
+            ROOT g = f32[{size},6,4] scatter(t, at, u), update_window_dims={{1}}, inserted_window_dims={{0,1}},
+              scatter_dims_to_operand_dims={{0,1}}, index_vector_dim=1, to_apply={reducer}_f32{mark(table)}""",
+            np.random.default_rng(0).normal(size=(size, 6, 4)).astype(np.float32),
+            np.resize(WILD, size),
         )
 
 
-@pytest.mark.parametrize("start", [0, 5, -4, 100])
-@pytest.mark.parametrize("table", TABLES)
-def test_a_run_of_rows_is_taken(table: str, start: int) -> None:
+def test_rows_that_move_in_step_with_their_indices_need_nobody() -> None:
+    for op in (
+        """gather(t, at), offset_dims={1}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=1,
+           slice_sizes={1,1,4}""",
+        """scatter(t, at, u), update_window_dims={1}, inserted_window_dims={0,1},
+           scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=assign_f32""",
+    ):
+        result, tiles = ("f32[16,4]", "[8,1]<=[8]") if op.startswith("gather") else ("f32[16,6,4]", "[8,1,1]<=[8]")
+        local = split(f"""
+            t = f32[16,6,4] parameter(0){mark("[8,1,1]<=[8]")}
+            i = s32[16] parameter(1){mark("[8]<=[8]")}{COUNTED.format(size=16)}
+            u = f32[16,4] parameter(2){mark("[8,1]<=[8]")}
+            ROOT g = {result} {op}{mark(tiles)}""")
+        assert not local.collectives
+
+
+def test_two_components_may_count_and_a_third_choose() -> None:
     right(
         f"""
-        t = f32[10,6] parameter(0){mark(table)}
-        i = s32[] parameter(1){mark("")}
-        ROOT r = f32[4,3] dynamic-slice(t, i, i), dynamic_slice_sizes={{4,3}}{mark(table)}""",
-        np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
-        np.int32(start),
+        t = f32[8,6,5] parameter(0){mark("[4,2,1]<=[8]")}
+        n = s32[1,8,6] iota(), iota_dimension=1
+        m = s32[1,8,6] iota(), iota_dimension=2
+        i = s32[1,8,6] parameter(1){mark("[1,4,2]<=[8]")}
+        at = s32[3,8,6] concatenate(m, i, n), dimensions={{0}}
+        ROOT g = f32[8,6] gather(t, at), offset_dims={{}}, collapsed_slice_dims={{0,1,2}}, start_index_map={{1,2,0}},
+          index_vector_dim=0, slice_sizes={{1,1,1}}{mark("[4,2]<=[8]")}""",
+        np.random.default_rng(0).normal(size=(8, 6, 5)).astype(np.float32),
+        np.random.default_rng(1).integers(-2, 9, (1, 8, 6)).astype(np.int32),
     )
-
-
-@pytest.mark.parametrize("start", [3, -4, 100])
-@pytest.mark.parametrize("table", TABLES)
-def test_a_row_is_put_by_number(table: str, start: int) -> None:
-    for size in (1, 4):
-        right(
-            f"""
-            t = f32[10,6] parameter(0){mark(table)}
-            u = f32[{size},6] parameter(1){mark("[1,8]<=[8]")}
-            i = s32[] parameter(2){mark("")}
-            z = s32[] constant(0)
-            ROOT r = f32[10,6] dynamic-update-slice(t, u, i, z){mark(table)}""",
-            np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32),
-            np.random.default_rng(1).normal(size=(size, 6)).astype(np.float32),
-            np.int32(start),
-        )
-
-
-def test_a_layer_of_a_stack_is_taken_by_a_sum_of_one_layer() -> None:
-    local = split(f"""
-        t = f32[32,64,64] parameter(0){mark("[8,1,1]<=[8]")}
-        i = s32[] parameter(1){mark("")}
-        z = s32[] constant(0)
-        ROOT r = f32[1,64,64] dynamic-slice(t, i, z, z), dynamic_slice_sizes={{1,64,64}}{mark("")}""")
-    assert kinds(local) == ["all-reduce"]
-    assert local.comm_bytes_per_device == 2 * 7 / 8 * 64 * 64 * 4
-
-
-def test_a_row_of_a_table_whose_other_dims_are_split_costs_nothing() -> None:
-    local = split(f"""
-        t = f32[32,64] parameter(0){mark("[1,8]<=[8]")}
-        u = f32[1,64] parameter(1){mark("[1,8]<=[8]")}
-        i = s32[] parameter(2){mark("")}
-        z = s32[] constant(0)
-        ROOT r = f32[32,64] dynamic-update-slice(t, u, i, z){mark("[1,8]<=[8]")}""")
-    assert not local.collectives

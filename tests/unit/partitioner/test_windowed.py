@@ -155,3 +155,79 @@ def test_a_select_and_scatter_is_right(window: str, count: int, line: str) -> No
           scatter=add_f32{mark(line)}""",
         x,
     )
+
+
+@pytest.mark.parametrize("tiling", ["[1,4,2,1]<=[8]", "[1,8,1,1]7,6,5,4,3,2,1,0", "[2,4,1,1]<=[8]"])
+@pytest.mark.parametrize("reversal", ["", " rhs_reversal=1x1"])
+@pytest.mark.parametrize(
+    ("rows", "taps", "high", "window"),
+    [
+        (13, 13, 3, "size=13x6 pad=1_1x1_1"),
+        (20, 10, 3, "size=10x6 pad=1_0x1_1 rhs_dilate=2x1"),
+        (9, 9, 2, "size=9x6 pad=2_-1x1_1"),
+    ],
+)
+def test_the_gradient_of_a_filter_over_uneven_rows_is_right(
+    rows: int, taps: int, high: int, window: str, reversal: str, tiling: str
+) -> None:
+    local = right(f"""
+        x = f32[4,{rows},6,3] parameter(0){mark(tiling)}
+        g = f32[4,{taps},6,5] parameter(1){mark(tiling)}
+        ROOT c = f32[{high},3,3,5] convolution(x, g), window={{{window}{reversal}}}, dim_labels=f01b_i01o->01bf,
+          sharding={{replicated}}""")
+    assert "all-gather" not in kinds(local)
+
+
+def test_taps_behind_the_end_of_a_window_do_not_spoil_infinities() -> None:
+    # Row 9 is read by the last result only; a zero tap behind the end would read it for the first one too.
+    x = np.arange(2 * 10 * 3, dtype=np.float32).reshape(2, 10, 3) % 5
+    x[:, 9] = np.inf
+    right(
+        f"""
+        x = f32[2,10,3] parameter(0){mark("[1,2,1]<=[2]")}
+        g = f32[2,5,4] parameter(1){mark("[1,2,1]<=[2]")}
+        ROOT c = f32[3,3,4] convolution(x, g), window={{size=5 pad=1_0 rhs_dilate=2}}, dim_labels=f0b_i0o->0bf,
+          sharding={{replicated}}""",
+        x,
+        np.ones((2, 5, 4), np.float32),
+        devices=2,
+    )
+
+
+@pytest.mark.parametrize("tiling", ["[1,8,1]<=[8]", "[2,4,1]<=[8]"])
+@pytest.mark.parametrize(
+    ("window", "size", "count"),
+    [
+        ("size=3 pad=1_2 lhs_dilate=2", 14, 28),
+        ("size=5 pad=4_4 lhs_dilate=3", 9, 29),
+        ("size=3 stride=2 pad=2_2 lhs_dilate=3", 11, 17),
+        ("size=4 stride=4 pad=3_3 lhs_dilate=6 rhs_dilate=2", 17, 25),
+    ],
+)
+def test_pieces_out_of_step_with_a_dilated_input_are_right(window: str, size: int, count: int, tiling: str) -> None:
+    local = right(f"""
+        x = f32[2,{size},4] parameter(0){mark(tiling)}
+        w = f32[{window[5]},4,3] parameter(1){mark("")}
+        ROOT c = f32[2,{count},3] convolution(x, w), window={{{window}}}, dim_labels=b0f_0io->b0f{mark(tiling)}""")
+    assert set(kinds(local)) <= {"collective-permute"}
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize(
+    ("window", "size", "count"),
+    [("size=3 stride=3", 32, 10), ("size=3 stride=2 pad=1_1", 22, 11), ("size=1 stride=2 pad=1_0", 15, 8)],
+)
+def test_a_select_and_scatter_out_of_step_with_its_tiles_is_right(
+    window: str, size: int, count: int, line: str
+) -> None:
+    x = np.random.default_rng(1).integers(0, 4, size).astype(np.float32)
+    local = right(
+        f"""
+        x = f32[{size}] parameter(0){mark(line)}
+        g = f32[{count}] parameter(1){mark(line)}
+        i = f32[] constant(0)
+        ROOT r = f32[{size}] select-and-scatter(x, g, i), window={{{window}}}, select=ge_f32,
+          scatter=add_f32{mark(line)}""",
+        x,
+    )
+    assert set(kinds(local)) == {"collective-permute"}

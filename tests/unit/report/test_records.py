@@ -9,21 +9,38 @@ from typing import Any
 
 import pytest
 
+import hlosharding as hs
 from hlosharding import report
 from tests.unit.report.programs import local_module, partitioned, propagated
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text()
-NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode"}
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "cli.md").read_text()
+CLASH = (DOCS / "clash.hlo").read_text()
+ROWS, COLUMNS = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"
+NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options"}
+TEXT_BY_NAME = {"annotations", "shardings"}
 
 
 def records() -> dict[str, report.Record]:
-    found = propagated()
+    found, clash = propagated(), hs.propagate(hs.load(CLASH))
     return {
         "module": report.module_record(local_module()),
         "propagation": report.propagation_record(found),
         "explanation": report.explanations_record([found.explain("out"), found.explain("x")]),
         "partition": report.partitioned_record(partitioned()),
+        "conflicts": report.conflicts_record(clash.conflicts),
+        "trace": report.trace_record(clash),
+        "difference": report.difference_record(clash, hs.propagate(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
+        "suggestions": report.suggestions_record(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
+        "reshard": report.reshard_record(plan()),
+        "simulation": report.simulation_record(hs.simulate(partitioned(), hs.machines.h100(8))),
+        "sharding": report.sharding_record(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
+        "axes": report.axes_record(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
     }
+
+
+def plan() -> hs.ReshardPlan:
+    return hs.plan_reshard((8, 8), "float32", *map(hs.HloSharding.parse, (ROWS, COLUMNS)))
 
 
 def keys(value: Any) -> Iterator[str]:
@@ -33,10 +50,14 @@ def keys(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for key, item in value.items():
             yield key
-            yield from keys(list(item.values()) if key in NAMES_AS_KEYS else item)
+            if not (key in TEXT_BY_NAME and isinstance(item, dict)):
+                yield from keys(list(item.values()) if key in NAMES_AS_KEYS else item)
 
 
-@pytest.mark.parametrize("kind", ["module", "propagation", "explanation", "partition"])
+KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "reshard", "simulation", "sharding", "axes"])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
@@ -59,3 +80,19 @@ def test_an_explanation_ends_at_what_was_given() -> None:
     assert out["chain"][0]["name"] == "out"
     assert out["chain"][-1]["from"] is None
     assert [link["name"] for link in x["chain"]] == ["x"]
+
+
+def test_a_record_says_what_the_value_says() -> None:
+    (lost, _) = hs.propagate(hs.load(CLASH)).conflicts
+    (record,) = hs.to_record(lost)["conflicts"]
+    assert (record["winner"]["name"], record["loser"]["name"], record["offered"]) == ("free", "rows", ROWS)
+    assert (record["held_since"]["name"], record["offered_since"]["name"]) == ("c", "x")
+    assert hs.to_record(plan())["received_bytes"] == plan().mean_received_bytes
+    assert sum(step["received_bytes"] for step in hs.to_record(plan())["steps"]) == plan().mean_received_bytes
+
+
+def test_what_has_no_record_is_refused_with_a_list_of_what_has() -> None:
+    with pytest.raises(
+        hs.HloShardingError, match="a int has no record; there are records of AxisPropagation, Collective"
+    ):
+        hs.to_record(3)

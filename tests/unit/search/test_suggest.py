@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 import hlosharding as hs
+from hlosharding.search import smallest_sets
 
 MLP = """HloModule mlp, num_partitions=4
 ENTRY main {
@@ -36,3 +39,109 @@ def test_a_scalar_cannot_be_split() -> None:
 def test_unknown_names_have_near_misses() -> None:
     with pytest.raises(hs.ModuleError, match="no instruction %yy"):
         hs.suggest(hs.load(MLP), "yy")
+
+
+# Two ways to split one matrix meet at `sum`; `free` follows whoever speaks first.
+CLASH = """HloModule clash, num_partitions=4
+ENTRY main {
+  a = f32[8,8] parameter(0), sharding={devices=[4,1]<=[4]}
+  b = f32[8,8] parameter(1), sharding={devices=[1,4]<=[4]}
+  left = f32[8,8] tanh(a)
+  right = f32[8,8] exponential(b)
+  sum = f32[8,8] add(left, right)
+  ROOT out = f32[8,8] negate(sum)
+}"""
+# `free` takes columns from its first user, though its other two users have rows.
+FREE = """HloModule free, num_partitions=4
+ENTRY main {
+  w = f32[8,8] parameter(0)
+  c = f32[8,8] parameter(1), sharding={devices=[1,4]<=[4]}
+  x = f32[8,8] parameter(2), sharding={devices=[4,1]<=[4]}
+  free = f32[8,8] negate(w)
+  columns = f32[8,8] add(free, c)
+  rows = f32[8,8] add(x, free)
+  more = f32[8,8] multiply(x, free)
+  ROOT all = (f32[8,8], f32[8,8], f32[8,8]) tuple(columns, rows, more)
+}"""
+
+
+def agree(found: hs.Propagation, one: str, other: str) -> bool:
+    return {one, other} not in [{lost.winner.name, lost.loser.name} for lost in found.conflicts]
+
+
+def smaller_sets_fail(module: hs.Module, suggestion: hs.Suggestion, one: str, other: str, count: int) -> bool:
+    """None of the proper subsets does it (the search itself tried all smaller sets of its candidates)."""
+    for size in range(len(suggestion.annotations)):
+        for subset in combinations(suggestion.annotations, size):
+            found = hs.propagate(hs.annotate(module, dict(subset)))
+            if agree(found, one, other) and len(found.conflicts) < count:
+                return False
+    return True
+
+
+def test_a_conflict_of_two_given_shardings_ends_when_one_of_them_changes() -> None:
+    module = hs.load(CLASH)
+    before = hs.propagate(module)
+    assert not agree(before, "sum", "right")
+    found = hs.suggest(module, "sum", conflict="right", machine=hs.machines.h100(4))
+    assert {name for one in found for name, _ in one.annotations} == {"a", "b"}
+    for one in found:
+        after = hs.propagate(hs.annotate(module, dict(one.annotations)))
+        assert agree(after, "sum", "right")
+        assert (one.conflicts, one.conflicts_before) == (len(after.conflicts), 1)
+        assert one.replaces == tuple(name for name, _ in one.annotations)
+        assert one.is_smallest
+        assert smaller_sets_fail(module, one, "sum", "right", 1)
+        assert str(one).startswith("change %")
+
+
+@pytest.mark.parametrize(("text", "name"), [(CLASH, "right"), (FREE, "free")])
+def test_what_is_suggested_ends_every_conflict_of_the_value(text: str, name: str) -> None:
+    module = hs.load(text)
+    before = hs.propagate(module)
+    others = [lost.loser.name for lost in before.explain(name).conflicts]
+    assert others
+    for one in hs.suggest(module, name, machine=hs.machines.h100(4)):
+        after = hs.propagate(hs.annotate(module, dict(one.annotations)))
+        assert all(agree(after, name, other) for other in others)
+        assert after.shardings[name] == one.sharding
+        assert all(smaller_sets_fail(module, one, name, other, len(before.conflicts)) for other in others)
+
+
+def test_additional_annotations_come_before_changes() -> None:
+    module = hs.load(FREE)
+    assert len(hs.propagate(module).conflicts) == 2
+    best = hs.suggest(module, "free", conflict="rows", machine=hs.machines.h100(4))[0]
+    assert best.replaces == ()
+    assert len(best.annotations) == 1
+    assert str(best.sharding) == "{devices=[4,1]<=[4]}"
+    assert (best.conflicts_before, best.conflicts) == (2, 1)
+
+
+def test_smaller_sets_are_tried_before_larger_ones() -> None:
+    """With a goal that only `needed` reaches, exactly the sets below its size are tried first, and it is found."""
+    module = hs.load(CLASH)
+    split = hs.HloSharding.parse("{devices=[4,1]<=[4]}")
+    known = [(name, split) for name in ("left", "right", "sum", "out")]
+    needed = {"left", "sum", "out"}
+    tried: list[set[str]] = []
+
+    def propagated(trial: hs.Module) -> hs.Propagation:
+        tried.append({i.name for i in trial.instructions if trial.sharding(i) is not None} - {"a", "b"})
+        return hs.propagate(trial)
+
+    hits, half = smallest_sets(
+        module, known, lambda _: 0 if needed <= tried[-1] else None, propagated, lambda done, most: None
+    )
+    assert [{name for name, _ in hit.annotations} for hit in hits] == [needed]
+    assert half == []
+    assert all(hit.is_smallest for hit in hits)
+    assert [len(names) for names in tried] == [1] * 4 + [2] * 6 + [3] * 4
+
+
+def test_where_nothing_is_to_be_removed_that_is_said() -> None:
+    module = hs.load(CLASH)
+    with pytest.raises(hs.AnnotationError, match=r"%a has .*, and no offer to it lost; there is nothing to remove"):
+        hs.suggest(module, "a")
+    with pytest.raises(hs.AnnotationError, match="no offer of out to it lost; its conflicts are with %right"):
+        hs.suggest(module, "sum", conflict="out")

@@ -2,8 +2,9 @@
 
 Development only.  HLOSHARDING_ORACLE names the oracle program.  Of XLA's partitioned module only figures stay: bytes
 received (raw, and ideal: credited for passes that follow on accelerators) and FLOPs.  `known` says what is not as it
-should be with our own program, `ours` its bytes; the test asserts `known` both ways.  Without an oracle XLA's figures
-stay, and only `known` is written anew.  README.md, the table, is written too.
+should be with our own program, `ours` its figure; the test asserts `known` both ways.  Without an oracle XLA's figures
+stay, and only `known` is written anew.  `rings`: loops of permutes that a product becomes on demand.  README.md, the
+table, is written too.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 from benchmarks.ideal import ideal_bytes
 from tests.oracle.oracle_program import OracleProgram
 from tests.xla_mirror.partitioner.cases import Case, all_cases
-from tests.xla_mirror.partitioner.running import figures, loaded
-from tests.xla_mirror.partitioner.standing import RECORDED, recorded, standing
+from tests.xla_mirror.partitioner.running import Figures, figures, loaded
+from tests.xla_mirror.partitioner.standing import PRODUCTS, RECORDED, recorded, rings, standing
 from tests.xla_mirror.partitioner.table import README, table
+
+_OURS = ("known", "ours", "rings")
 
 
 def ask(oracle: OracleProgram, case: Case) -> dict[str, Any]:
@@ -46,17 +49,23 @@ def main(topics: list[str]) -> None:
     for case in all_cases():
         if topics and case.topic not in topics:
             continue
-        old = {key: before.get(case.name, {})[key] for key in before.get(case.name, {}) if key not in ("known", "ours")}
+        old = {key: value for key, value in before.get(case.name, {}).items() if key not in _OURS}
         answer = ask(oracle, case) if oracle else old
         found = standing(case, answer)
         if found.known:
             print(f"{case.topic} {case.name} ({case.mirrors}): {found.known}: {found.behind}", flush=True)
             answer["known"] = found.known
-            answer |= {"ours": found.ours.received_bytes} if found.ours else {}
+            answer |= {"ours": _behind(found.known, found.ours)} if found.ours else {}
+        if case.topic in PRODUCTS:
+            answer |= {"rings": rings(case, answer)}
         answers[case.name] = answer
     if oracle:
         oracle.close()
     _write(answers)
+
+
+def _behind(known: str, ours: Figures) -> float:
+    return ours.flops if known == "more FLOPs" else ours.received_bytes
 
 
 def _write(answers: dict[str, dict[str, Any]]) -> None:

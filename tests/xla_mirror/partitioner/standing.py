@@ -16,6 +16,12 @@ RECORDED = FOLDER / "recorded" / "figures.json"
 # Both sides count in halves and eighths of bytes; sums of those differ in the last digits.
 SLACK = 1e-6
 
+PRODUCTS = ("dot", "einsum")
+"""Topics whose cases are partitioned into loops of permutes, too."""
+
+# Work that fewer bytes may cost.
+EXTRA_WORK = 1.05
+
 
 def recorded() -> dict[str, dict[str, Any]]:
     """Case name -> live XLA's figures."""
@@ -46,11 +52,30 @@ def standing(case: Case, answer: dict[str, Any]) -> Standing:
     ours = figures(local.module)
     if "error" in answer:
         return Standing("accepted", "XLA refuses it", ours)
-    more = moves_more(ours, answer)
-    behind = f"{ours.received_bytes:g} bytes, XLA {answer['ideal']:g}" if more else ""
-    return Standing("more bytes" if more else "", behind, ours)
+    if moves_more(ours, answer):
+        return Standing("more bytes", f"{ours.received_bytes:g} bytes, XLA {answer['ideal']:g}", ours)
+    if computes_more(ours, answer):
+        return Standing("more FLOPs", f"{ours.flops:g} FLOPs, XLA {answer['flops']:g}", ours)
+    return Standing("", "", ours)
+
+
+def rings(case: Case, answer: dict[str, Any]) -> int:
+    """How many loops of permutes the case becomes on demand: as right as without, with no more bytes than XLA."""
+    local = partitioned(case, overlap="always")
+    found = sum(i.opcode == "while" for i in local.module.instructions)
+    if found:
+        check(case, local)
+        ours = figures(local.module)
+        if moves_more(ours, answer) and not moves_more(figures(partitioned(case).module), answer):
+            raise WrongResult(f"{case.name}: {ours.received_bytes:g} bytes in a loop, XLA {answer['ideal']:g}")
+    return found
 
 
 def moves_more(ours: Figures, answer: dict[str, Any]) -> bool:
     """Are these more bytes than XLA's ideal?  No, where XLA has no program."""
     return "ideal" in answer and ours.received_bytes > answer["ideal"] * (1 + SLACK) + SLACK
+
+
+def computes_more(ours: Figures, answer: dict[str, Any]) -> bool:
+    """Is this clearly more arithmetic than XLA's?"""
+    return "flops" in answer and ours.flops > answer["flops"] * EXTRA_WORK + SLACK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.xla_mirror.partitioner.cases import Case, all_cases
-from tests.xla_mirror.partitioner.standing import recorded, standing
+from tests.xla_mirror.partitioner.standing import PRODUCTS, recorded, rings, standing
 from tests.xla_mirror.partitioner.table import README, not_expressible, table, xla_tests
 
 CASES = all_cases()
@@ -16,6 +16,11 @@ ANSWERS = recorded()
 def test_right_with_no_more_bytes_than_live_xla(case: Case) -> None:
     found = standing(case, ANSWERS[case.name])
     assert found.known == ANSWERS[case.name].get("known", ""), found.behind
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.topic in PRODUCTS], ids=lambda case: case.name)
+def test_products_as_loops_are_right_with_no_more_bytes(case: Case) -> None:
+    assert rings(case, ANSWERS[case.name]) == ANSWERS[case.name]["rings"]
 
 
 def test_every_test_of_xla_has_a_counterpart_or_a_reason() -> None:

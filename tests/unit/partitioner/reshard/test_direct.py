@@ -42,7 +42,8 @@ def test_pieces_cover_every_target_tile_exactly_once() -> None:
     for device in range(8):
         got = np.zeros(dims, np.int64)
         for i in np.flatnonzero(pieces.receivers == device):
-            got[tuple(slice(a, a + n) for a, n in zip(pieces.low[i], pieces.sizes[i], strict=True))] += 1
+            start = pieces.write[i] + pieces.target.starts[device]
+            got[tuple(slice(a, a + n) for a, n in zip(start, pieces.sizes[i], strict=True))] += 1
         low, high = pieces.target.bounds()
         wanted = np.zeros(dims, np.int64)
         wanted[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))] = 1
@@ -50,8 +51,10 @@ def test_pieces_cover_every_target_tile_exactly_once() -> None:
 
 
 def test_a_device_that_holds_a_piece_sends_it_to_itself() -> None:
-    pieces = ship("{devices=[2,4]<=[8] last_tile_dim_replicate}", "{devices=[8]7,6,5,4,3,2,1,0}", (16,), 8)
-    holds = pieces.source.index[pieces.receivers, 0] == pieces.low[:, 0] // 8
+    source = "{devices=[2,4]<=[8] last_tile_dim_replicate}"
+    pieces = ship(source, "{devices=[8]7,6,5,4,3,2,1,0}", (16,), 8)
+    first = pieces.write[:, 0] + pieces.target.starts[pieces.receivers, 0]
+    holds = layout_of(HloSharding.parse(source), (16,), 8).index[pieces.receivers, 0] == first // 8
     assert (pieces.senders[holds] == pieces.receivers[holds]).all()
     assert not holds.all()
 

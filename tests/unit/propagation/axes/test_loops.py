@@ -60,9 +60,12 @@ def test_t3_of_overlapping_loops_the_striding_one_may_be_split() -> None:
 
 @pytest.mark.parametrize(
     ("cluster", "given", "result"),
-    [("4", "[[0]]", "[[0]]"), ("2x2", "[[0, 1]]", "[[0, 1]]"), ("3", "[[0]]", "[]"), ("?", "[[0]]", "[]")],
+    [("4", "[[0]]", "[[0]]"), ("2x2", "[[0, 1]]", "[[0, 1]]"), ("3", "[[0]]", "[]"), ("?", "[[0]]", "[[0]]")],
 )
-def test_a_reshape_splits_the_major_loop_where_it_is_known_to_divide(cluster: str, given: str, result: str) -> None:
+def test_a_reshape_splits_the_major_loop_unless_it_is_known_not_to_divide(
+    cluster: str, given: str, result: str
+) -> None:
+    """The RFC: a split gives each device an equal part; so an axis of unknown size divides."""
     body = "  %x = f32[32] parameter(0)\n  ROOT %y = f32[4,8] reshape(%x)"
     found = propagate_axes(program(body), cluster, annotations={"x": given})
     assert str(found.sharding("y")) == result

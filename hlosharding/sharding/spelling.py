@@ -1,13 +1,19 @@
 """A sharding in the words its reader uses: mesh axes where they can say it, XLA's text elsewhere.
 
-Floor: report.  Does not import jax: a PartitionSpec's text is enough for a table.
+Floor: sharding.  Does not import jax: a PartitionSpec's text is enough for a person.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-from hlosharding.sharding import DimAxes, HloSharding, MeshInfo, NamedForm, find_named_form
+from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.mesh import MeshInfo
+from hlosharding.sharding.named import DimAxes, NamedForm
+from hlosharding.sharding.naming import find_named_form
+
+_LEAVES_SHOWN = 4
 
 
 def spell(sharding: HloSharding | None, mesh: Any = None) -> str:
@@ -28,6 +34,18 @@ def spell(sharding: HloSharding | None, mesh: Any = None) -> str:
         return "(" + ", ".join(spell(leaf, mesh) for leaf in sharding.leaves) + ")"
     form = find_named_form(sharding, MeshInfo.from_jax(mesh))
     return (_spec(form) if form is not None else None) or str(sharding)
+
+
+def spell_short(sharding: HloSharding | None, mesh: Any = None) -> str:
+    """The same; of a tuple of many leaves, how many have which.
+
+    >>> spell_short(HloSharding.single_tuple(HloSharding.replicate(), 7))
+    '7 x {replicated}'
+    """
+    if sharding is None or len(sharding.leaves) <= _LEAVES_SHOWN:
+        return spell(sharding, mesh)
+    counts = Counter(spell(leaf, mesh) for leaf in sharding.leaves)
+    return ", ".join(f"{times} x {leaf}" for leaf, times in counts.most_common())
 
 
 def _spec(form: NamedForm) -> str | None:

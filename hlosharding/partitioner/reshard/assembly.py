@@ -1,0 +1,230 @@
+"""Writes the rounds of the direct plan as local HLO: cut, send, and put the pieces where they belong.
+
+Floor: partitioner/reshard.  Where every device gets the same windows at the same places along one dim, the pieces are
+joined side by side, which a compiler fuses into what reads them; else they are written one by one into the result.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim
+from hlosharding.partitioner.reshard.pieces import RESULT, Round
+from hlosharding.partitioner.reshard.steps import Dims
+
+if TYPE_CHECKING:
+    from hlosharding.partitioner.emitter import Emitter
+
+
+def put_together(
+    emitter: Emitter,
+    rounds: Sequence[Round],
+    operands: Sequence[Instruction],
+    shape: Shape,
+    base: Instruction | None,
+) -> Instruction:
+    """The result, of local `shape`; places that no round writes hold `base`, a scalar or an array of that shape."""
+    if not rounds:
+        return emitter.full(0, shape) if base is None else _spread(emitter, base, shape)
+    operands = _padded(emitter, rounds, operands)
+    strip = _strip(rounds, shape.dims) if base is None or not base.shape.rank else None
+    if strip is not None:
+        return _side_by_side(emitter, strip, operands, shape, base)
+    margin = _largest([turn.write_overhang(shape.dims) for turn in rounds], shape.rank)
+    grown = shape.with_dims(tuple(size + more for size, more in zip(shape.dims, margin, strict=True)))
+    none = [0] * shape.rank
+    out = None
+    if base is not None:
+        out = emitter.pad(base, none, margin) if base.shape.rank else emitter.room(base, grown)
+    for turn in rounds:
+        out = _emit_round(emitter, operands, out, grown, turn, _filling(base))
+    assert out is not None
+    return emitter.slice(out, none, shape.dims)
+
+
+def _filling(base: Instruction | None) -> Any:
+    return base if base is not None and not base.shape.rank else 0
+
+
+def _spread(emitter: Emitter, base: Instruction, shape: Shape) -> Instruction:
+    return base if base.shape.dims == shape.dims else emitter.full(base, shape)
+
+
+def _padded(emitter: Emitter, rounds: Sequence[Round], operands: Sequence[Instruction]) -> list[Instruction]:
+    """Operands grown so that no window sticks out."""
+    found: list[Instruction] = []
+    for number, x in enumerate(operands):
+        readers = [turn.read_overhang(x.shape.dims, number) for turn in rounds if number in turn.sources]
+        found.append(emitter.pad(x, [0] * x.shape.rank, _largest(readers, x.shape.rank)))
+    return found
+
+
+def _largest(rows: Sequence[Dims], rank: int) -> Dims:
+    return tuple(max((row[d] for row in rows), default=0) for d in range(rank))
+
+
+# Side by side
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """Windows side by side along one dim, at the same places on all devices."""
+
+    dim: int
+    turns: tuple[tuple[int, tuple[Round, ...]], ...]
+    """(where it starts, the rounds that write there, for different devices), in order."""
+
+
+def _strip(rounds: Sequence[Round], dims: Dims) -> _Strip | None:
+    """The rounds as windows side by side; None where their places differ."""
+    for dim in range(len(dims)):
+        places: dict[tuple[int, Dims], list[Round]] = defaultdict(list)
+        for turn in rounds:
+            place = _place(turn, dim, dims)
+            if place is None:
+                break
+            places[place, turn.write_span].append(turn)
+        else:
+            order = sorted(places, key=lambda key: key[0])
+            ends = [place + span[dim] for place, span in order]
+            if all(end <= place for end, (place, _) in zip(ends, order[1:], strict=False)):
+                return _Strip(dim, tuple((place, tuple(places[place, span])) for place, span in order))
+    return None
+
+
+def _place(turn: Round, dim: int, dims: Dims) -> int | None:
+    """Where along `dim` a round writes on all devices; None if it differs, or the window is no slab of the result."""
+    starts = {tuple(table[t] for table in turn.write) for t in turn.targets}
+    if len(starts) != 1 or RESULT in turn.sources:
+        return None
+    [start] = starts
+    is_slab = all(d == dim or (start[d], turn.write_span[d]) == (0, size) for d, size in enumerate(dims))
+    return start[dim] if is_slab and start[dim] + turn.write_span[dim] <= dims[dim] else None
+
+
+def _side_by_side(
+    emitter: Emitter, strip: _Strip, operands: Sequence[Instruction], shape: Shape, base: Instruction | None
+) -> Instruction:
+    fill, dim = _filling(base), strip.dim
+    parts: list[Instruction] = []
+    end = 0
+
+    def gap(upto: int) -> None:
+        if upto > end:
+            parts.append(emitter.full(fill, shape.with_dims(_resized(shape.dims, dim, upto - end))))
+
+    for place, turns in strip.turns:
+        gap(place)
+        window = shape.with_dims(turns[0].write_span)
+        piece = None if base is None else emitter.full(fill, window)
+        for turn in turns:
+            piece = _over(emitter, piece, _arrived(emitter, operands, None, turn, fill), turn)
+        assert piece is not None
+        parts.append(piece)
+        end = place + window.dims[dim]
+    gap(shape.dims[dim])
+    return emitter.concatenate(parts, dim)
+
+
+def _resized(dims: Dims, dim: int, size: int) -> Dims:
+    return tuple(size if d == dim else s for d, s in enumerate(dims))
+
+
+def _over(emitter: Emitter, below: Instruction | None, piece: Instruction, turn: Round) -> Instruction:
+    """A round's pieces where they count, else what is below."""
+    counts = _what_counts(emitter, piece.shape, turn) if below is not None else None
+    return piece if below is None or counts is None else emitter.select(counts, piece, below)
+
+
+# One by one
+
+
+def _emit_round(
+    emitter: Emitter, operands: Sequence[Instruction], out: Instruction | None, grown: Shape, turn: Round, fill: Any
+) -> Instruction:
+    """`out` with one round's pieces.  The first round (no `out` yet) may spill: the rest write all it does not hold."""
+    piece = _arrived(emitter, operands, out, turn, fill)
+    if out is None:
+        return piece if piece.shape.dims == grown.dims else _put(emitter, emitter.room(0, grown), piece, turn)
+    counts = _what_counts(emitter, piece.shape, turn)
+    if counts is not None:
+        piece = emitter.select(counts, piece, _window(emitter, out, turn.write, turn.write_span))
+    return _put(emitter, out, piece, turn)
+
+
+def _put(emitter: Emitter, out: Instruction, piece: Instruction, turn: Round) -> Instruction:
+    if piece.shape.dims == out.shape.dims:
+        return piece
+    return emitter.dynamic_update_slice(out, piece, [emitter.per_device(table) for table in turn.write])
+
+
+# Pieces
+
+
+def _arrived(
+    emitter: Emitter, operands: Sequence[Instruction], out: Instruction | None, turn: Round, fill: Any
+) -> Instruction:
+    """A round's pieces on the devices that want them."""
+    piece = _cut(emitter, operands, out, turn)
+    if not turn.is_local:
+        piece = emitter.collective_permute(piece, turn.pairs)
+    return piece if turn.write_span == turn.sizes else _apart(emitter, piece, turn, fill)
+
+
+def _apart(emitter: Emitter, piece: Instruction, turn: Round, fill: Any) -> Instruction:
+    """The elements as far apart as they are put, with `fill` between."""
+    value = fill if isinstance(fill, Instruction) else emitter.constant(np.asarray(fill, piece.shape.dtype))
+    padding = tuple(PaddingDim(0, 0, step - 1) for step in turn.write_steps)
+    return emitter.op("pad", piece.shape.with_dims(turn.write_span), (piece, value), padding=padding)
+
+
+def _cut(emitter: Emitter, operands: Sequence[Instruction], out: Instruction | None, turn: Round) -> Instruction:
+    """What each device sends or keeps."""
+    found: Instruction | None = None
+    for number in turn.sources:
+        x = out if number == RESULT else operands[number]
+        assert x is not None, "nothing is put together yet"
+        part = _window(emitter, x, turn.read, turn.read_span)
+        if turn.read_span != turn.sizes:
+            dims = tuple(SliceDim(0, n, step) for n, step in zip(turn.read_span, turn.read_steps, strict=True))
+            part = emitter.op("slice", part.shape.with_dims(turn.sizes), (part,), slice_dims=dims)
+        if found is not None:
+            mine = tuple(int(turn.operand(d) == number) for d in range(emitter.num_partitions))
+            part = emitter.select(_is_set(emitter, mine), part, found)
+        found = part
+    assert found is not None, "a round has pieces"
+    return found
+
+
+def _window(emitter: Emitter, x: Instruction, tables: tuple[Dims, ...], sizes: Dims) -> Instruction:
+    if sizes == x.shape.dims:
+        return x
+    return emitter.dynamic_slice(x, [emitter.per_device(table) for table in tables], sizes)
+
+
+def _is_set(emitter: Emitter, table: Dims) -> Instruction:
+    return emitter.compare(emitter.per_device(table), "NE", emitter.constant(np.int32(0)))
+
+
+def _what_counts(emitter: Emitter, window: Shape, turn: Round) -> Instruction | None:
+    """Which elements of the window are to be written; None: all, on all devices."""
+    if not turn.real:
+        if len(turn.targets) == emitter.num_partitions:
+            return None
+        return _is_set(emitter, tuple(int(d in turn.targets) for d in range(emitter.num_partitions)))
+    counts: Instruction | None = None
+    for dim, table in enumerate(turn.real):
+        step = turn.write_steps[dim] if turn.write_steps else 1
+        ends = tuple((size - 1) * step + 1 if size else 0 for size in table)
+        if all(end == window.dims[dim] for end in ends):
+            continue
+        line = Shape.array("s32", (window.dims[dim],))
+        before = emitter.compare(emitter.iota(line, 0), "LT", emitter.full(emitter.per_device(ends), line))
+        inside = emitter.broadcast(before, window.dims, (dim,))
+        counts = inside if counts is None else emitter.binary("and", counts, inside)
+    return counts
