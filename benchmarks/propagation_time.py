@@ -1,30 +1,22 @@
 """How long does propagation take on GPT-2 training steps of growing depth, against XLA's pass, and is it linear?
 
-`cold` is the first run of a fresh process, once hlosharding is imported and the module read: nothing is remembered of
-anything.  `warm` runs follow one another in one process.  Each is the smallest of as many runs as XLA's, and the limit
-holds for both.  Memory is what Python allocates at the peak of a run beyond the module, in a process of its own, since
-tracing makes a run slow.
+`cold` is the first run of a fresh process, `warm` one of many; each is the smallest of as many runs as XLA's, and the
+limit holds for both.  Memory is what Python allocates at the peak of a run beyond the module, in a process of its own,
+since tracing makes a run slow.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import subprocess
 import sys
-import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-import jax
 from rich.table import Table
 
 import hlosharding as hs
-from benchmarks import cases, live_xla
+from benchmarks import cases
+from benchmarks.graphs import ALONE, Graph, alone, saved, xla_seconds
 from benchmarks.verdict import finish, judged
 from examples import devices
 
@@ -32,64 +24,26 @@ DEPTHS, REPEATS = (12, 24, 48, 96), 5
 LIMIT, BYTES_LIMIT = 1.0, 1024.0
 GROWTH_LIMIT = 1.5
 """Of the time an instruction, against that of the smallest graph.  Linear would be 1; larger graphs fit caches less."""
-COLD, MEMORY = "--cold", "--memory"
-propagate = hs.propagate  # imports the room
+SECONDS, BYTES = "seconds", "bytes"
+ROOM = hs.propagate
+"""Named so that its room is imported before anything is timed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A training step as it is propagated, and which parameters and outputs are free."""
-
-    module: hs.Module
-    parameters: list[bool]
-    outputs: list[bool]
-
-    def save(self, folder: Path) -> None:
-        """For a process of its own."""
-        (folder / "module.pb").write_bytes(self.module.to_hlo_proto())
-        (folder / "free.json").write_text(json.dumps([self.parameters, self.outputs]))
-
-    @classmethod
-    def read(cls, folder: Path) -> Graph:
-        """What `save` left."""
-        free = json.loads((folder / "free.json").read_text())
-        return cls(hs.load((folder / "module.pb").read_bytes(), format="hlo-proto"), *free)
-
-    def propagate(self) -> float:
-        """Seconds of one run."""
-        gc.collect()
-        start = time.perf_counter()
-        propagate(self.module, to_parameters=self.parameters, to_outputs=self.outputs)
-        return time.perf_counter() - start
-
-    def bytes_per_instruction(self) -> float:
-        """Peak memory of a run beyond what was there before: of the second run, since a process holds rules and tables
-        once, whatever it propagates."""
-        self.propagate()
-        gc.collect()
-        tracemalloc.start()
-        self.propagate()
-        return tracemalloc.get_traced_memory()[1] / len(self.module.instructions)
+def seconds_of(graph: Graph) -> float:
+    """Of one run."""
+    gc.collect()
+    start = time.perf_counter()
+    graph.propagate()
+    return time.perf_counter() - start
 
 
-def xla_seconds(case: cases.Case) -> float:
-    """One run of XLA's pass, on the program lowered and compiled anew."""
-    jax.clear_caches()
-    return live_xla.pass_seconds_only(case.lowered())[live_xla.PROPAGATION]
-
-
-@contextmanager
-def saved(graph: Graph) -> Iterator[Path]:
-    """The folder of a saved graph."""
-    with tempfile.TemporaryDirectory(prefix="propagation_") as folder:
-        graph.save(Path(folder))
-        yield Path(folder)
-
-
-def alone(what: str, folder: Path) -> float:
-    """A figure of the graph saved there, found out by a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.propagation_time", what, str(folder)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def bytes_per_instruction(graph: Graph) -> float:
+    """Peak memory of the second run: a process holds rules and tables once, whatever it propagates."""
+    graph.propagate()
+    gc.collect()
+    tracemalloc.start()
+    graph.propagate()
+    return tracemalloc.get_traced_memory()[1] / len(graph.module.instructions)
 
 
 def measure(layers: int) -> tuple[int, float, float, float, float]:
@@ -98,12 +52,16 @@ def measure(layers: int) -> tuple[int, float, float, float, float]:
     The three take turns, so that what else the machine does meets all of them.
     """
     case = cases.gpt2_case(layers=layers)
-    graph = Graph(hs.load(case.lowered(), prepare=True), case.free_parameters, case.free_outputs)
+    graph = Graph.of(case)
     graph.propagate()
     with saved(graph) as folder:
-        runs = [(alone(COLD, folder), graph.propagate(), xla_seconds(case)) for _ in range(REPEATS)]
+        runs = [(_alone(SECONDS, folder), seconds_of(graph), xla_seconds(case)[0]) for _ in range(REPEATS)]
         cold, warm, xla = map(min, zip(*runs, strict=True))
-        return len(graph.module.instructions), cold, warm, xla, alone(MEMORY, folder)
+        return len(graph.module.instructions), cold, warm, xla, _alone(BYTES, folder)
+
+
+def _alone(what: str, folder: str) -> float:
+    return alone("benchmarks.propagation_time", what, folder)[0]
 
 
 def main(depths: tuple[int, ...] = DEPTHS) -> None:
@@ -128,9 +86,8 @@ def main(depths: tuple[int, ...] = DEPTHS) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [COLD]:
-        print(Graph.read(Path(sys.argv[2])).propagate())
-    elif sys.argv[1:2] == [MEMORY]:
-        print(Graph.read(Path(sys.argv[2])).bytes_per_instruction())
+    if sys.argv[1:2] == [ALONE]:
+        figure = {SECONDS: seconds_of, BYTES: bytes_per_instruction}[sys.argv[2]]
+        print(figure(Graph.read(sys.argv[3])))
     else:
         main(tuple(map(int, sys.argv[1:])) or DEPTHS)

@@ -8,9 +8,6 @@ results are compared at the smallest sizes, on eight devices against one.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -19,6 +16,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.workers import ask, tell
 
 LIMITS = {"bytes": 1.0, "flops": 1.05, "peak": 1.1, "time": 1.0}
 TOTAL_LIMIT = 0.6
@@ -42,12 +41,6 @@ def main() -> None:
 
 
 # The worker: one model, one line of JSON
-
-
-def tell(row: Row) -> None:
-    """To the parent."""
-    sys.stdout.write("@" + json.dumps(row) + "\n")
-    sys.stdout.flush()
 
 
 def measured(name: str, scale: int) -> Row:
@@ -137,32 +130,17 @@ def report(options: argparse.Namespace) -> int:
     from benchmarks.zoo import MODELS
 
     chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
+    settings = ["--scale", str(options.scale)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda name: ask(name, options.scale), chosen))
+        rows = list(pool.map(lambda name: ask("zoo_against_xla", name, settings, SECONDS_A_MODEL), chosen))
     console = Console(width=max(170, Console().width))
     table, kept = tabulated(rows)
     console.print(table)
     for row in rows:
-        failures = [f"{what}: {row[what]}" for what in ("figures", "verdict") if what in row]
+        failures = [f"{what}: {row[what]}" for what in ("failed", "figures", "verdict") if what in row]
         for remark in failures + row.get("warnings", []):
             console.print(f"{row['name']}: {remark}", markup=False, highlight=False)
     return int(not kept)
-
-
-def ask(name: str, scale: int) -> Row:
-    """What a worker says of one model."""
-    command = [sys.executable, "-m", "benchmarks.zoo_against_xla", name, "--scale", str(scale), "--worker"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=SECONDS_A_MODEL, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"name": name, "figures": f"not done after {SECONDS_A_MODEL} s"}
-    said = [line for line in ran.stdout.splitlines() if line.startswith("@")]
-    if not said:
-        return {"name": name, "figures": f"the process died: {ran.stderr[-300:]}"}
-    return json.loads(said[-1][1:])
 
 
 def tabulated(rows: Iterable[Row]) -> tuple[Table, bool]:

@@ -262,12 +262,40 @@ def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (
     return call.result
 
 
+@contextmanager
+def custom_partitioning_looked_into() -> Iterator[None]:
+    """While it lasts, functions under `custom_partitioning` are lowered as what they compute.
+
+    JAX lowers them so wherever there is one device; else as a call that only XLA's own partitioner can resolve.
+    """
+    from jax.interpreters import mlir
+
+    # Who has not imported it has no such functions.
+    module = sys.modules.get("jax._src.custom_partitioning")
+    if module is None:
+        yield
+        return
+    primitive, usual = module.custom_partitioning_p, module._custom_partitioning_lowering_rule
+
+    def looked_into(context: Any, *values: Any, call: Any, **_: Any) -> Any:
+        function = _first_import("jax._src.core").jaxpr_as_fun(call)
+        return mlir.lower_fun(function, multiple_results=True)(context, *values)
+
+    mlir.register_lowering(primitive, looked_into)
+    try:
+        yield
+    finally:
+        mlir.register_lowering(primitive, usual)
+
+
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 
     `num_devices`; `kept`: the flat arguments that became parameters; `open_inputs`, `open_outputs`: per parameter and
     per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`:
-    the first that a NamedSharding of the boundary, a constraint or the context brings.
+    the first that a NamedSharding of the boundary, a constraint or the context brings; `callbacks`: the Python
+    functions that custom calls name by their place in the list; `input_memory`, `output_memory`: per parameter and
+    output the memory kind of its sharding, None for the device's own.
     """
     arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
     found = {
@@ -276,8 +304,17 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),
         "mesh": _mesh_among(arguments),
+        "input_memory": _memory(arguments.get("in_shardings")),
+        "output_memory": _memory(arguments.get("out_shardings")),
+        "callbacks": tuple(arguments.get("host_callbacks") or ()) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _memory(shardings: Sequence[Any] | None) -> tuple[str | None, ...] | None:
+    kinds = tuple(getattr(sharding, "memory_kind", None) for sharding in shardings or ())
+    found = tuple(None if kind == "device" else kind for kind in kinds)
+    return found if any(found) else None
 
 
 def _mesh_among(arguments: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -112,8 +113,12 @@ class Partitioned(InNotebooks):
 
     @cached_property
     def _boundary(self) -> tuple[list[Layout], list[Layout]]:
-        entry = self._source.entry
-        return [layout for p in entry.parameters for layout in self._layouts(p)], self._layouts(entry.root)
+        entry, signature = self._source.entry, self._source.signature
+        inputs = [layout for p in entry.parameters for layout in self._layouts(p)]
+        outputs = self._layouts(entry.root)
+        if signature is None:
+            return inputs, outputs
+        return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction) -> list[Layout]:
         """Global shape and sharding of each array of an entry parameter, or of the root."""
@@ -169,7 +174,8 @@ def partition(
 ) -> Partitioned:
     """Rewrite a program to per-device shapes with explicit collectives.
 
-    A Module is propagated first (open inputs and outputs of a traced function take what suits the program).
+    A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
+    outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  Raises PartitionError.
     """
@@ -196,6 +202,13 @@ def _device_count(module: Module) -> int:
     if module.num_partitions > 1:
         return module.num_partitions
     return next(iter(named), None) or 1
+
+
+def _in_memory(layouts: list[Layout], kinds: Sequence[str | None]) -> list[Layout]:
+    """Layouts with the kinds of memory that the user asked for; `kinds` is empty where there are none."""
+    if not kinds:
+        return layouts
+    return [replace(layout, memory=kind) for layout, kind in zip(layouts, kinds, strict=True)]
 
 
 def default_machine(num_devices: int) -> Machine:

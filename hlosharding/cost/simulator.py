@@ -84,7 +84,7 @@ class Simulation(InNotebooks):
         hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
         return (
             f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
-            f" {self.comm_s * 1e3:.3f} communicating ({max(0.0, hidden):.0%} hidden),"
+            f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
         )
 

@@ -116,8 +116,8 @@ class Axes:
         local: dict[tuple[int, ...], set[tuple[int, int]]] = {}
         for source, target in pairs:
             at = tuple(int(where[source][a]) for a in rest)
-            pair = tuple(int(np.ravel_multi_index([where[d][a] for a in moving], sizes)) for d in (source, target))
-            local.setdefault(at, set()).add(pair)  # type: ignore[arg-type]
+            start, end = (int(np.ravel_multi_index([where[d][a] for a in moving], sizes)) for d in (source, target))
+            local.setdefault(at, set()).add((start, end))
         alike = {frozenset(s) for s in local.values()}
         if len(alike) != 1 or len(local) != math.prod(self.sizes[a] for a in rest):
             return None

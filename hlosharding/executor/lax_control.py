@@ -5,6 +5,7 @@ Floor: executor.  Bodies and branches are functions of the program.
 
 from __future__ import annotations
 
+from hlosharding.executor.callbacks import callback_text, is_callback
 from hlosharding.executor.emit import EMITTERS, Op, raw
 
 
@@ -40,4 +41,4 @@ def _conditional(op: Op) -> str:
 
 @EMITTERS.register("custom-call", "scan")
 def _custom_call(op: Op) -> str:
-    return raw(op)
+    return callback_text(op.inst, op.arg_list) if is_callback(op.inst) else raw(op)

@@ -27,6 +27,8 @@ class Layout:
     sharding: HloSharding
     spec: tuple[Parts, ...] | None = None
     """Per dim the mesh axes that split it; None: stacked tiles."""
+    memory: str | None = None
+    """The kind of memory it lies in outside the program; None: the device's own."""
 
     @property
     def is_even(self) -> bool:

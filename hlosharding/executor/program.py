@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ExecutionError, ShardingError
+from hlosharding.executor.callbacks import check_callbacks
 from hlosharding.executor.layout import Layout
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
@@ -77,7 +78,11 @@ class Program:
         name = f"<hlosharding {self.module.name} {next(_numbers)}>"
         # Tracebacks and debuggers find the text here.
         linecache.cache[name] = (len(self.source), None, self.source.splitlines(keepends=True), name)
-        namespace: dict[str, Any] = {"CONSTANTS": self.written.constants, "__name__": "hlosharding_program"}
+        namespace: dict[str, Any] = {
+            "CONSTANTS": self.written.constants,
+            "CALLBACKS": self.module.callbacks,
+            "__name__": "hlosharding_program",
+        }
         exec(compile(self.source, name, "exec"), namespace)
         return namespace["program"]
 
@@ -100,6 +105,9 @@ class Program:
         """As `run`, by the reference executor: no mesh, one CPU device is enough."""
         inputs, outputs, _ = self._arguments
         return run_reference(self.module, arrays, self.num_devices, inputs=inputs, outputs=outputs)
+
+
+_SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 
 
 @dataclass(eq=False)
@@ -141,6 +149,10 @@ class Executable:
         return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
 
     def _jax_sharding(self, layout: Layout) -> Any:
+        sharding = self._sharding_over_axes(layout)
+        return sharding if layout.memory is None else sharding.with_memory_kind(layout.memory)
+
+    def _sharding_over_axes(self, layout: Layout) -> Any:
         import jax
 
         axes = self.program.written.axes
@@ -179,6 +191,7 @@ class Executable:
     def compiled(self) -> Any:
         """The program traced, lowered and compiled."""
         prepare_custom_calls(self.program.module)
+        check_callbacks(self.program.module)
         with self._width():
             lowered = self.jitted.lower(*self.abstract_inputs)
             try:
@@ -187,6 +200,12 @@ class Executable:
                 raise ExecutionError(
                     f"XLA could not compile {self.program.module.name}: {str(error)[:2000]}"
                 ) from error
+
+    @cached_property
+    def _call(self) -> Callable[..., Any]:
+        """What a call runs.  A compiled program refuses inputs of less than a byte: JAX tells their layouts apart."""
+        given = self.program.written.inputs
+        return self.jitted if any(layout.shape.element_type in _SUB_BYTE for layout in given) else self.compiled
 
     @property
     def abstract_inputs(self) -> list[Any]:
@@ -206,7 +225,7 @@ class Executable:
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.program.module.name}")
         with self._width():
             placed = [self.place(array, number) for number, array in enumerate(arrays)]
-            results = self.compiled(*placed)
+            results = self._call(*placed)
         return [
             self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)
         ]

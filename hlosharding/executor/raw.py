@@ -39,21 +39,22 @@ def _readable(text: str) -> str:
 
 
 def prepare_custom_calls(module: Module) -> None:
-    """Make sure that the module's custom calls have what they call; ExecutionError for calls back into Python.
+    """Make sure that the module's custom calls have what they call; ExecutionError for those that nobody can run.
 
     XLA calls a LAPACK kernel by its address, which JAX fills in when it first lowers one: a module that was not traced
-    in this process would end it.  A callback is a number in a list that JAX keeps beside the module it was traced into.
+    in this process would end it.
     """
     for inst in module.instructions:
-        if inst.opcode == "custom-call":
-            if "_callback" in inst.custom_call_target:
-                raise ExecutionError(
-                    f"custom call {inst.custom_call_target} calls back into Python, and the module lacks the function",
-                    where=f"%{inst.name} {inst.location}".strip(),
-                    remedy="take jax.debug.print, pure_callback and io_callback out of the partitioned function",
-                )
-            if inst.custom_call_target.startswith(("lapack_", "blas_")):
-                _load_lapack()
+        if inst.opcode != "custom-call":
+            continue
+        if inst.custom_call_target.startswith(("lapack_", "blas_")):
+            _load_lapack()
+        if inst.custom_call_target == "CustomSPMDPartitioning":
+            raise ExecutionError(
+                "a call of custom_partitioning, which only XLA's own partitioner can resolve",
+                where=f"%{inst.name} {inst.location}".strip(),
+                remedy="trace the function with hs.trace or hs.jit instead of loading what JAX lowered",
+            )
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ collectives, partition ids and control flow around them are interpreted in numpy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
+from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
@@ -59,6 +60,7 @@ def run_reference(
 def run_local(module: Module, arguments: Values) -> Values:
     """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
     prepare_custom_calls(module)
+    check_callbacks(module)
     return _Machine(module, len(arguments)).computation(module.entry, arguments)
 
 
@@ -122,11 +124,11 @@ class _Machine:
 
     def _stages(self, flow: Flow) -> Iterable[_Stage]:
         levels = self._levels(flow.lines)
-        last_use: dict[Var, int] = {_var(leaf): len(flow.lines) + 1 for leaf in leaves(flow.result)}
+        last_use: dict[Var, float] = {_var(leaf): len(flow.lines) + 1 for leaf in leaves(flow.result)}
         for line in flow.lines:
             at = levels[line.inst] + (0.5 if self._is_special(line.inst) else 0)
             for leaf in line.uses:
-                last_use[_var(leaf)] = max(last_use.get(_var(leaf), 0), at)  # type: ignore[assignment]
+                last_use[_var(leaf)] = max(last_use.get(_var(leaf), 0), at)
         for level in range(max(levels.values(), default=-1) + 1):
             here = [line for line in flow.lines if levels[line.inst] == level]
             local = [line for line in here if not self._is_special(line.inst)]
@@ -143,7 +145,9 @@ class _Machine:
         return levels
 
     def _is_special(self, inst: Instruction) -> bool:
-        return inst.opcode in COLLECTIVES or inst.opcode in _IDS or any(self._has_special(c) for c in inst.called)
+        if inst.opcode in COLLECTIVES or inst.opcode in _IDS or is_callback(inst):
+            return True
+        return any(self._has_special(c) for c in inst.called)
 
     def _has_special(self, computation: Computation) -> bool:
         if computation not in self._communicates:
@@ -164,6 +168,8 @@ class _Machine:
         flat = {d: [leaf for values in parts for leaf in values] for d, parts in operands.items()}
         if inst.opcode in ("call", "fusion"):
             return self.computation(inst.called[0], flat)
+        if is_callback(inst):
+            return {d: call_python(inst, values) for d, values in flat.items()}
         if inst.opcode in COLLECTIVES:
             return run_collective(inst, flat, self._count)
         reason = REFUSED.get(inst.opcode) or "it communicates inside a computation that runs per element"
@@ -194,7 +200,7 @@ class _Machine:
         return int(index) if 0 <= int(index) <= last else last
 
 
-def _stage(local: Sequence[Line], special: tuple[Line, ...], last_use: dict[Var, int], level: int) -> _Stage:
+def _stage(local: Sequence[Line], special: tuple[Line, ...], last_use: Mapping[Var, float], level: int) -> _Stage:
     made = {v for line in local for v in line.defines}
     inputs = tuple(dict.fromkeys(_var(u) for line in local for u in line.uses if u not in made))
     kept = [v for line in local for v in line.defines if last_use.get(v, -1) > level and v.shape.is_array]

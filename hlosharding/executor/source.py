@@ -355,6 +355,8 @@ class _Writer:
             for leaf, key in zip(parameters, keys, strict=True):
                 scope.bind_entry(leaf, record, key)
         for leaf, layout in zip(parameters, inputs, strict=True):
+            if layout.memory is not None:
+                head.append(f"{scope.text(leaf)} = jax.device_put({scope.text(leaf)}, jax.memory.Space.Device)")
             if layout.is_stacked and not layout.shape.rank:
                 head.append(f"{scope.text(leaf)} = lax.reshape({scope.text(leaf)}, ())")
         return signature, head, keys
@@ -385,6 +387,8 @@ class _Writer:
         if "ml_dtypes." in blocks:
             body += "\nimport ml_dtypes"
         body += "\nimport numpy as np\nfrom jax import lax\nfrom jax.sharding import PartitionSpec as P"
+        if "io_callback(" in blocks:
+            body += "\nfrom jax.experimental import io_callback"
         if self._raw:
             body += "\n\nfrom hlosharding.executor import raw"
         names = ", ".join(f'"{n}"' for n in self.axes.names) + ("," if len(self.axes.names) == 1 else "")
@@ -398,6 +402,8 @@ class _Writer:
         if self.constants:
             body += "\n\n# Arrays of the module, handed over beside this text."
             body += "".join(f'\n# CONSTANTS["{k}"]: {v.dtype.name}{list(v.shape)}' for k, v in self.constants.items())
+        if "CALLBACKS[" in blocks:
+            body += "\n\n# Python functions of the program, handed over beside this text: CALLBACKS."
         if self._raw:
             body += "\n\n# Ops without a jax.lax form, in their own StableHLO."
             for text, name in self._raw.items():

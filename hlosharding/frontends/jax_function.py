@@ -180,7 +180,8 @@ def _lower(
     results = _results(traced, out_shardings, call.mesh)
     if results.for_jax is not None:
         traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
-    lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
+    with xla_bridge.custom_partitioning_looked_into():
+        lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
     module = from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered))
     _attach(module, lowered, call, results, static)
     return module
@@ -226,6 +227,7 @@ def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | No
 def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, static: tuple[int, ...]) -> None:
     """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
     facts = xla_bridge.lowering_facts(lowered)
+    module.callbacks = facts.get("callbacks", ())
     # Tokens of ordered effects come before the arguments and results proper.
     extra = len(module.entry.parameters) - len(call.avals)
     for parameter, sharding in zip(module.entry.parameters[extra:], call.shardings, strict=True):
@@ -248,6 +250,8 @@ def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, s
         open_outputs=tuple(s is None for s in results.shardings),
         open_parameters=tuple(p.id not in module.shardings for p in module.entry.parameters),
         static_argnums=static,
+        input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
+        output_memory=facts.get("output_memory", ()),
         num_positional=len(call.args),
     )
 

@@ -20,6 +20,7 @@ def from_lowered(lowered: Any) -> Module:
     lowered = getattr(lowered, "lowered", lowered)  # Flax wraps JAX's
     facts = xla_bridge.lowering_facts(lowered)
     module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
+    module.callbacks = facts.get("callbacks", ())
     if module.mesh is None and "mesh" in facts:
         module.mesh = MeshInfo.from_jax(facts["mesh"])
     mesh_size = module.mesh.num_devices if module.mesh is not None else 1

@@ -31,6 +31,9 @@ class Signature:
     open_parameters: tuple[bool, ...]
     """Likewise parameters, by number: `to_parameters`."""
     static_argnums: tuple[int, ...] = ()
+    input_memory: tuple[str | None, ...] = ()
+    """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
+    output_memory: tuple[str | None, ...] = ()
     num_positional: int | None = None
     """How many positional arguments the function was called with, static ones included."""
 

@@ -81,7 +81,7 @@ class Module:
 
     `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
     `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
-    Python function a trace came from.
+    Python function a trace came from.  `callbacks` are Python functions that custom calls name by number.
     """
 
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
@@ -93,6 +93,7 @@ class Module:
         self.mesh: Any = None
         self.weights: dict[str, Any] = {}
         self.signature: Any = None
+        self.callbacks: tuple[Any, ...] = ()
         self.proto: Any = wire.HloModuleProto(name=name)
         self._entry: Computation | None = None
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -129,9 +130,10 @@ class Module:
         """Make ids dense again after a rewrite, in text order; the sharding table follows."""
         old, self.shardings = self.shardings, {}
         self.instructions = [i for c in self.computations for i in c.instructions]
+        if old:
+            ids = [i.id for i in self.instructions]
+            self.shardings = {position: old[i] for position, i in enumerate(ids) if i >= 0 and i in old}
         for position, instruction in enumerate(self.instructions):
-            if instruction.id in old and instruction.id >= 0:
-                self.shardings[position] = old[instruction.id]
             instruction.id = position
         self.__dict__.pop("_by_name", None)
 
@@ -154,7 +156,7 @@ class Module:
         """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
         out = Module(self.name, num_partitions=self.num_partitions)
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
-        out._frames = self._frames
+        out._frames, out.callbacks = self._frames, self.callbacks
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
         new: dict[Instruction, Instruction] = {}
         for old, computation in new_computation.items():

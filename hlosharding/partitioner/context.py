@@ -71,7 +71,7 @@ class Context:
     outside: Context | None = None
     regions: dict[World, Context] = field(default_factory=dict)
     hopeful: frozenset[Instruction] = frozenset()
-    """Carries of a loop that may turn out to be pending: what is added to them had better be, too."""
+    """What carries of a loop go through that may turn out to be pending: what is added to it had better be, too."""
 
     def inside(self, world: World | None) -> Context:
         """The context for ops of a manual region; of none: for all others."""
@@ -103,7 +103,9 @@ class Context:
             return (None,) * count
         if self.world is not None:
             return tuple(strip(leaf(s), self.world) for s in given.normalize_tuple(count).leaves)
-        return tuple(leaf(s) for s in given.normalize_tuple(count).leaves) if inst.shape.is_tuple else (leaf(given),)
+        # An empty tuple has a sharding, though no array.
+        leaves = given.normalize_tuple(count).leaves[:count] if inst.shape.is_tuple else (given,)
+        return tuple(leaf(s) for s in leaves)
 
     def value(self, inst: Instruction) -> AnyValue:
         """What an instruction became; partial results are combined now, on behalf of the op that made them."""

@@ -6,6 +6,7 @@ Knows no shardings: it takes device groups, tables and shapes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -274,12 +275,19 @@ class Emitter:
     def _in_range(self, x: Instruction) -> Instruction:
         """The program's own dynamic slice with its starts clamped: XLA merges a slice of it as if they could not be
         out of range (AlgebraicSimplifierVisitor::HandleDynamicSlice)."""
-        if x.opcode != "dynamic-slice" or x in self._cuts:
+        if x in self._cuts or not _is_cut(x):
             return x
+        if x.opcode != "dynamic-slice":
+            return self.held(x)
         array, *starts = x.operands
         last = (size - taken for size, taken in zip(array.shape.dims, x.shape.dims, strict=True))
         clamped = [self.clamp(s, 0, most) for s, most in zip(starts, last, strict=True)]
         return self.op("dynamic-slice", x.shape, (array, *clamped), dynamic_slice_sizes=x.dynamic_slice_sizes)
+
+    def held(self, x: Instruction) -> Instruction:
+        """x, behind a barrier if it is cut at run time: XLA merges such a cut into what reads rows of it, without the
+        clamp between them."""
+        return self.op("opt-barrier", x.shape, (x,)) if _is_cut(x) else x
 
     def clamp(self, x: Instruction, low: int, high: int) -> Instruction:
         """A scalar integer between two numbers, of which the upper one may be more than its type holds."""
@@ -396,3 +404,13 @@ class Emitter:
             return x
         pairs = tuple(sorted((s, t) for s, t in self._everywhere(tuple(pairs))))
         return self._collective("collective-permute", x.shape, x, pairs, source_target_pairs=pairs)
+
+
+def _is_cut(x: Instruction) -> bool:
+    """A dynamic slice, or what XLA makes one of: a gather at one place, an update by such a thing that covers all."""
+    while x.opcode == "dynamic-update-slice" and x.operands[1].shape is x.shape:
+        x = x.operands[1]
+    if x.opcode != "gather":
+        return x.opcode == "dynamic-slice"
+    places, vector_dim = x.operands[1].shape.dims, x.gather_dims.index_vector_dim
+    return math.prod(n for d, n in enumerate(places) if d != vector_dim) == 1

@@ -15,8 +15,8 @@ from hlosharding.sharding import HloSharding
 
 # Their shardings are agreed on with others, or what they are for.
 AGREED = COLLECTIVES | {
-    "parameter", "constant", "iota", "while", "conditional", "call", "copy", "opt-barrier", "custom-call", "infeed", "recv", "partition-id",
-    "after-all", "add-dependency", "rng", "rng-bit-generator", "rng-get-and-update-state",
+    "parameter", "constant", "iota", "while", "conditional", "call", "copy", "opt-barrier", "custom-call", "infeed",
+    "recv", "partition-id", "after-all", "add-dependency", "rng", "rng-bit-generator", "rng-get-and-update-state",
 }  # fmt: skip
 # Ops that may read less than there is.
 _CUTTING = frozenset({"slice", "dynamic-slice", "reduce", "gather"})
@@ -29,8 +29,9 @@ def suited(module: Module, bound: Collection[str]) -> dict[int, HloSharding]:
     `bound` names the instructions that the user annotated.
     """
     found = dict(module.shardings)
+    names = frozenset(bound)
     for computation in module.computations:
-        _suit(computation, frozenset(bound), found)
+        _suit(computation, names, found)
     return found
 
 

@@ -176,10 +176,8 @@ def _scatter(emitter: Emitter, piece: Piece) -> Instruction:
     shifted = _shifted(emitter, piece, indices, rows)
     if margins:
         shifted = _dropped(emitter, piece, indices, shifted, margins)
-    # XLA merges a dynamic slice into the reads of a scatter without the clamp between them: an update that must be
-    # dropped then writes an element of another row.
-    held = [emitter.op("opt-barrier", a.shape, (a,)) if a.opcode == "dynamic-slice" else a for a in arrays]
-    wide = [_widened(emitter, a, margins) for a in held]
+    # Without the barrier an update that must be dropped writes an element of another row.
+    wide = [_widened(emitter, emitter.held(a), margins) for a in arrays]
     shape = Shape.tuple(tuple(a.shape for a in wide)) if piece.inst.shape.is_tuple else wide[0].shape
     return _narrowed(emitter, plain_piece(emitter, piece, (*wide, shifted, *updates), shape=shape), margins)
 

@@ -24,7 +24,7 @@ from hlosharding.partitioner.borders import (
 )
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.manual import alike, is_manual
-from hlosharding.partitioner.partials import accumulators, found_owed, may_accumulate
+from hlosharding.partitioner.partials import Paths, accumulators, found_owed, may_accumulate
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, parts_of
 
@@ -57,25 +57,25 @@ def _local_body(
 ) -> tuple[Forms, Computation]:
     """The body, and the forms of the carry that it takes and makes."""
     plain = forms_of([w if w is not None else REPLICATED for w in context.wanted_leaves(inst)])
-    elements = _accumulators(context, inst, body, condition)
-    known = context.decisions.loops.get(inst)
-    forms, hopeful = known or plain, frozenset(elements.values() if known is None else ())
+    paths = _accumulators(context, inst, body, condition)
+    forms = context.decisions.loops.get(inst)
+    if forms is None:
+        forms = plain
+    else:
+        paths = {index: path for index, path in paths.items() if forms[index].owed is not None}
     program = context.emitter.program
     while True:
         before = program.mark()
-        tried = open_computation(context, body, (forms,), hopeful)
-        better, wasted = _improved(tried, body, elements, plain, forms)
-        if better == forms and not (hopeful and wasted):
+        tried = open_computation(context, body, (forms,), frozenset(i for path in paths.values() for i in path))
+        better, hopes, is_settled = _improved(tried, body, paths, plain, forms)
+        if is_settled:
             context.decisions.loops[inst] = forms
             return forms, close_computation(tried, body, forms)
         program.back_to(before)
-        forms, hopeful = better, frozenset()
+        forms, paths = better, hopes
 
 
-def _accumulators(
-    context: Context, inst: Instruction, body: Computation, condition: Computation
-) -> dict[int, Instruction]:
-    """By its place in the carry, the element of each accumulator as the body reads it."""
+def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:
     if context.decisions.has_worlds or is_manual(context, inst) or trip_count(inst) == (1, True):
         return {}
     readers = condition.parameters[0].users
@@ -84,25 +84,28 @@ def _accumulators(
     return accumulators(body.parameters[0], body.root, frozenset(u.tuple_index for u in readers))
 
 
-def _improved(
-    tried: Context, body: Computation, elements: dict[int, Instruction], plain: Forms, forms: Forms
-) -> tuple[Forms, bool]:
-    """Forms that suit what the body did, and: did it keep addends for a carry that is not to be pending?"""
-    better, wasted = list(forms), False
-    for index, element in elements.items():
+def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:
+    """Forms that suit what the body did, what may still be pending, and: was nothing done in vain?
+
+    A carry that is whole may become addends, addends whole, and no more: so this comes to an end.
+    """
+    better, hopes, is_settled = list(forms), dict(paths), True
+    for index, path in paths.items():
+        found = next(found_owed(tried, path), None)
         if forms[index].owed is None:
-            found = next(found_owed(tried, element, body.root), None)
-            form = None if found is None else _owed_form(tried, plain[index], *found)
-            wasted |= found is not None and form is None
-            better[index] = form or plain[index]
+            better[index] = _owed_form(tried, plain[index], found)
         elif not is_pending_as(parts_of(tried.values[body.root])[index], forms[index]):
             better[index] = plain[index]
-    return tuple(better), wasted
+        if better[index].owed is None:
+            del hopes[index]
+        is_settled &= better[index] == forms[index] and (found is None or index in hopes)
+    return tuple(better), hopes, is_settled
 
 
-def _owed_form(tried: Context, plain: Form, maker: Instruction, found: Value) -> Form | None:
-    """The form of an accumulator of such addends; None where it had better be whole."""
-    if found.reduce_kind is None or not may_accumulate(found):
-        return None
-    addends, total = (tried.local_shape(found.shape, s).byte_size for s in (found.sharding, plain.sharding))
-    return Form(found.sharding, found.reduce_kind, plain.sharding, maker) if addends <= total else None
+def _owed_form(tried: Context, plain: Form, found: tuple[Instruction, Value] | None) -> Form:
+    """The form of an accumulator to which such addends (of an op) are added: whole where that is better."""
+    if found is None or found[1].reduce_kind is None or not may_accumulate(found[1]):
+        return plain
+    maker, value = found
+    addends, total = (tried.local_shape(value.shape, s).byte_size for s in (value.sharding, plain.sharding))
+    return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if addends <= total else plain

@@ -87,6 +87,9 @@ def _into_place(context: Context, values: list[Value], targets: tuple[HloShardin
 def _cheapest(context: Context, move: Move, shape: Shape, wanted: HloSharding | None) -> Way | None:
     """The best way of one move; remembered for equal moves of equally sharded operands."""
     values = [context.array(o) for o in (*move.operands, *([move.base] if move.base is not None else []))]
+    if move.between:
+        # What is at hand may be so only for the sake of what a chain skips.
+        values = [v if v.remake is not None else Value(v.local, v.shape, v.sharding, v.reduce_kind) for v in values]
     given = ((v.shape, v.sharding, v.reduce_kind, v.is_at_hand) for v in values)
     key: Any = (move.regions, shape, move.base is None, wanted, *given)
     known = context.decisions.moves

@@ -44,6 +44,8 @@ def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool
     """
     size, tiles = came.shape.byte_size, _tiles(context, came)
     while inst.opcode in _LINEAR:
+        if inst in context.hopeful and inst.opcode not in SUMS:
+            return True
         # A reduction for all costs twice what one costs that leaves each device its part.
         if inst.shape.byte_size * (1 if _tiles(context, inst) > tiles else 2) < 2 * size or _adds(context, came, inst):
             return True
@@ -84,42 +86,46 @@ def is_only_reader(element: Instruction) -> bool:
 # What a loop accumulates
 
 
-def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int]) -> dict[int, Instruction]:
+Paths = dict[int, tuple[Instruction, ...]]
+"""By its place in the carry, all that an accumulator goes through, from the element read to the one given back."""
+
+
+def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int]) -> Paths:
     """Elements of a loop's carry that its body does nothing with but pass them on, linear ops on the way.
 
     `carry` is the body's parameter, `result` its root; `hidden` are elements that others read.
     """
     if result.opcode != "tuple" or any(u.opcode != "get-tuple-element" for u in carry.users):
         return {}
-    found: dict[int, Instruction] = {}
+    found: Paths = {}
     for element in carry.users:
         index = element.tuple_index
-        if index in hidden or not element.shape.is_array or not is_only_reader(element):
-            continue
-        if _passed_on(element, result, index):
-            found[index] = element
+        if index not in hidden and element.shape.is_array and is_only_reader(element):
+            path = _passed_on(element, result, index)
+            if path is not None:
+                found[index] = path
     return found
 
 
-def _passed_on(element: Instruction, result: Instruction, index: int) -> bool:
-    """Does the element go through linear ops, at least one of them a sum, to its own place in the result?"""
-    sums = 0
+def _passed_on(element: Instruction, result: Instruction, index: int) -> tuple[Instruction, ...] | None:
+    """How the element goes through linear ops, at least one of them a sum, to its own place in the result."""
+    path, sums = [element], 0
     while len(element.users) == 1:
         user = element.users[0]
         if user is result:
-            return sums > 0 and [n for n, o in enumerate(result.operands) if o is element] == [index]
+            places = [n for n, o in enumerate(result.operands) if o is element]
+            return tuple(path) if sums and places == [index] else None
         if user.opcode == "tuple":
             following, loops = _through_tuple(element, user)
-            sums += loops
             if following is None:
-                return False
-            element = following
-            continue
-        if user.opcode not in _LINEAR or user.operands.count(element) > 1:
-            return False
-        sums += user.opcode in SUMS
-        element = user
-    return False
+                return None
+            element, sums = following, sums + loops
+        elif user.opcode not in _LINEAR or user.operands.count(element) > 1:
+            return None
+        else:
+            element, sums = user, sums + (user.opcode in SUMS)
+        path.append(element)
+    return None
 
 
 def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
@@ -133,25 +139,13 @@ def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instructi
     return (read[0] if len(read) == 1 and is_only_reader(read[0]) else None), loops
 
 
-def found_owed(context: Context, element: Instruction, result: Instruction) -> Iterator[tuple[Instruction, Value]]:
-    """The addends that are added to an accumulator on its way to the result, or that the result is made of."""
-    while len(element.users) == 1:
-        user = element.users[0]
-        if user is result:
-            made = context.values[element]
-            if isinstance(made, Pending):
-                yield made.maker or element, made.partial
-            return
-        if user.opcode == "tuple":
-            following, _ = _through_tuple(element, user)
-            assert following is not None
-            element = following
-            continue
-        for operand in user.operands if user.opcode in SUMS else ():
-            made = context.values[operand]
-            if operand is not element and isinstance(made, Pending):
-                yield made.maker or operand, made.partial
-        element = user
+def found_owed(context: Context, path: tuple[Instruction, ...]) -> Iterator[tuple[Instruction, Value]]:
+    """The addends that are added to an accumulator on its way, or that it is in the end; each with the op it is of."""
+    sums = [i for i in path if i.opcode in SUMS]
+    for inst in (*(o for i in sums for o in i.operands if o not in path), path[-1]):
+        made = context.values[inst]
+        if isinstance(made, Pending):
+            yield made.maker or inst, made.partial
 
 
 def may_accumulate(value: Value) -> bool:

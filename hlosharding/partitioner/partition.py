@@ -35,8 +35,8 @@ class PartitionOptions:
     """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
     overlap: str = "off"
     """Whether matrix products that wait for an all-gather or a reduce-scatter become loops, which permute tiles while
-    they multiply others: "off" never, "auto" where the machine's prices say it is faster, "always" wherever they can.
-    The bytes are the same, and the gathered operand is never held."""
+    they multiply others: "off" never, "auto" where that is faster by simulation, of the product and of the program,
+    "always" wherever they can.  The bytes are the same, and the gathered operand is never held."""
 
 
 @dataclass(slots=True)
@@ -68,11 +68,17 @@ def partition_module(
     options = options or PartitionOptions()
     if options.overlap not in OVERLAPS:
         raise PartitionError(f"overlap is {options.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")
-    decisions = Decisions(
-        Prices(machine.with_devices(num_partitions), options.objective),
-        overlap=options.overlap,
-        has_worlds=has_worlds(module),
-    )
+    prices = Prices(machine.with_devices(num_partitions), options.objective)
+    decisions = Decisions(prices, overlap=options.overlap, has_worlds=has_worlds(module))
+    made = _with_decisions(module, bound, decisions, num_partitions)
+    if options.overlap != "auto" or not any(decisions.faster_rings.values()):
+        return made
+    # A product that is faster as a loop need not make the program faster: the wait may be hidden already.
+    plain = _with_decisions(module, bound, Decisions(prices, has_worlds=decisions.has_worlds), num_partitions)
+    return min(plain, made, key=lambda local: simulate(local.module, prices.machine).time_s)
+
+
+def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions, num_partitions: int) -> LocalProgram:
     shardings = suited(module, bound)
     local = _partitioned(module, shardings, decisions, num_partitions)
     other = None if decisions.has_worlds else spread(module, shardings, bound, num_partitions)

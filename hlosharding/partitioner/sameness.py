@@ -183,9 +183,8 @@ class Sameness:
         if inst.opcode == "dynamic-slice" and inst.operands[0].opcode == "constant" and len(given) == 2:
             table, at = inst.operands[0].literal.reshape(-1), given[1]
             return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
-        if not given or any(g is None for g in given):
-            return None
-        return _computed(inst, given)  # type: ignore[arg-type]
+        known = [g for g in given if g is not None]
+        return _computed(inst, known) if known and len(known) == len(given) else None
 
 
 def _computed(inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray | None:

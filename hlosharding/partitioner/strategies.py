@@ -18,6 +18,7 @@ from hlosharding.partitioner import (
     loops,
     manual,
     moving,
+    one_device,
     reducing,  # noqa: F401  (fills PIECES)
     reshaping,
 )
@@ -137,6 +138,9 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
         return manual.take_over(context, inst)
     if context.world is not None and inst.opcode in COLLECTIVES:
         return manual.communicate(context, inst, context.world)
+    device = one_device.acting_device(context, inst)
+    if device is not None:
+        return one_device.act_once(context, inst, device)
     strategy = STRATEGIES.get(inst.opcode)
     if strategy is not None:
         return strategy(context, inst)

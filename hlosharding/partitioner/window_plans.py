@@ -51,7 +51,7 @@ def taps_plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan 
     """As `halo_plan`, for a split of the window itself: piece p holds its taps and adds up a part of every result.
 
     Of a reversed window piece p holds the p-th tile from the end.  Where taps do not split evenly, the last tiles hold
-    fewer real ones (`real_taps`).
+    fewer real ones (`real_taps`).  None where strides never bring the pieces into step with a dilation.
 
     >>> plan = taps_plan(WindowDim(size=8, padding_low=1, padding_high=1), 8, 3, 4)
     >>> plan.starts, plan.count, plan.window.size
@@ -83,7 +83,10 @@ def _plan(window: WindowDim, size: int, out: int, parts: Sequence[_Part]) -> Hal
     """All pieces compute `out` results with the taps of `window`; `parts` says which of them count."""
     base, dilation = window.base_dilation, window.window_dilation
     firsts = [part.first - window.padding_low for part in parts]
-    phase, lags = _in_step(firsts, window.stride, base)
+    in_step = _in_step(firsts, window.stride, base)
+    if in_step is None:
+        return None
+    phase, lags = in_step
     skip = -phase % base  # places before the first element a piece sees
     span = (out + max(lags) - 1) * window.stride + (window.size - 1) * dilation + 1
     if span <= skip or not any(part.results for part in parts):
@@ -101,13 +104,17 @@ def _plan(window: WindowDim, size: int, out: int, parts: Sequence[_Part]) -> Hal
     return replace(plan, starts=tuple(s if p.results else i for s, p, i in zip(starts, parts, idle, strict=True)))
 
 
-def _in_step(firsts: Sequence[int], stride: int, base: int) -> tuple[int, list[int]]:
+def _in_step(firsts: Sequence[int], stride: int, base: int) -> tuple[int, list[int]] | None:
     """(phase, lags): each piece begins so many results early that all see the dilated operand in one phase.
 
-    >>> _in_step([0, 7, 14], 1, 2)
-    (0, [0, 1, 0])
+    None where they never do: taps whose distance the stride cannot make up for.
+
+    >>> _in_step([0, 7, 14], 1, 2), _in_step([0, 7], 2, 2)
+    ((0, [0, 1, 0]), None)
     """
     step = gcd(stride, base)
+    if len({first % step for first in firsts}) > 1:
+        return None
     found: list[tuple[int, int, list[int]]] = []
     for phase in range(firsts[0] % step, base, step):
         lags = [next(j for j in range(base // step) if (f - j * stride - phase) % base == 0) for f in firsts]

@@ -92,7 +92,7 @@ def _selection_planner(inst: Instruction, operand: int) -> Planner:
 
     def plan(window: WindowDim, size: int, windows: int, ways: int) -> HaloPlan | None:
         found = selection_plans(window, size, windows, ways) if plain else None
-        return None if found is None else found[operand]
+        return None if found is None else found[1] if operand else found[0]
 
     return plan
 

@@ -45,6 +45,7 @@ def chain(graph: Graph, trail: Trail, value: Value) -> list[Cause]:
         source = _source(graph, step, value[1])
         if source is None:
             return [*found, Cause(value, step if value[1] is None else None, by_default=value[1] is not None)]
+        source = _beside(graph, trail, number, source) or source
         also = () if value[1] is not None else tuple(s for s in step.sources if s not in (source[0], value[0]))
         found.append(Cause(value, step, tuple(dict.fromkeys(also))))
         value, before = source, number
@@ -105,6 +106,23 @@ def _from_users(graph: Graph, step: Step, leaf: int | None) -> Value | None:
         if found is not None:
             return found
     return None if leaf is not None else (step.sources[-1], None)
+
+
+def _beside(graph: Graph, trail: Trail, number: int, user: Value) -> Value | None:
+    """Of a user that was not split itself, the operand whose split it passed across: a scatter's indices, say."""
+    step = trail.steps[number]
+
+    def was_split(i: int) -> bool:
+        before = trail.last(i, number)
+        given = graph.given[i] if i < len(graph.given) else None
+        sharding = given if before is None else trail.steps[before].new
+        return sharding is not None and sharding.num_tiles > 1
+
+    gained = step.new is not None and not step.new.is_tuple() and step.new.num_tiles > 1
+    if step.direction != "users" or not gained or leaf_count(graph, user[0]) is not None or was_split(user[0]):
+        return None
+    operands = (o for o in graph.operands[user[0]] if o != step.instruction and leaf_count(graph, o) is None)
+    return next(((o, None) for o in operands if was_split(o)), None)
 
 
 def _in_user(graph: Graph, step: Step, user: int, leaf: int | None) -> Value | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlosharding.ir import CONTROL_FLOW
 from hlosharding.propagation import data_flow, policy
 from hlosharding.propagation.agenda import DYNAMIC
 from hlosharding.propagation.annotations import Annotations
@@ -74,8 +75,9 @@ class Nodes:
             return False
         if computation == graph.entry or computation in self.callers:
             return True
-        ids = graph.order[computation]
-        return any(graph.sharding[i] is not None or graph.opcode[i] == "rng-bit-generator" for i in ids)
+        # A caller brings what its callee has: the computation around it, that of an async op, has none of its own.
+        bringers = ("rng-bit-generator", *CONTROL_FLOW)
+        return any(graph.sharding[i] is not None or graph.opcode[i] in bringers for i in graph.order[computation])
 
     def _find_ops(self, table: OpTable) -> None:
         graph, place = self.graph, self.place

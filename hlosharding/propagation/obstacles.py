@@ -61,6 +61,8 @@ def _forward(points: FixPoint, value: Value) -> Iterator[Found]:
         sharding = at(points, source)
         if sharding is None or not is_split(sharding) or _is_other_tuple(points, source):
             continue
+        if value[1] is not None and not passes_leaves(graph, value[0]):
+            n = graph.operands[value[0]].index(source[0])  # of several operands the one that became this leaf
         why = why_not_forward(points, value, n, sharding)
         yield value, source, f"operand {n}, {_text(points, source)}: {why}"
 
@@ -202,11 +204,13 @@ def why_fixed(points: FixPoint, p: int, *, receives: bool) -> str | None:
 
 
 def _verdict(points: FixPoint, value: Value, offered: HloSharding, lost: str) -> str:
+    p, leaf = points.nodes.place[value[0]], value[1]
+    offered = held(offered, leaf) or offered
     if not is_split(offered):
         return lost
-    p = points.nodes.place[value[0]]
-    text = spelled(points, offered)
-    if improve(points.at(p), offered, points.nodes.ops[p].shape, combine=points.nodes.spmd) is None:
+    shape, text = points.nodes.ops[p].shape, spelled(points, offered)
+    shape = shape if leaf is None else shape.leaves[leaf]
+    if improve(held(points.at(p), leaf), offered, shape, combine=points.nodes.spmd) is None:
         return f"it would give {text}, which does not improve on what is there"
     return f"it would give {text}, which was refused when it was offered"
 

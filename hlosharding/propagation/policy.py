@@ -30,7 +30,7 @@ RECEIVERS = _words(
     "broadcast concatenate conditional constant convolution opt-barrier dot dynamic-slice"
     " dynamic-update-slice gather get-tuple-element infeed iota pad reduce reduce-window reshape scatter"
     " select-and-scatter slice sort transpose tuple while rng-bit-generator all-reduce collective-permute"
-    " reduce-scatter"
+    " reduce-scatter scan"
 )
 SPMD_RECEIVERS = frozenset({"reverse"})
 
@@ -48,7 +48,8 @@ BEST_OPERAND_SPEAKS = (
 # result's sharding goes to operand 0 as it is.  All other ops pass shardings on as they are, or have a handler.
 PROJECTED = frozenset({"broadcast", "dynamic-slice", "transpose"})
 AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
-TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator"})
+# A scan takes nothing on purpose: XLA puts an array's sharding on its tuple (tests/oracle/known_exceptions.py).
+TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator", "scan"})
 
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
 PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})

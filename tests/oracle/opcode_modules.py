@@ -360,12 +360,15 @@ OTHER_BODIES: dict[str, list[str]] = {
     "add-dependency": [_pair("add-dependency(%t, %k)", "  %k = token[] after-all()\n")],
     "call": [_pair("call(%t), to_apply=%swap")],
     "conditional": [
-        _pair("conditional(%p, %t, %t), true_computation=%swap, false_computation=%swap", "  %p = pred[] parameter(2)\n")
+        _pair(
+            "conditional(%p, %t, %t), true_computation=%swap, false_computation=%swap", "  %p = pred[] parameter(2)\n"
+        )
     ],
     "fusion": [_pair("fusion(%t), kind=kLoop, calls=%swap")],
     "custom-call": [
         _pair('custom-call(%t), custom_call_target="LayoutConstraint"'),
         _pair('custom-call(%t), custom_call_target="Foreign"'),
+        _pair('custom-call(%t), custom_call_target="Sharding", sharding={{maximal device=1}, {replicated}}'),
         _around('%op = f32[8,16] custom-call(%x), custom_call_target="Sharding", sharding={unknown}'),
     ],
     "tuple": [
@@ -432,7 +435,10 @@ OTHER_BODIES: dict[str, list[str]] = {
         )
     ],
     "concatenate": [
-        _around("%op = f32[16,16] concatenate(%r, %r), dimensions={0}", "f32[16,16]", parameters="  %r = f32[8,16] reshape(%x)\n")
+        _around(
+            "%op = f32[16,16] concatenate(%r, %r), dimensions={0}", "f32[16,16]",
+            parameters="  %r = f32[8,16] reshape(%x)\n",
+        )
     ],
 }  # fmt: skip
 """More forms of an op, for directed modules: over tuples, or with an operand of the result's shape."""

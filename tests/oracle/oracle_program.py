@@ -86,9 +86,9 @@ class OracleProgram:
 
 
 def one_spelling(text: str) -> str:
-    """Text in which a leaf that is nothing but unreduced is `{unreduced}`, as every module that comes as a proto has it.
+    """Text in which a leaf that is nothing but unreduced is `{unreduced}`, as in every module that comes as a proto.
 
-    XLA's text reader leaves it as tiles of one subgroup where groups of one device stand beside it; it means the same.
+    XLA's text reader leaves it as tiles of one subgroup where groups of one device stand beside it: the same.
 
     >>> one_spelling("sharding={devices=[1,2,1]1,0 last_tile_dims={unreduced, replicated}}")
     'sharding={unreduced}'

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 
 from tests.oracle.coverage import Cell
 from tests.oracle.opcode_modules import REGIONS, bodies
+from tests.oracle.policy_cells import possible_cells
 from tests.oracle.random_levels import array_of, in_group, late_operand, late_reader, late_value, one_of, tuple_parts
-from tests.oracle.random_modules import ModuleWriter, Value
+from tests.oracle.random_modules import ModuleWriter
 
 _LINE = re.compile(r"^  (?:ROOT )?%([\w.]+) = (.+?) ([\w-]+)\(([^()]*)\)(.*)$")
 _GIVEN = re.compile(r", sharding=(\{\{.*\}\}|\{[^{}]*\})")
 _NAME = re.compile(r"%([A-Za-z_]\w*)")
 _PARAMETER = re.compile(r" parameter\(\d+\)")
 _SIZE = re.compile(r"(?<=[\[{,:])(16|128)(?=[\]},])")
-_NOISE = 0.08
+_NOISE = 0.05
+_FIRST: dict[tuple[str, str], int] = {}
+"""The level at which an opcode first gives a kind to its operands."""
+for _opcode, _direction, _level, _kind in sorted(possible_cells(), reverse=True):
+    if _direction == "B":
+        _FIRST[_opcode, _kind] = _level
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,15 @@ def directed_module(seed: int, cells: list[Cell], *, unreduced: bool = False) ->
 
 def _neighbourhood(w: ModuleWriter, cell: Cell) -> list[tuple[str, str]]:
     """Write the op and what surrounds it; returns results (name, shape) for the root."""
-    opcode, direction, level, kind = cell
-    lines, regions = _renamed(w, w.random.choice(bodies("call" if opcode == "parameter" else opcode)))
+    opcode, direction, _, kind = cell
+    forms = bodies("call" if opcode == "parameter" else opcode)
+    if kind == "M":
+        # One device travels only with a tuple.
+        forms = [form for form in forms if "%op = (" in form] or [form for form in forms if "(%t" in form] or forms
+    lines, regions = _renamed(w, w.random.choice(forms))
     w.regions += regions
     shapes = {line.name: line.shape for line in lines}
-    target = _target(lines, shapes)
+    target, way = _target(lines, shapes), _way(w, cell)
     results: list[tuple[str, str]] = []
     for line in lines:
         if line.name.startswith("root_"):
@@ -59,11 +69,11 @@ def _neighbourhood(w: ModuleWriter, cell: Cell) -> list[tuple[str, str]]:
         if line.name.startswith("after_"):
             results.append((line.name, line.shape))
         is_op = line.name.startswith("op_")
-        written = _rewired(w, line, shapes, cell) if line is target else line
+        written = _rewired(w, line, shapes, cell, way) if line is target else line
         text = str(written) if is_op or line is target else _noisy(w, written)
         w.body.lines.append(_PARAMETER.sub(f" parameter({w.parameters})", text))
         if direction == "B" and is_op:
-            _wake_up(w, line, shapes, level, kind)
+            _wake_up(w, line, shapes, cell, way)
         elif direction == "F" and line is target and not is_op and w.random.random() < 0.4:
             w.body.lines[-1] += f", sharding={_written(w, line.shape, kind)}"
     return results
@@ -88,7 +98,7 @@ def _renamed(w: ModuleWriter, body: str) -> tuple[list[_Line], list[str]]:
 
     lines = []
     for text in body.splitlines():
-        bare = text if "{unknown}" in text else _GIVEN.sub("", text)
+        bare = text if '"Sharding"' in text else _GIVEN.sub("", text)
         found = _LINE.match(own(bare))
         assert found, text
         operands = [o.strip().lstrip("%") for o in found[4].split(", ")] if found[4] else []
@@ -113,7 +123,16 @@ def _places(line: _Line, shapes: dict[str, str]) -> list[int]:
     return [n for n, name in enumerate(line.operands) if name in shapes and _deliverable(shapes[name])]
 
 
-def _rewired(w: ModuleWriter, line: _Line, shapes: dict[str, str], cell: Cell) -> _Line:
+def _way(w: ModuleWriter, cell: Cell) -> str:
+    """How an op gets what it gives to its operand: written on it, from a shard group, or from a user."""
+    opcode, _, level, kind = cell
+    written = 0.5 if level == _FIRST.get((opcode, kind), level) else 0.3 if level == 2 else 0.0
+    grouped = 0.0 if kind in "RM" else 0.5
+    roll = w.random.random()
+    return "written" if roll < written else "group" if roll < written + (1 - written) * grouped else "user"
+
+
+def _rewired(w: ModuleWriter, line: _Line, shapes: dict[str, str], cell: Cell, way: str) -> _Line:
     """The op with an operand that brings the kind (forward), or one that can take it (backward)."""
     _, direction, level, kind = cell
     operands, places = list(line.operands), _places(line, shapes)
@@ -123,16 +142,17 @@ def _rewired(w: ModuleWriter, line: _Line, shapes: dict[str, str], cell: Cell) -
     if direction == "F":
         late = [n for n in places if n == place or (w.random.random() < 0.2 and kind != "M")]
     else:
-        operands[place] = _receiver(w, operands[place], shapes[operands[place]], level)
-        late = [n for n in places if n != place and w.random.random() < 0.15 and kind != "M"]
+        late_taker = level == 2 and (way == "written" or w.random.random() < 0.1)
+        operands[place] = _receiver(w, operands[place], shapes[operands[place]], late_taker)
+        late = [n for n in places if n != place and w.random.random() < 0.2 and kind != "M"]
     for n in late:
         operands[n] = late_operand(w, shapes[operands[n]], kind, level)
     return _Line(line.name, line.shape, line.opcode, operands, line.rest)
 
 
-def _receiver(w: ModuleWriter, name: str, shape: str, level: int) -> str:
-    """A value of that shape that takes shardings from its users: a broadcast only from level 2 on."""
-    if level > 1 and tuple_parts(shape) is None and w.random.random() < 0.2:
+def _receiver(w: ModuleWriter, name: str, shape: str, late: bool) -> str:
+    """A value of that shape that takes shardings from its users: a broadcast, only from level 2 on, or a copy."""
+    if late and tuple_parts(shape) is None:
         dims, element_type = array_of(shape)
         if dims:
             scalar = w.emit("constant", (), one_of(element_type), "", element_type, free=True)
@@ -142,16 +162,16 @@ def _receiver(w: ModuleWriter, name: str, shape: str, level: int) -> str:
     return copy
 
 
-def _wake_up(w: ModuleWriter, op: _Line, shapes: dict[str, str], level: int, kind: str) -> None:
-    """Let the op itself get the kind at that level: written on it, from a user, or from a shard group."""
-    roll = w.random.random()
+def _wake_up(w: ModuleWriter, op: _Line, shapes: dict[str, str], cell: Cell, way: str) -> None:
+    """Let the op itself get the kind at that level."""
+    _, _, level, kind = cell
     if "sharding=" in op.rest:
         return
-    if roll < 0.4 or op.shape == "token[]":
+    if way == "written" or op.shape == "token[]":
         # An outfeed is annotated for its operands.
         shape = f"({shapes[op.operands[0]]}, token[])" if op.opcode == "outfeed" else op.shape
         w.body.lines[-1] += f", sharding={_written(w, shape, kind)}"
-    elif "<=" in op.shape or (roll < 0.6 and tuple_parts(op.shape) is None):
+    elif "<=" in op.shape or (way == "group" and tuple_parts(op.shape) is None):
         dims, element_type = array_of(op.shape.replace("<=", ""))
         late = late_value(w, dims, element_type, kind, level)
         member = w.emit("copy", dims, f"%{late.name}", "", element_type, free=True)
@@ -166,7 +186,7 @@ def _written(w: ModuleWriter, shape: str, kind: str) -> str:
     leaves = re.findall(r"(\w+)\[([^\]]*)\]", shape.replace("<=", ""))
     chosen = w.random.randrange(len(leaves))
     texts = [
-        w.of_kind(kind if n == chosen or kind == "N" else w.random.choice("RT"), array_of(f"{word}[{dims}]")[0])
+        w.of_kind(kind if n == chosen or kind in "NR" else w.random.choice("RT"), array_of(f"{word}[{dims}]")[0])
         for n, (word, dims) in enumerate(leaves)
     ]
     return "{" + ", ".join(texts) + "}" if shape.startswith("(") else texts[0]

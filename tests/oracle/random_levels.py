@@ -1,7 +1,8 @@
 """Values and users that bring a sharding of a given kind at a given level of the pass, and not before.
 
 Level 0 takes an annotated neighbour; level 1 puts a slice between; level 2 a broadcast that gives back to its operand;
-level 3 a broadcast that gives to its users.  Manual passes a broadcast at level 2 already, and has nothing left for level 3.
+level 3 a broadcast that gives to its users.  Manual passes a broadcast at level 2 already; at level 3 it comes with the
+tiling of another element of a tuple (`_manual_at_last`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 
 from tests.oracle.random_modules import Body, Dims, ModuleWriter, Value, braces
 
+_LAST = 3
 _LEVEL_ONE: dict[str, Callable[[Dims], str]] = {
     "collective-permute": lambda dims: "source_target_pairs={{0,1},{1,0}}",
     "slice": lambda dims: f"slice={{{', '.join(f'[0:{d}]' for d in dims)}}}",
@@ -24,7 +26,9 @@ def late_value(w: ModuleWriter, dims: Dims, element_type: str, kind: str, level:
     if level == 0:
         return _given(w, dims, element_type, kind)
     if level == 1:
-        return _levelone_of(w, _given(w, dims, element_type, kind), "")
+        return _level_one(w, _given(w, dims, element_type, kind), "")
+    if kind == "N" and level == _LAST:
+        return _manual_at_last(w, dims, element_type)
     if level == 2 and kind != "N":
         value = _free(w, dims, element_type)
         _wide_user(w, value, kind)
@@ -36,11 +40,12 @@ def late_user(w: ModuleWriter, value: Value, kind: str, level: int) -> None:
     """A user that offers such a sharding to the value at that level."""
     if level == 0:
         w.emit("copy", value.dims, f"%{value.name}", _annotation(w, value.dims, kind), value.type)
-    elif level == 1:
-        _levelone_of(w, value, _annotation(w, value.dims, kind))
+    elif level == 1 and kind != "N":
+        _level_one(w, value, _annotation(w, value.dims, kind))
     elif level == 2 and kind != "N":
         _wide_user(w, value, kind)
     else:
+        # A manual user gives at level 0 whatever it is: it has to become manual late itself.
         other = late_value(w, value.dims, value.type, kind, level)
         opcode = "and" if value.type == "pred" else "add"
         w.emit(opcode, value.dims, f"%{value.name}, %{other.name}", "", value.type, free=True)
@@ -88,7 +93,7 @@ def one_of(element_type: str) -> str:
     return {"pred": "true", "c64": "(1, 0)"}.get(element_type, "1")
 
 
-def _levelone_of(w: ModuleWriter, value: Value, attributes: str) -> Value:
+def _level_one(w: ModuleWriter, value: Value, attributes: str) -> Value:
     opcode = w.random.choice(sorted(_LEVEL_ONE)) if value.dims else "collective-permute"
     more = ", ".join(filter(None, (_LEVEL_ONE[opcode](value.dims), attributes)))
     return w.emit(opcode, value.dims, f"%{value.name}", more, value.type, free=True)
@@ -113,10 +118,40 @@ def _replicated_row(w: ModuleWriter, dims: Dims, element_type: str) -> Value:
     size = w.random.choice((4, 8, 16))
     wide = _row(w, (size,), element_type, "T")
     wide = w.emit("broadcast", (size, *dims), f"%{wide.name}", "dimensions={0}", element_type, free=True)
-    zero = w.emit("constant", (), one_of(element_type), "", element_type, free=True)
-    region = w.region("and" if element_type == "pred" else "add", element_type)
+    return _summed(w, wide)
+
+
+def _manual_at_last(w: ModuleWriter, dims: Dims, element_type: str) -> Value:
+    """A copy of a tuple keeps its tiled element until another element brings tiles, at level 3; then it takes all.
+
+    The tuple comes from a call, which takes nothing from its users; summed over the tiled dim, the element was
+    replicated, and so becomes manual after all.
+    """
+    size = w.random.choice((4, 8, 16))
+    wide = (size, *dims)
+    shape = f"({Value('', wide, element_type).shape}, f32[{size}])"
+    with _computation(w, "callee") as callee:
+        w.body.lines.append(f"  %{callee}.p = f32[] parameter(0)")
+        manual = _level_one(w, _given(w, wide, element_type, "N"), "")
+        late = late_value(w, (size,), "f32", "T", _LAST)
+        w.body.lines.append(f"  ROOT %{callee}.r = {shape} tuple(%{manual.name}, %{late.name})")
+    scalar = w.emit("constant", (), "1", "", "f32", free=True)
+    call, copy = w.fresh("call"), w.fresh("copy")
+    w.body.lines.append(f"  %{call} = {shape} call(%{scalar.name}), to_apply=%{callee}")
+    w.body.lines.append(f"  %{copy} = {shape} copy(%{call})")
+    rows = w.of_kind("T", (size,)).replace("]", "".join([",1"] * len(dims)) + "]", 1)
+    w.emit("get-tuple-element", wide, f"%{copy}", f"index=0, sharding={rows}", element_type)
+    element = w.emit("get-tuple-element", wide, f"%{copy}", "index=0", element_type, free=True)
+    return _summed(w, element)
+
+
+def _summed(w: ModuleWriter, value: Value) -> Value:
+    """The value without its first dim."""
+    zero = w.emit("constant", (), one_of(value.type), "", value.type, free=True)
+    region = w.region("and" if value.type == "pred" else "add", value.type)
+    args = f"%{value.name}, %{zero.name}"
     attributes = f"dimensions={{0}}, to_apply=%{region}"
-    return w.emit("reduce", dims, f"%{wide.name}, %{zero.name}", attributes, element_type, free=True)
+    return w.emit("reduce", value.dims[1:], args, attributes, value.type, free=True)
 
 
 def late_operand(w: ModuleWriter, shape: str, kind: str, level: int) -> str:
@@ -132,7 +167,7 @@ def late_operand(w: ModuleWriter, shape: str, kind: str, level: int) -> str:
         if part == "token[]":
             names.append(_anything(w, part))
         elif kind == "M":
-            names.append(_one_device(w, part) if n == chosen else late_operand(w, part, "T", level))
+            names.append(_one_device(w, part, level) if n == chosen else late_operand(w, part, "T", level))
         elif n == chosen or w.random.random() < 0.2:
             names.append(late_operand(w, part, kind, level))
         else:
@@ -180,12 +215,12 @@ def _computation(w: ModuleWriter, stem: str) -> Iterator[str]:
     w.depth -= 1
 
 
-def _one_device(w: ModuleWriter, shape: str) -> str:
+def _one_device(w: ModuleWriter, shape: str, level: int) -> str:
     parts = tuple_parts(shape)
     if parts is None:
         dims, element_type = array_of(shape)
         return _given(w, dims, element_type, "M").name
-    return late_operand(w, shape, "M", 0)
+    return late_operand(w, shape, "M", level)
 
 
 def _anything(w: ModuleWriter, shape: str) -> str:

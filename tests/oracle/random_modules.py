@@ -136,11 +136,13 @@ class ModuleWriter:
             one = f"{{maximal device={self.random.randrange(self.devices)}}}"
             return {"R": "{replicated}", "N": "{manual}", "M": one}[kind]
         counts, left = self._tile_counts(dims, whole=kind == "T")
+        if kind == "U" and self.random.random() < 0.1:
+            counts, left = [1] * len(dims), self.devices
         if kind in "SU":
             word = "manual" if kind == "S" else "unreduced"
             parts = [d for d in _divisors(left) if d > 1]
             # One manual group of all devices is another kind, and XLA often ends at one unreduced group of all.
-            rather_not = math.prod(counts) == 1 and (kind == "S" or self.random.random() < 0.8)
+            rather_not = math.prod(counts) == 1 and (kind == "S" or self.random.random() < 0.7)
             part = self.random.choice((parts[:-1] if rather_not else parts) or [left])
             tail, types = [part, left // part], f" last_tile_dims={{{word}, replicated}}"
             if part == left and self.random.random() < 0.5:

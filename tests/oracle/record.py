@@ -48,8 +48,9 @@ def random_answers(oracle: LoggedOracle) -> Iterator[dict[str, Any]]:
             continue
         found, different, ours = compare(oracle, hlo, options)
         logged = oracle.steps()
-        agrees = ours is not None and found.error is None and not different
-        cells = set(coverage.cells(ours[0], agreed(*ours, logged, found.renamed))) if agrees else set()
+        agrees = found.error is None and not different
+        steps = agreed(ours[0], ours[1], logged, found.renamed) if ours is not None and agrees else []
+        cells = set(coverage.cells(ours[0], steps)) if ours is not None else set()
         if different or (taken % 3 and len(cells - filled) < _NEW_CELLS):
             continue
         taken += 1
@@ -60,9 +61,7 @@ def random_answers(oracle: LoggedOracle) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Ask and write."""
     oracle = LoggedOracle()
-    opcodes = {
-        op: [written(oracle.ask(opcode_module(op), **o), o) for o in OPCODE_OPTIONS] for op in sorted(BODIES)
-    }
+    opcodes = {op: [written(oracle.ask(opcode_module(op), **o), o) for o in OPCODE_OPTIONS] for op in sorted(BODIES)}
     random = list(random_answers(oracle))
     oracle.close()
     head = {"jaxlib": version("jaxlib"), "pass": "sharding-propagation"}

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from typing import IO
 
 from hlosharding.ir import Module
 from hlosharding.propagation import Propagation, Step
@@ -28,15 +29,17 @@ class LoggedOracle(OracleProgram):
 
     def __init__(self, path: str | None = None) -> None:
         super().__init__(path)
-        self._log = tempfile.TemporaryFile()
+        self._log: IO[bytes] | None = None
         self._read = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._log, self._read = tempfile.TemporaryFile(), 0
+        self._log, self._read = tempfile.TemporaryFile(), 0  # noqa: SIM115 - it lives as long as the process
         return self._open({"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "sharding_propagation=2"}, self._log)
 
     def steps(self) -> Counter[LogStep]:
         """The steps of the last answer."""
+        if self._log is None:
+            return Counter()
         self._log.seek(self._read)
         text = self._log.read()
         self._read += len(text)

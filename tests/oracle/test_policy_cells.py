@@ -12,7 +12,9 @@ from tests.oracle.policy_cells import BACKWARD, FORWARD, Row, possible_cells
 
 
 def _stated(rows: tuple[Row, ...]) -> Counter[tuple[str, str, str]]:
-    return Counter((op, level, kind) for words, levels, kinds in rows for op in words.split() for level in levels for kind in kinds)
+    return Counter(
+        (op, level, kind) for words, levels, kinds in rows for op in words.split() for level in levels for kind in kinds
+    )
 
 
 def test_every_cell_is_stated_once() -> None:

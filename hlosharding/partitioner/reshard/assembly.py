@@ -1,14 +1,15 @@
 """Writes the rounds of the direct plan as local HLO: cut, send, and put the pieces where they belong.
 
 Floor: partitioner/reshard.  Where every device gets the same windows at the same places along one dim, the pieces are
-joined side by side, which a compiler fuses into what reads them; else they are written one by one into the result.
+joined side by side; where the places differ a few are laid one over the other.  Both a compiler fuses into what reads
+them.  Else they are written one by one into the result.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +32,14 @@ def put_together(
     """The result, of local `shape`; places that no round writes hold `base`, a scalar or an array of that shape."""
     if not rounds:
         return emitter.full(0, shape) if base is None else _spread(emitter, base, shape)
+    if base is None or not base.shape.rank:
+        strip = _strip(rounds, shape.dims)
+        sticks_out = any(any(t.read_overhang(x.shape.dims, n)) for t in rounds for n, x in enumerate(operands))
+        if _may_overlay(rounds, operands) and (strip is None or sticks_out):
+            return _overlaid(emitter, rounds, operands, shape, base)
+        if strip is not None:
+            return _side_by_side(emitter, strip, _padded(emitter, rounds, operands), shape, base)
     operands = _padded(emitter, rounds, operands)
-    strip = _strip(rounds, shape.dims) if base is None or not base.shape.rank else None
-    if strip is not None:
-        return _side_by_side(emitter, strip, operands, shape, base)
     margin = _largest([turn.write_overhang(shape.dims) for turn in rounds], shape.rank)
     grown = shape.with_dims(tuple(size + more for size, more in zip(shape.dims, margin, strict=True)))
     none = [0] * shape.rank
@@ -141,6 +146,87 @@ def _over(emitter: Emitter, below: Instruction | None, piece: Instruction, turn:
     return piece if below is None or counts is None else emitter.select(counts, piece, below)
 
 
+# One over the other
+
+_MOST_LAYERS = 8
+
+
+def _may_overlay(rounds: Sequence[Round], operands: Sequence[Instruction]) -> bool:
+    """Are the layers few, and can each window be moved until it lies inside its operand?"""
+    return len(rounds) <= _MOST_LAYERS and all(
+        n != RESULT and all(a <= b for a, b in zip(turn.read_span, operands[n].shape.dims, strict=True))
+        for turn in rounds
+        for n in turn.sources
+    )
+
+
+def _overlaid(
+    emitter: Emitter,
+    rounds: Sequence[Round],
+    operands: Sequence[Instruction],
+    shape: Shape,
+    base: Instruction | None,
+) -> Instruction:
+    out = None if base is None else _spread(emitter, base, shape)
+    for turn in rounds:
+        inside, places = _drawn_in(turn, operands)
+        layer = _shifted(emitter, _arrived(emitter, operands, None, inside, _filling(base)), places, turn, shape)
+        out = layer if out is None else emitter.select(_where(emitter, turn, shape), layer, out)
+    assert out is not None
+    return out
+
+
+def _drawn_in(turn: Round, operands: Sequence[Instruction]) -> tuple[Round, tuple[Dims, ...]]:
+    """The round with windows moved back until they lie in their operands, and where they then belong in the result."""
+    read, write = np.array(turn.read).reshape(len(turn.sizes), -1), np.array(turn.write).reshape(len(turn.sizes), -1)
+    steps = turn.write_steps or (1,) * len(turn.sizes)
+    every = turn.read_steps or (1,) * len(turn.sizes)
+    for source, target in turn.pairs:
+        dims = operands[turn.operand(source)].shape.dims
+        for d, (size, span) in enumerate(zip(dims, turn.read_span, strict=True)):
+            back = -(-max(0, int(read[d, source]) + span - size) // every[d])
+            read[d, source] -= back * every[d]
+            write[d, target] -= back * steps[d]
+    return replace(turn, read=_rows(read)), _rows(write)
+
+
+def _rows(table: Any) -> tuple[Dims, ...]:
+    return tuple(map(tuple, table.tolist()))
+
+
+def _shifted(emitter: Emitter, piece: Instruction, places: tuple[Dims, ...], turn: Round, shape: Shape) -> Instruction:
+    """A layer of the result's size with each device's piece at its place; what is beside it nobody reads."""
+    low, high, starts = [0] * shape.rank, [0] * shape.rank, list[Dims]()
+    targets = turn.targets
+    for d, (table, size) in enumerate(zip(places, shape.dims, strict=True)):
+        mine = [table[t] for t in targets]
+        low[d], high[d] = max(0, *mine), max(0, size - piece.shape.dims[d] - min(mine))
+        starts.append(tuple(low[d] - (table[t] if t in targets else mine[0]) for t in range(len(table))))
+    wide = emitter.pad(piece, low, high)
+    if all(len(set(row)) == 1 for row in starts):
+        first = [row[0] for row in starts]
+        return emitter.slice(wide, first, [a + n for a, n in zip(first, shape.dims, strict=True)])
+    return emitter.dynamic_slice(wide, [emitter.per_device(row) for row in starts], shape.dims)
+
+
+def _where(emitter: Emitter, turn: Round, shape: Shape) -> Instruction:
+    """Which elements of the result a round writes."""
+    found: Instruction | None = None
+    steps = turn.write_steps or (1,) * shape.rank
+    devices, targets = range(emitter.num_partitions), turn.targets
+    for d, (size, step) in enumerate(zip(shape.dims, steps, strict=True)):
+        low = tuple(turn.write[d][t] if t in targets else 0 for t in devices)
+        spans = tuple((turn.real_sizes(t)[d] - 1) * step + 1 if t in targets else 0 for t in devices)
+        high = tuple(a + n for a, n in zip(low, spans, strict=True))
+        line = Shape.array("s32", (size,))
+        for table, direction, none in ((low, "GE", 0), (high, "LT", size)):
+            if any(entry != none for entry in table):
+                edge = emitter.full(emitter.per_device(table), line)
+                beyond = emitter.broadcast(emitter.compare(emitter.iota(line, 0), direction, edge), shape.dims, (d,))
+                found = beyond if found is None else emitter.binary("and", found, beyond)
+    return emitter.full(np.asarray(True), shape.with_type("pred")) if found is None else found
+
+
 # One by one
 
 
@@ -216,7 +302,8 @@ def _what_counts(emitter: Emitter, window: Shape, turn: Round) -> Instruction | 
     if not turn.real:
         if len(turn.targets) == emitter.num_partitions:
             return None
-        return _is_set(emitter, tuple(int(d in turn.targets) for d in range(emitter.num_partitions)))
+        targets = turn.targets
+        return _is_set(emitter, tuple(int(d in targets) for d in range(emitter.num_partitions)))
     counts: Instruction | None = None
     for dim, table in enumerate(turn.real):
         step = turn.write_steps[dim] if turn.write_steps else 1

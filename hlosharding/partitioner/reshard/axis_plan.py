@@ -33,9 +33,9 @@ from hlosharding.partitioner.reshard.steps import (
 )
 
 # What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
-# a few microseconds weighs as much as some kilobytes, so that small arrays travel in few steps and large ones in few
-# bytes.
-OBJECTIVES = {"bytes": 1e-3, "balanced": 2e9, "time": 1e18}
+# a few microseconds weighs as much as some tens of kilobytes, so that small arrays travel in few steps and large ones
+# in few bytes.
+OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
 
 
 def combined(objective: str, nbytes: float, seconds: float) -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.layout import Layout, layout_of
-from hlosharding.partitioner.reshard.steps import AllReduce, Groups, Keep, Pad, ReduceScatter, Step
+from hlosharding.partitioner.reshard.steps import AllReduce, Groups, Keep, Pad, Permute, ReduceScatter, Step
 from hlosharding.sharding import HloSharding
 
 if TYPE_CHECKING:
@@ -48,6 +48,69 @@ def reorder_first(request: Request) -> Iterator[Steps]:
     way = HloSharding.subgroup(np.array(last.tiles.flat).reshape(first.tiles.dims), first.subgroup_types)
     if way != first and common_grid(way, last, request.shape.rank, request.num_devices) is not None:
         yield (*request.between(first, way).steps, *request.between(way, last).steps)
+
+
+def reorder_last(request: Request) -> Iterator[Steps]:
+    """Each device makes the target tile of which it holds most; then one permute brings tiles where they belong."""
+    last, n = request.target, request.num_devices
+    if last.kind != "tiled" or last.is_manual_subgroup() or n > _MOST_MATCHED:
+        return
+    source, target = request.layouts()
+    places = np.empty(n, np.int64)  # the device whose target tile a device makes
+    places[:] = _matched(_shared(source, target))
+    maker = np.empty(n, np.int64)
+    maker[places] = np.arange(n)
+    way = HloSharding.subgroup(maker[last.tiles.array], last.subgroup_types)
+    if way not in (request.source, last):
+        yield (*request.between(request.source, way).steps, Permute(tuple((d, int(places[d])) for d in range(n))))
+
+
+_MOST_MATCHED = 64
+"""Devices: the matching is quadratic."""
+
+
+def _shared(source: Layout, target: Layout) -> npt.NDArray[np.int64]:
+    """[device, other]: elements of the other's target tile that the device holds."""
+    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
+    both = np.minimum(high[:, None], want_high[None]) - np.maximum(low[:, None], want_low[None])
+    return np.maximum(both, 0).prod(axis=2)
+
+
+def _matched(score: npt.NDArray[np.int64]) -> list[int]:
+    """For each row a column of its own: greedily, the largest score first, the diagonal before others."""
+    n = len(score)
+    order = np.argsort(-(2 * score + np.eye(n, dtype=np.int64)), axis=None, kind="stable")
+    found, taken = [-1] * n, set[int]()
+    for flat in order.tolist():
+        row, column = divmod(flat, n)
+        if found[row] < 0 and column not in taken:
+            found[row] = column
+            taken.add(column)
+    return found
+
+
+def tile_by_tile(request: Request) -> Iterator[Steps]:
+    """Where only the device order differs: one permute of whole tiles, copies by their number."""
+    first, last = request.source, request.target
+    if not first.kind == last.kind == "tiled" or first.is_manual_subgroup():
+        return
+    if (first.subgroup_types, first.tiles.dims) == (last.subgroup_types, last.tiles.dims):
+        yield (Permute(tuple(sorted(zip(first.tiles.flat, last.tiles.flat, strict=True)))),)
+
+
+_SMALL = 4 << 20
+"""Bytes of arrays that nobody minds having whole for a moment."""
+
+
+def by_the_whole(request: Request) -> Iterator[Steps]:
+    """A small array to every device, and each keeps its part."""
+    whole = HloSharding.replicate()
+    if (
+        request.shape.byte_size <= _SMALL
+        and request.source.kind == request.target.kind == "tiled"
+        and not request.source.is_manual_subgroup()
+    ):
+        yield (*request.between(request.source, whole).steps, *request.between(whole, request.target).steps)
 
 
 def reduce_first(request: Request) -> Iterator[Steps]:

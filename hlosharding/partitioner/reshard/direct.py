@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from hlosharding.partitioner.reshard.pieces import RESULT, Pieces, Round, round_
 from hlosharding.partitioner.reshard.regions import Region, Wanted, pieces_of
 from hlosharding.partitioner.reshard.steps import Pairs
 
-MOST_PIECES = 20_000
+MOST_PIECES = 8_000
 TOLERANCES = (0.0, 0.05, 0.3, 1.0, math.inf)
 """How much larger than its smallest piece the window of a round may be, as a share of the piece."""
 _SPARE_ROUNDS = 4
@@ -47,6 +47,8 @@ class Choice:
     mean_bytes: float
     seconds: float
     rounds: int
+    is_grown: bool
+    """With padding that comes along."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,8 @@ class Shipment:
     """Which box goes from where to where; row i of each table is piece i."""
 
     target: Layout
+    tiles: tuple[Dims, ...]
+    """Local sizes of each operand."""
     machine: Machine
     regions: tuple[Region, ...]
     variants: tuple[tuple[int, Dims], ...]
@@ -67,6 +71,10 @@ class Shipment:
     write: Table
     """[piece, dim]: where it starts in the receiver's tile."""
     sizes: Table
+    grown: Table
+    """[piece, dim]: sizes with the padding that may come along, so that pieces are more alike."""
+    is_grown: bool = False
+    """Are those its sizes?"""
 
     @property
     def num_devices(self) -> int:
@@ -75,6 +83,9 @@ class Shipment:
     def choices(self, shape: Shape) -> Iterator[Choice]:
         """Ways to ship, from no padding to fewest rounds; those with far more rounds than needed are left out."""
         yield from self._choices(shape, np.flatnonzero(self.senders != self.receivers), ())
+        if not self.is_grown and (self.grown != self.sizes).any():
+            yield from replace(self, sizes=self.grown, is_grown=True).choices(shape)
+            return
         seeds = self._seeds()
         if seeds is not None:
             chosen, spread = seeds
@@ -109,12 +120,16 @@ class Shipment:
             nbytes, turns = shape.with_dims(window).byte_size, self._busiest(members)
             far = tuple(zip(self.senders[members].tolist(), self.receivers[members].tolist(), strict=True))
             mean += nbytes * len(members) / self.num_devices
-            seconds += turns * round_seconds(nbytes, far, self.machine)
+            whole = self.tiles[self.regions[self.region[members[0]]].operand]
+            kernels = (window != whole) + (window != self.target.tile)
+            seconds += turns * round_seconds(nbytes, far, self.machine, kernels=kernels)
             rounds += turns
         tile = shape.with_dims(self.target.tile).byte_size
         mean += tile * sum(map(len, spread)) / self.num_devices
-        seconds += sum(round_seconds(tile, pairs, self.machine) for pairs in spread)
-        return Choice(tuple((window, tuple(members)) for window, members in groups), spread, mean, seconds, rounds)
+        seconds += sum(round_seconds(tile, pairs, self.machine, kernels=0) for pairs in spread)
+        return Choice(
+            tuple((window, tuple(members)) for window, members in groups), spread, mean, seconds, rounds, self.is_grown
+        )
 
     def _seeds(self) -> tuple[list[int], tuple[Pairs, ...]] | None:
         """(devices that get their tile from holders, how they pass it on); None where tiles are wanted once."""
@@ -140,6 +155,8 @@ class Shipment:
 
     def plan(self, choice: Choice) -> Pieces:
         """The rounds of a choice."""
+        if choice.is_grown and not self.is_grown:
+            return replace(self, sizes=self.grown, is_grown=True).plan(choice)
         stays = self.senders == self.receivers
         if choice.spread:
             later = {target for pairs in choice.spread for _, target in pairs}
@@ -230,17 +247,29 @@ def shipment_of(
         found.append(pieces_of(region, sources[region.operand], target))
         if most is not None and sum(len(part.receivers) for part in found) > most:
             return None
+    local = tuple(source.tile for source in sources)
     if not found:
         none = np.zeros(0, np.int64)
         empty = np.zeros((0, len(target.dims)), np.int64)
-        return Shipment(target, machine, (), (), none, none, none, empty, empty, empty)
-    senders = _choose_holders(found, machine)
-    variants = dict.fromkeys((region.operand, region.turned) for region in regions)
-    tables = [
-        np.concatenate([getattr(part, name) for part in found]) for name in ("receivers", "read", "write", "sizes")
-    ]
-    numbers = np.repeat(np.arange(len(found)), [len(part.receivers) for part in found])
-    return Shipment(target, machine, regions, tuple(variants), numbers, np.array(senders, np.int64), *tables)
+        return Shipment(target, local, machine, (), (), none, none, none, empty, empty, empty, empty)
+
+    def joined(name: str) -> Table:
+        return np.concatenate([getattr(part, name) for part in found])
+
+    return Shipment(
+        target,
+        local,
+        machine,
+        regions,
+        tuple(dict.fromkeys((region.operand, region.turned) for region in regions)),
+        np.repeat(np.arange(len(found)), [len(part.receivers) for part in found]),
+        np.array(_choose_holders(found, machine), np.int64),
+        joined("receivers"),
+        joined("read"),
+        joined("write"),
+        joined("sizes"),
+        joined("grown"),
+    )
 
 
 def _choose_holders(wanted: Sequence[Wanted], machine: Machine) -> list[int]:

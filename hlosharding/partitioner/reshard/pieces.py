@@ -137,7 +137,15 @@ class Pieces(Step):
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         sent = [turn for turn in self.rounds if not turn.is_local]
-        return sum(round_seconds(local.with_dims(turn.sizes).byte_size, turn.pairs, machine) for turn in sent)
+        return sum(
+            round_seconds(
+                local.with_dims(turn.sizes).byte_size,
+                turn.pairs,
+                machine,
+                kernels=(turn.sizes != local.dims) + (turn.sizes != self.sizes),
+            )
+            for turn in sent
+        )
 
     def buffer_bytes(self, local: Shape) -> int:
         largest = max((local.with_dims(turn.sizes).byte_size for turn in self.rounds), default=0)
@@ -150,10 +158,10 @@ class Pieces(Step):
         return f"{len(sent)} rounds of pieces of {shown}" if sent else "each takes its part"
 
 
-def round_seconds(nbytes: int, pairs: Pairs, machine: Machine) -> float:
-    """Time of one round: the permute, and a small kernel each for cutting and placing."""
+def round_seconds(nbytes: int, pairs: Pairs, machine: Machine, *, kernels: int) -> float:
+    """Time of one round: the permute, and the small kernels that cut and place its windows."""
     local = op_time(0, 2 * nbytes, "f32", machine, matrix=False)
-    return collective_time("collective-permute", nbytes, 2, pairs, machine) + 2 * local
+    return collective_time("collective-permute", nbytes, 2, pairs, machine) + kernels * local
 
 
 def _region(tables: tuple[Dims, ...], device: int, sizes: Dims, steps: Dims) -> tuple[slice, ...]:

@@ -2,7 +2,8 @@
 
 Floor: partitioner/reshard.  Puts together the axis plan and the direct plan, and chooses by bytes or by time.
 
-Nothing is ever gathered that the target does not hold: no plan has a tile larger than source and target need.
+Nothing is gathered that the target does not hold, unless time alone decides: then small arrays may take the way by the
+whole, which is one collective.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from hlosharding.partitioner.reshard import detours
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
 from hlosharding.partitioner.reshard.direct import MOST_PIECES, shipment
+from hlosharding.partitioner.reshard.emitted import emitted_seconds
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
-from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, Pad, Slice, Step
+from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllGather, Pad, Permute, Slice, Step
 from hlosharding.sharding import HloSharding
 
 Objective = Literal["bytes", "balanced", "time"]
+# Where time alone decides, plans that look at most so much slower than the fastest, and so many, are looked at closely.
+_NEAR, _FEW, _ROUNDS = 2.5, 5, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,13 @@ class Request:
         """Price steps."""
         local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
         return Planned(steps, *cost_of(steps, local, self.num_devices, self.machine))
+
+    def as_program(self, planned: Planned) -> Planned:
+        """The same steps, priced op by op."""
+        if not planned.mean_bytes:
+            return planned
+        local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
+        return replace(planned, seconds=emitted_seconds(planned.steps, local, self.num_devices, self.machine))
 
     def between(self, source: HloSharding, target: HloSharding) -> Planned:
         """The plan of a part of the way; memory is looked at once the way is whole."""
@@ -168,7 +179,15 @@ def _planned(request: Request) -> Planned:
     fitting = [p for p in found if limit is None or p.peak_bytes <= limit]
     if not fitting:
         raise _no_plan(request, found)
+    if request.objective == "time" and not request.is_part and len(fitting) > 1:
+        fitting = [request.as_program(p) for p in _fastest(fitting)]
     return min(fitting, key=lambda p: (p.cost(request.objective), len(p.steps)))
+
+
+def _fastest(found: list[Planned]) -> list[Planned]:
+    """The few that are worth being priced as programs."""
+    order = sorted(found, key=lambda p: (p.seconds, len(p.steps)))
+    return [p for p in order if p.seconds <= _NEAR * order[0].seconds][:_FEW]
 
 
 def _check(request: Request) -> None:
@@ -207,58 +226,70 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         return
     source, target = request.layouts()
     bound = least_mean_elements(source, target) * _element_bytes(request.shape)
-    best = _axis_plan(request, bound)
-    if best is not None:
-        yield best.steps
-        if _is_hard_to_beat(best, bound):
-            return
+    found = list(_axis_plans(request, bound))
+    best = min(found, key=lambda p: p.cost(request.objective), default=None)
+    yield from (p.steps for p in found)
+    if best is not None and _is_hard_to_beat(request, best, bound):
+        return
     if source.addends > 1:
         yield from detours.reduce_first(request)
         return
     detoured = [] if request.is_part else [*detours.gather_last(request), *detours.reorder_first(request)]
+    if request.objective == "time" and not request.is_part:
+        detoured += [
+            *detours.reorder_last(request),
+            *detours.tile_by_tile(request),
+            *detours.by_the_whole(request),
+        ]
     yield from detoured
     is_only_way = best is None and not detoured
-    direct = _direct(request, source, target, best, None if is_only_way else MOST_PIECES)
-    if direct is not None:
-        yield (direct,)
+    # Where time decides, nothing wins that takes dozens of rounds.
+    most = _ROUNDS * request.num_devices if request.objective == "time" else MOST_PIECES
+    yield from ((step,) for step in _direct(request, source, target, best, None if is_only_way else most))
 
 
-def _is_hard_to_beat(best: Planned, bound: float) -> bool:
-    return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= 2
+def _is_hard_to_beat(request: Request, best: Planned, bound: float) -> bool:
+    """At the bound, in few steps; where time alone decides, small arrays may still travel faster in more bytes."""
+    most = 2 if request.objective != "time" else 1 if isinstance(best.steps[-1], (Permute, AllGather)) else 0
+    return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= most
 
 
-def _direct(request: Request, source: Layout, target: Layout, best: Planned | None, most: int | None) -> Step | None:
-    """The best direct plan; None if it has too many pieces, or if even its estimate is worse than `best`."""
+def _direct(request: Request, source: Layout, target: Layout, best: Planned | None, most: int | None) -> Iterator[Step]:
+    """The best direct plan, or where time alone decides the best two; none if there are too many pieces, or if even
+    the estimate is worse than `best`."""
     pieces = shipment(source, target, request.machine, most)
     if pieces is None:
-        return None
-    choice = min(
-        pieces.choices(request.shape), key=lambda c: (combined(request.objective, c.mean_bytes, c.seconds), c.rounds)
-    )
-    cost = combined(request.objective, choice.mean_bytes, choice.seconds)
-    if best is None or cost < best.cost(request.objective) or _is_too_large(request, best):
-        return pieces.plan(choice)
-    return None
+        return
+    prices = [
+        (combined(request.objective, c.mean_bytes, c.seconds), c.rounds, c) for c in pieces.choices(request.shape)
+    ]
+    is_time = request.objective == "time"
+    for cost, _, choice in sorted(prices, key=lambda p: p[:2])[: 2 if is_time else 1]:
+        if (
+            best is None
+            or cost < (_NEAR if is_time else 1.0) * best.cost(request.objective)
+            or _is_too_large(request, best)
+        ):
+            yield pieces.plan(choice)
 
 
 def _is_too_large(request: Request, planned: Planned) -> bool:
     return request.memory_limit is not None and planned.peak_bytes > request.memory_limit
 
 
-def _axis_plan(request: Request, bound: float) -> Planned | None:
+def _axis_plans(request: Request, bound: float) -> Iterator[Planned]:
     grid = common_grid(request.source, request.target, request.shape.rank, request.num_devices)
     if grid is None:
-        return None
+        return
     problem = problem_of(grid, request.shape.dims)
     prices = MovePrices(problem, request.shape, request.machine, request.objective)
-    found: list[Planned] = []
     for wide in (False, True):
         path = cheapest_path(problem, prices, wide=wide)
         if path is not None:
-            found.append(request.planned(steps_of(problem, path[1], prices, request.reduce_kind or "add")))
-            if _is_hard_to_beat(found[-1], bound):
-                break
-    return min(found, key=lambda p: p.cost(request.objective), default=None)
+            found = request.planned(steps_of(problem, path[1], prices, request.reduce_kind or "add"))
+            yield found
+            if _is_hard_to_beat(request, found, bound):
+                return
 
 
 def _is_partial(sharding: HloSharding) -> bool:

@@ -60,6 +60,8 @@ class Wanted:
     write: Table
     sizes: Table
     """Elements along each dim; with steps they span more."""
+    grown: Table
+    """The same, with what may come along: where only padding follows in the receiver's tile, all the sender has."""
 
 
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
@@ -87,7 +89,28 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     read -= tiles[numbers, 1:] * np.asarray(source.tile, np.int64)
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
-    return Wanted(region, receivers, holders, numbers, read, write, high - low)
+    sizes = high - low
+    return Wanted(
+        region,
+        receivers,
+        holders,
+        numbers,
+        read,
+        write,
+        sizes,
+        _grown(region, source, target, receivers, read, write, sizes),
+    )
+
+
+def _grown(
+    region: Region, source: Layout, target: Layout, receivers: Table, read: Table, write: Table, sizes: Table
+) -> Table:
+    if any(region.steps):
+        return sizes
+    low, high = target.bounds()
+    room = np.minimum(np.asarray(source.tile) - read, np.asarray(target.tile) - write)
+    is_last = write + sizes == (high - low)[receivers]
+    return np.where(is_last, np.maximum(room, sizes), sizes)
 
 
 def _ranges(

@@ -74,6 +74,13 @@ def _sortable(dims: tuple[int, ...], source: HloSharding, dim: int) -> bool:
     return source.tiles.dims[dim] == 1 if dim < len(source.tiles.dims) else True
 
 
-@BACKWARD.register("sort")
-def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding:
-    return element_sharding(user, edge.op.shape, edge.position) if user.is_tuple() else user
+@BACKWARD.register("sort", "scan")
+def _sort_operand(edge: Edge, own: object, user: HloSharding, others: object, level: int) -> HloSharding | None:
+    """The element of the operand's number, a scan's too (which may have fewer)."""
+    if not user.is_tuple():
+        return user
+    return (
+        element_sharding(user, edge.op.shape, edge.position)
+        if edge.position < len(edge.op.shape.tuple_shapes)
+        else None
+    )

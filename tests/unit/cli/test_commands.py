@@ -163,3 +163,53 @@ def test_the_seed_decides(capsys: pytest.CaptureFixture[str]) -> None:
     one, same, other = (run(capsys, "run", MLP, "--reference", "--random", seed) for seed in "112")
     assert one == same
     assert one != other
+
+
+CLASH = str(Path(MLP).with_name("clash.hlo"))
+
+
+def test_conflicts_as_table_and_as_record(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    table = run(capsys, "propagate", CLASH, "--conflicts")
+    assert table.count("user: %rows at clash.py:6") == 1
+    record = json.loads(run(capsys, "propagate", CLASH, "--conflicts", "--emit", "json"))
+    assert [one["loser"]["name"] for one in record["conflicts"]] == ["rows", "more"]
+    assert "none" in run(capsys, "propagate", MLP, "--conflicts")
+
+
+def test_the_trace_and_a_difference_as_records(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = json.loads(run(capsys, "propagate", MLP, "--trace", "--emit", "json"))["steps"]
+    assert [step["name"] for step in steps] == ["hidden", "active", "dot.2", "total"]
+    words = ("--diff", "w2={devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}", "--emit", "json")
+    assert list(json.loads(run(capsys, "propagate", MLP, *words))["differing"]) == ["w2"]
+
+
+def test_an_element_of_a_tuple_and_a_whole_chain_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "explain", MLP, "result{0}", "--to-outputs", "--whole").startswith("%result{0} (tuple")
+
+
+def test_suggest_ends_a_conflict(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("suggest", CLASH, "free", "--conflict", "%rows", "--machine", "h100:4")
+    assert run(capsys, *words, "--most", "1").startswith("annotate %free={devices=[4,1]<=[4]}: ")
+    (best, *_) = json.loads(run(capsys, *words, "--emit", "json"))["suggestions"]
+    assert (best["conflicts_before"], best["conflicts_after"], best["is_smallest"]) == (2, 1, True)
+
+
+def test_suggest_propagates_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """`w2` is split by its user as soon as parameters are open: then nothing is left to suggest."""
+    assert main(["suggest", MLP, "w2", "--to-parameters"]) == 1
+    assert "there is nothing to remove" in capsys.readouterr().err
+
+
+def test_plans_predictions_and_drawings_as_records(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, columns = "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}"
+    plan = json.loads(run(capsys, "reshard", "--shape", "f32[4,4]", rows, columns, "--emit", "json"))
+    assert plan["received_bytes"] == plan["lower_bound"] == 16
+    assert json.loads(run(capsys, "simulate", MLP, *H100, "--emit", "json"))["timeline"]
+    assert json.loads(run(capsys, "draw", "--shape", "f32[4,4]", rows, "--emit", "json"))["tiles"] == [[0], [1]]
+
+
+def test_execution_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "propagate", MLP, "--execution-threads", "main") == run(capsys, "propagate", MLP)
+    assert main(["propagate", MLP, "--execution-threads", "host"]) == 1
+    assert "no computation runs on execution thread 'host'" in capsys.readouterr().err

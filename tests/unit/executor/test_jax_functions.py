@@ -145,15 +145,18 @@ def test_linear_algebra_of_a_module_from_elsewhere() -> None:
     assert done.stdout.split() == [b"6.0", b"6.0"], done.stderr.decode()
 
 
-def test_unknown_custom_calls_and_callbacks_are_errors() -> None:
-    def prints(x: Any) -> Any:
-        return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+def test_unknown_custom_calls_and_lost_callbacks_are_errors() -> None:
+    def doubled(x: Any) -> Any:
+        return jax.pure_callback(lambda v: v * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     for run in (lambda m: Program(m).run(X), lambda m: run_reference(m, [X])):
+        known = module_of(doubled, (X,))
+        known.callbacks = (lambda v: (np.asarray(v) * 2,),)
+        np.testing.assert_array_equal(run(known)[0], X * 2)
         with pytest.raises(
-            ExecutionError, match=r"calls back into Python, .*; at %pure_callback.*; take jax.debug.print"
+            ExecutionError, match=r"calls back into Python, .*; at %pure_callback.*; trace the function"
         ):
-            run(module_of(prints, (X,)))
+            run(module_of(doubled, (X,)))
         unknown = case_module('x = f32[6,8] parameter(0) ROOT r = f32[6,8] custom-call(x), custom_call_target="nobody"')
         with pytest.raises(ExecutionError, match="No registered implementation for untyped custom call to nobody"):
             run(unknown)

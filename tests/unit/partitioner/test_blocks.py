@@ -151,3 +151,22 @@ def test_a_row_of_a_table_whose_other_dims_are_split_costs_nothing() -> None:
         z = s32[] constant(0)
         ROOT r = f32[32,64] dynamic-update-slice(t, u, i, z){mark("[1,8]<=[8]")}""")
     assert not local.collectives
+
+
+def test_what_was_gathered_at_one_place_out_of_range_is_read_where_it_was_clamped_to() -> None:
+    # XLA makes a dynamic slice of a gather at one place, and merges it into the read without the clamp.
+    right(
+        f"""
+        t = s32[1,6,2] parameter(0){mark("")}
+        i = s32[2,8] parameter(1){mark("")}
+        g = s32[8,5,2] gather(t, i), offset_dims={{1,2}}, collapsed_slice_dims={{0}}, start_index_map={{0,1}},
+          index_vector_dim=0, slice_sizes={{1,5,2}}{mark("[8,1,1]<=[8]")}
+        u = s32[1,1,2] parameter(2){mark("")}
+        n = s32[] parameter(3){mark("")}
+        z = s32[] constant(0)
+        ROOT r = s32[8,5,2] dynamic-update-slice(g, u, n, n, z){mark("[8,1,1]<=[8]")}""",
+        np.arange(12, dtype=np.int32).reshape(1, 6, 2),
+        np.full((2, 8), 3, np.int32),
+        np.full((1, 1, 2), 77, np.int32),
+        np.int32(3),
+    )

@@ -308,6 +308,20 @@ def test_work_is_never_repeated_to_save_bytes() -> None:
     assert local.flops_per_device <= 1.05 * 2 * 8 * 4096 * 512 / 8
 
 
+@pytest.mark.parametrize(
+    "shardings",
+    [
+        # All want rows or the sum split, but in different device orders: both stay split, whoever has to move.
+        ("[2,4]<=[8]", "[4,1,2]<=[8] copies", "[2,1,4]<=[8] copies"),
+        ("[2,2,2]<=[8] copies", "[2,1,4]<=[2,2,2]T(2,1,0) copies", "[4,2]7,6,5,4,3,2,1,0"),
+    ],
+)
+def test_a_contraction_is_split_as_many_ways_as_its_tensors_allow(shardings: tuple[str, str, str]) -> None:
+    m, k, n = 32, 64, 48
+    local = right(dot(m, k, n, shardings))
+    assert local.cost.by_opcode["dot"].flops == 2 * m * k * n / 8
+
+
 def test_the_smaller_operand_travels() -> None:
     local = split(dot(8, 64, 4096, ("[8,1]<=[8]", "[1,8]<=[8]", "[1,8]<=[8]")))
     (gather,) = local.collectives

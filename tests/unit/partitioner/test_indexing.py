@@ -170,6 +170,83 @@ def test_updates_split_over_devices_owe_one_sum() -> None:
     assert kinds(local) == ["all-reduce"]
 
 
+def test_a_row_that_must_be_dropped_leaves_an_array_that_was_just_cut_alone() -> None:
+    right(
+        f"""
+        x = s32[8,1] parameter(0){mark("")}
+        n = s32[8,1] iota(), iota_dimension=0
+        z = s32[] constant(0)
+        d = s32[8,1] dynamic-update-slice(n, x, z, z){mark("[4,1,2]<=[8] copies")}
+        i = s32[1] parameter(1){mark("")}
+        u = s32[1,1] parameter(2){mark("")}
+        ROOT y = s32[8,1] scatter(d, i, u), update_window_dims={{0}}, inserted_window_dims={{}},
+          scatter_dims_to_operand_dims={{0}}, input_batching_dims={{1}}, scatter_indices_batching_dims={{0}},
+          index_vector_dim=1, to_apply=add_s32{mark("[4,1,2]<=[8] copies")}""",
+        np.array([[8], [-2], [5], [4], [-4], [8], [3], [1]], np.int32),
+        np.array([9], np.int32),
+        np.array([[3]], np.int32),
+    )
+
+
+# Slices of several rows
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("rows", "size"), [(16, 3), (10, 3), (10, 7), (16, 9)])
+def test_runs_of_rows_are_gathered_across_tiles(rows: int, size: int, table: str) -> None:
+    right(
+        f"""
+        t = f32[{rows},6] parameter(0){mark(table)}
+        i = s32[12,2] parameter(1){mark("")}
+        ROOT g = f32[12,{size},2] gather(t, i), offset_dims={{1,2}}, collapsed_slice_dims={{}}, start_index_map={{0,1}},
+          index_vector_dim=1, slice_sizes={{{size},2}}{mark("")}""",
+        np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32),
+        np.stack([WILD, np.roll(WILD, 3)], 1),
+    )
+
+
+@pytest.mark.parametrize("reducer", ["add", "max"])
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("rows", "size"), [(16, 3), (10, 3), (10, 7), (16, 9)])
+def test_runs_of_rows_are_scattered_across_tiles_or_dropped_altogether(
+    rows: int, size: int, table: str, reducer: str
+) -> None:
+    local = right(
+        f"""
+        t = f32[{rows},6] parameter(0){mark(table)}
+        i = s32[12,2] parameter(1){mark("")}
+        u = f32[12,{size},2] parameter(2){mark("")}
+        ROOT g = f32[{rows},6] scatter(t, i, u), update_window_dims={{1,2}}, inserted_window_dims={{}},
+          scatter_dims_to_operand_dims={{0,1}}, index_vector_dim=1, to_apply={reducer}_f32{mark(table)}""",
+        np.random.default_rng(0).integers(0, 9, (rows, 6)).astype(np.float32),
+        np.stack([WILD, np.roll(WILD, 3)], 1),
+        np.random.default_rng(1).integers(0, 9, (12, size, 2)).astype(np.float32),
+    )
+    assert not local.collectives
+
+
+def test_short_runs_of_a_long_table_are_summed_rather_than_the_table_gathered() -> None:
+    local = split(f"""
+        t = f32[50000,8] parameter(0){mark("[8,1]<=[8]")}
+        i = s32[16,1] parameter(1){mark("")}
+        ROOT g = f32[16,5,8] gather(t, i), offset_dims={{1,2}}, collapsed_slice_dims={{}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{5,8}}{mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == 2 * 7 / 8 * 16 * 5 * 8 * 4
+
+
+def test_rows_of_a_table_longer_than_the_type_of_its_indices_are_gathered() -> None:
+    right(
+        f"""
+        t = f32[320,6] parameter(0){mark("[8,1]<=[8]")}
+        i = u8[10] parameter(1){mark("")}
+        ROOT g = f32[10,6] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{1,6}}""",
+        np.arange(320 * 6, dtype=np.float32).reshape(320, 6),
+        np.array([0, 3, 39, 40, 41, 250, 255, 254, 128, 127], np.uint8),
+    )
+
+
 # Index values that count
 
 

@@ -90,6 +90,11 @@ def test_the_last_piece_may_hold_fewer_taps() -> None:
     assert (found.left, found.right) == (0, 1)
 
 
+def test_taps_that_no_stride_brings_into_step_are_not_split() -> None:
+    # Dilated by 2, every second place: the first tap sees elements, the second one gaps.
+    assert taps_plan(WindowDim(size=2, stride=2, base_dilation=2), 4, 4, 2) is None
+
+
 def test_taps_of_a_reversed_window_meet_the_operand_from_its_end() -> None:
     found = taps_plan(WindowDim(size=5, window_reversal=True), 5, 1, 2)
     assert found is not None

@@ -231,3 +231,24 @@ def test_a_select_and_scatter_out_of_step_with_its_tiles_is_right(
         x,
     )
     assert set(kinds(local)) == {"collective-permute"}
+
+
+def test_a_window_over_far_neighbours_gathers_its_dim_and_computes_its_own_part() -> None:
+    # Three taps 32 apart: each piece sees its own tile, and those four tiles before and behind.
+    local = right(f"""
+        x = f32[1,64,4] parameter(0){mark("[1,8,1]<=[8]")}
+        w = f32[3,4,3] parameter(1){mark("")}
+        ROOT c = f32[1,64,3] convolution(x, w), window={{size=3 pad=32_32 rhs_dilate=32}}, dim_labels=b0f_0io->b0f,
+          sharding={{devices=[1,8,1]<=[8]}}""")
+    assert kinds(local) == ["all-gather"]
+    taps, results = 3, 8
+    assert local.cost.by_opcode["convolution"].flops <= 2 * 4 * 3 * taps * results
+
+
+def test_windows_over_a_whole_array_need_no_neighbours() -> None:
+    local = right(f"""
+        x = f32[24] parameter(0){mark("")}
+        i = f32[] constant(0)
+        ROOT r = f32[24] reduce-window(x, i), window={{size=5 pad=2_2}}, to_apply=add_f32{mark("[8]<=[8]")}""")
+    assert kinds(local) == []
+    assert local.cost.by_opcode["reduce-window"].flops <= 3 * 4

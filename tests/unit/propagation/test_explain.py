@@ -180,3 +180,18 @@ def test_values_of_branches_lead_through_the_conditional() -> None:
         why = found.explain(name)
         assert (why.links[-1].name, why.links[-1].is_given) == ("x", True)
         assert all(str(link.sharding) == ROWS for link in why.links)
+
+
+def test_one_of_several_results_is_explained_by_its_own_operand() -> None:
+    less = (
+        "%less {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n  %c = f32[] parameter(2)\n"
+        "  %d = f32[] parameter(3)\n  ROOT %e = pred[] compare(%a, %b), direction=LT\n}"
+    )
+    body = (
+        f"  %x = f32[4,4] parameter(0), sharding={ROWS}\n  %y = f32[4,4] parameter(1), sharding={ROWS}\n"
+        "  %s = (f32[4,4], f32[4,4]) sort(%x, %y), dimensions={1}, to_apply=%less,"
+        " sharding={{replicated}, {replicated}}\n"
+        "  %e = f32[4,4] get-tuple-element(%s), index=1\n  ROOT %r = (f32[4,4]) tuple(%e)"
+    )
+    (reason,) = run(body, less).explain("s{1}").stopped
+    assert reason == f"operand 1, %y {ROWS}: its sharding was given and may not change"

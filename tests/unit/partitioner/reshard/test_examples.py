@@ -49,7 +49,7 @@ def test_r1_swapped_axes_of_one_dim_are_a_permute(objective: str) -> None:
 
 
 def test_r2_gathering_the_major_axis_takes_a_permute_first() -> None:
-    plan = reshard((6,), (2, 3), [[0, 1]], [[1]], "time")
+    plan = reshard((6,), (2, 3), [[0, 1]], [[1]], "balanced")
     assert [type(step) for step in plan.steps] == [Permute, AllGather]
     assert max(plan.received_bytes) == 2
 
@@ -140,7 +140,7 @@ def test_r9_an_axis_moves_to_another_dim(objective: str) -> None:
 
 
 def test_r10_permute_and_all_to_all_or_the_bound() -> None:
-    quick = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "time")
+    quick = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "balanced")
     assert {type(step) for step in quick.steps} == {Permute, AllToAll}
     least = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "bytes")
     assert max(least.received_bytes) == 2
@@ -167,6 +167,6 @@ def test_d2_needs_512_elements() -> None:
     least = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "bytes")
     assert max(least.received_bytes) == 512
     assert least.mean_received_bytes == least.lower_bound
-    quick = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "time")
+    quick = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "balanced")
     assert quick.mean_received_bytes <= 576
     assert quick.predicted_s < least.predicted_s

@@ -9,7 +9,15 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import PartitionError, ShardingError
 from hlosharding.ir import Shape
-from hlosharding.partitioner.reshard import AllReduce, DynamicSlice, Keep, ReduceScatter, plan_steps, plan_time
+from hlosharding.partitioner.reshard import (
+    AllGather,
+    AllReduce,
+    DynamicSlice,
+    Keep,
+    ReduceScatter,
+    plan_steps,
+    plan_time,
+)
 from hlosharding.sharding import HloSharding
 
 parse = HloSharding.parse
@@ -33,6 +41,15 @@ def test_a_finer_tiling_of_copies_is_a_free_slice() -> None:
     assert plan_time(SHAPE, HloSharding.replicate(), ROWS) == 0.0
 
 
+def test_where_time_alone_decides_a_small_array_takes_the_way_by_the_whole() -> None:
+    source, target = "{devices=[4,1]0,2,1,3}", "{devices=[1,2,2]0,2,1,3 last_tile_dim_replicate}"
+    quick = hs.plan_reshard((15, 23), "f32", source, target, objective="time")
+    assert isinstance(quick.steps[0], AllGather)
+    assert quick.predicted_s < hs.plan_reshard((15, 23), "f32", source, target, objective="balanced").predicted_s
+    large = hs.plan_reshard((1500, 2300), "f32", source, target, objective="time")
+    assert all(len(step.groups[0]) < 4 for step in large.steps if isinstance(step, AllGather))
+
+
 @pytest.mark.parametrize("objective", ["bytes", "balanced", "time"])
 def test_nobody_gathers_more_than_the_target_has(objective: str) -> None:
     # GSPMD replicates the whole array for these: 8 to 12 times the bytes needed.
@@ -41,8 +58,8 @@ def test_nobody_gathers_more_than_the_target_has(objective: str) -> None:
         ("{devices=[8,1]<=[8]}", "{devices=[2,2,2]<=[8] last_tile_dim_replicate}"),
         ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"),
     ]:
-        plan = hs.plan_reshard((64, 64), "f32", source, target, objective=objective)  # pyright: ignore[reportArgumentType]
-        assert plan.peak_bytes < 64 * 64 * 4
+        plan = hs.plan_reshard((2048, 2048), "f32", source, target, objective=objective)  # pyright: ignore[reportArgumentType]
+        assert plan.peak_bytes < 2048 * 2048 * 4
         assert plan.mean_received_bytes <= 2 * plan.lower_bound
 
 

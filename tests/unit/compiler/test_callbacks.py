@@ -1,0 +1,98 @@
+"""Calls back into Python from a partitioned program: pure ones on all devices, those that act on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import io_callback
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+from hlosharding.errors import ExecutionError
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+LIKE = jax.ShapeDtypeStruct(X.shape, X.dtype)
+
+
+def run(mesh: Mesh, program: Callable[[jax.Array], Any]) -> Any:
+    return jax.block_until_ready(hs.jit(program, mesh=mesh, in_shardings=P("data", "model"))(X))
+
+
+def test_a_pure_callback_gets_the_whole_array(mesh_2x4: Mesh) -> None:
+    def program(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(lambda a: np.sin(np.asarray(a)), LIKE, x * 2) + 1
+
+    np.testing.assert_allclose(run(mesh_2x4, program), np.sin(X * 2) + 1, rtol=1e-6)
+    stage = hs.jit(program, mesh=mesh_2x4, in_shardings=P("data")).trace(X).propagate().partition()
+    np.testing.assert_allclose(stage.partitioned.run_reference(X), np.sin(X * 2) + 1, rtol=1e-6)
+    [warning] = stage.partitioned.warnings
+    assert "python_cpu_callback at test_callbacks.py" in warning
+    assert "jax.pure_callback(CALLBACKS[0]" in stage.as_python()
+
+
+def test_two_results_of_two_types(mesh_2x4: Mesh) -> None:
+    shapes = (jax.ShapeDtypeStruct((8,), np.float32), jax.ShapeDtypeStruct((), np.int32))
+
+    def program(x: jax.Array) -> Any:
+        return jax.pure_callback(lambda a, b: (np.asarray(a).sum(0), np.int32(len(a))), shapes, x, x + 1)
+
+    sums, count = run(mesh_2x4, program)
+    np.testing.assert_allclose(sums, X.sum(0))
+    assert count == 8
+
+
+def test_a_callback_that_acts_is_called_once_and_all_get_its_result(mesh_2x4: Mesh) -> None:
+    seen: list[np.ndarray] = []
+
+    def host(a: jax.Array) -> np.ndarray:
+        seen.append(np.asarray(a))
+        return np.asarray(a) * 3
+
+    np.testing.assert_allclose(run(mesh_2x4, lambda x: io_callback(host, LIKE, x + 1) - x), (X + 1) * 3 - X)
+    assert len(seen) == 1
+    np.testing.assert_allclose(seen[0], X + 1)
+
+
+def test_prints_come_once_a_trip(mesh_2x4: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: jax.Array) -> jax.Array:
+        def step(n: int, y: jax.Array) -> jax.Array:
+            jax.debug.print("trip {n}: {s}", n=n, s=y.sum())
+            return y + 1
+
+        return lax.fori_loop(0, 3, step, x)
+
+    np.testing.assert_allclose(run(mesh_2x4, program), X + 3)
+    jax.effects_barrier()
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines) == [f"trip {n}: {X.sum() + 64 * n}" for n in range(3)]
+
+
+def test_inside_a_manual_region_each_device_calls_with_its_tile(mesh_2x4: Mesh) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    def host(a: jax.Array) -> np.ndarray:
+        shapes.append(np.shape(a))
+        return np.cos(np.asarray(a))
+
+    def region(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    spec = P("data", "model")
+    program = jax.shard_map(region, mesh=mesh_2x4, in_specs=spec, out_specs=spec)
+    np.testing.assert_allclose(run(mesh_2x4, program), np.cos(X), rtol=1e-6)
+    assert shapes == [(4, 2)] * 8
+
+
+def test_a_module_from_a_file_lacks_the_function() -> None:
+    module = hs.trace(lambda x: jax.pure_callback(lambda a: a, LIKE, x) + jnp.float32(1))(X)
+    module.num_partitions = 2
+    local = hs.partition(hs.load(module.to_hlo_text(), format="hlo"), num_partitions=2)
+    with pytest.raises(ExecutionError, match=r"the module lacks the function.*trace the function in this process"):
+        local.run(X)

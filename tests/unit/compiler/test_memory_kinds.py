@@ -1,0 +1,28 @@
+"""Arguments and results in the host's memory: `memory_kind` of a sharding is kept."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+@pytest.mark.parametrize("inside", ["device", "pinned_host"])
+@pytest.mark.parametrize("outside", ["device", "pinned_host"])
+def test_arrays_lie_where_their_shardings_say(mesh_2x4: Mesh, inside: str, outside: str) -> None:
+    given = NamedSharding(mesh_2x4, P("data", "model"), memory_kind=inside)
+    wanted = NamedSharding(mesh_2x4, P("model"), memory_kind=outside)
+    step = hs.jit(
+        lambda x: (jnp.sin(x) @ x.T, x.sum()), mesh=mesh_2x4, in_shardings=given, out_shardings=(wanted, None)
+    )
+    product, total = step(jax.device_put(X, given))
+    assert product.sharding.memory_kind == outside
+    np.testing.assert_allclose(product, np.sin(X) @ X.T, rtol=1e-4, atol=1e-3)
+    assert float(total) == X.sum()

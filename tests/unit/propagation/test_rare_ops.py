@@ -1,0 +1,114 @@
+"""Ops that hardly any program has, where differential runs found us to differ: expectations are live XLA's answers."""
+
+from __future__ import annotations
+
+from hlosharding.frontends import load
+from hlosharding.propagation import propagate
+
+FUSION = """HloModule m
+
+%flip {
+  %w = f32[8,12] parameter(0)
+  ROOT %v = f32[8,12] negate(%w)
+}
+
+ENTRY %main {
+  %x = f32[8,12] parameter(0)
+  %c = f32[8,12] copy(%x)
+  %fused = f32[8,12] fusion(%c), kind=kLoop, calls=%flip
+  %row = f32[8] iota(), iota_dimension=0, sharding={devices=[2,3]<=[6] last_tile_dim_replicate}
+  %b = f32[8,12] broadcast(%row), dimensions={0}
+  %sum = f32[8,12] add(%fused, %b)
+  %after = f32[8,12] copy(%fused)
+  %given = f32[8,12] copy(%x), sharding={replicated}
+  %asked = f32[8,12] fusion(%given), kind=kLoop, calls=%flip
+  ROOT %root = (f32[8,12]) tuple(%x)
+}
+"""
+
+ASYNC = """HloModule m
+
+%twice {
+  %v = f32[8,16] parameter(0)
+  ROOT %w = f32[8,16] add(%v, %v)
+}
+
+ENTRY %main {
+  %x = f32[8,16] parameter(0)
+  %q = ((f32[8,16]), f32[8,16], s32[]) call-start(%x), to_apply=%twice
+  %done = f32[8,16] call-done(%q)
+  %y = f32[8,16] parameter(1), sharding={devices=[4,1]<=[4]}
+  %z = f32[8,16] negate(%y)
+  ROOT %root = (f32[8,16], f32[8,16]) tuple(%done, %z)
+}
+"""
+
+TOKENS = """HloModule m
+
+ENTRY %main {
+  %x = f32[8,16] parameter(0)
+  %k = token[] after-all()
+  %t = (f32[8,16], token[]) tuple(%x, %k)
+  %c = (f32[8,16], token[]) copy(%t)
+  %s = token[] get-tuple-element(%c), index=1
+  %all = token[] after-all(%s), sharding={replicated}
+  %o = token[] outfeed(%x, %k), outfeed_shape=f32[8,16], sharding={{replicated}, {replicated}}
+  %after_o = token[] after-all(%o)
+  %p = token[] outfeed(%x, %k), outfeed_shape=f32[8,16], sharding={{replicated}, {maximal device=2}}
+  %after_p = token[] after-all(%p)
+  ROOT %root = (f32[8,16]) tuple(%x)
+}
+"""
+
+SCAN = """HloModule m
+
+%step {
+  %e = f32[16] parameter(0)
+  %f = f32[16] parameter(1)
+  %g = f32[16] add(%e, %f)
+  ROOT %h = (f32[16], f32[16]) tuple(%g, %g)
+}
+
+ENTRY %main {
+  %x = f32[8,16] parameter(0)
+  %xs = f32[8,16] copy(%x)
+  %y = f32[16] parameter(1)
+  %carry = f32[16] copy(%y)
+  %op = (f32[8,16], f32[16]) scan(%xs, %carry), dimensions={0}, num_carries=1, to_apply=%step,
+    sharding={{devices=[2,2]<=[4]}, {devices=[4]<=[4]}}
+  %out = f32[8,16] get-tuple-element(%op), index=0
+  ROOT %root = (f32[8,16]) tuple(%out)
+}
+"""
+
+
+def shardings(hlo: str, **options: bool) -> dict[str, str | None]:
+    found = propagate(load(hlo, format="hlo"), **options).shardings
+    return {name: None if s is None else str(s) for name, s in found.items()}
+
+
+def test_outside_spmd_no_operand_speaks_for_a_fusion_and_others_are_not_taken_for_one() -> None:
+    found = shardings(FUSION, is_spmd=False)
+    tiled = "{devices=[2,1,3]<=[6] last_tile_dim_replicate}"
+    assert (found["fused"], found["after"], found["asked"]) == (tiled, tiled, None)
+
+
+def test_the_callee_of_an_async_op_takes_nothing_from_elsewhere() -> None:
+    found = shardings(ASYNC, to_outputs=True)
+    assert found["root"] is not None
+    assert (found["v"], found["w"], found["q"], found["done"]) == (None, None, None, None)
+
+
+def test_a_token_element_leaves_its_tuple_alone() -> None:
+    found = shardings(TOKENS)
+    assert (found["s"], found["c"], found["t"]) == ("{replicated}", None, None)
+
+
+def test_only_what_is_replicated_in_all_its_elements_makes_its_user_replicated() -> None:
+    found = shardings(TOKENS)
+    assert (found["after_o"], found["after_p"]) == ("{{replicated}, {replicated}}", None)
+
+
+def test_a_scan_gives_each_operand_the_element_of_its_number() -> None:
+    found = shardings(SCAN)
+    assert (found["xs"], found["carry"]) == ("{devices=[2,2]<=[4]}", "{devices=[4]<=[4]}")
