@@ -252,7 +252,8 @@ def report(count: int, jobs: int) -> None:
     with ThreadPoolExecutor(jobs) as pool:
         answers = pool.map(lambda chunk: ask(*chunk), chunks)
         found = list(track(answers, total=len(chunks), description="pairs", console=Console(stderr=True)))
-    table = Table(title="Resharding: bytes over the lower bound; predicted time over XLA's (median, worst, how many slower)")
+    title = "Resharding: bytes over the lower bound; predicted time over XLA's (median, worst, how many slower)"
+    table = Table(title=title)
     for name in ("devices", "pairs", "right", "bytes / bound", "at it", *headings(), "collectives"):
         table.add_column(name, justify="right")
     rows = [row for answer in found if isinstance(answer, list) for row in answer]
@@ -321,7 +322,8 @@ def planning() -> tuple[bool, str]:
             found.append(1e3 * (time.perf_counter() - start))
     text, kept = judged(max(found), PLANNING_LIMIT)
     largest = max(int(np.prod(dims)) for dims in MESHES)
-    return kept, f"planning between mesh shardings, up to {largest} devices: median {statistics.median(found):.1f} ms, worst {text} ms"
+    what = f"planning between mesh shardings, up to {largest} devices"
+    return kept, f"{what}: median {statistics.median(found):.1f} ms, worst {text} ms"
 
 
 def on_mesh(random: Random, axes: tuple[int, ...]) -> hs.HloSharding:

@@ -10,9 +10,10 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hlosharding.errors import HloShardingError
@@ -40,6 +41,8 @@ _IMPOSSIBLE = sorted(coverage.all_cells() - possible_cells())
 _BUGS = (IndexError, KeyError, TypeError, AttributeError, ValueError, AssertionError)
 _AIMS = 7
 """Cells that a directed module aims at."""
+_LAST = 10
+"""The last tenth of the modules aims only at what is still empty."""
 
 
 @dataclass
@@ -67,12 +70,12 @@ class Tally:
         self.unexplained += other.unexplained
 
 
-def draw(seed: int) -> tuple[str, dict[str, Any]]:
-    """The module and the options of a seed: every other one aims at cells of the coverage table, cell after cell."""
+def draw(seed: int, cells: Sequence[coverage.Cell] = _CELLS) -> tuple[str, dict[str, Any]]:
+    """The module and the options of a seed: every other one aims at these cells of the coverage table, one by one."""
     rng = random.Random(seed)
     hlo, tries = "", 0
     while not hlo or _size(hlo) not in INSTRUCTIONS:
-        hlo = _directed(seed, rng) if seed % 2 else _anything(seed + tries * 1_000_000_007, rng)
+        hlo = _directed(seed, rng, cells) if seed % 2 else _anything(seed + tries * 1_000_000_007, rng)
         tries += 1
     options = _options(hlo, rng)
     if "{unreduced}" in one_spelling(hlo) and rng.random() < 0.8:
@@ -80,9 +83,9 @@ def draw(seed: int) -> tuple[str, dict[str, Any]]:
     return hlo, options
 
 
-def _directed(seed: int, rng: random.Random) -> str:
-    """Aims at the next few possible cells, now and then at one that is said to be impossible."""
-    aims = [_CELLS[(seed // 2 * _AIMS + n) % len(_CELLS)] for n in range(_AIMS)]
+def _directed(seed: int, rng: random.Random, cells: Sequence[coverage.Cell]) -> str:
+    """Aims at the next few cells, now and then at one that is said to be impossible."""
+    aims = [cells[(seed // 2 * _AIMS + n) % len(cells)] for n in range(_AIMS)]
     if rng.random() < 0.3:
         aims[0] = rng.choice(_IMPOSSIBLE)
     return directed_module(rng.getrandbits(32), aims, unreduced=rng.random() < 0.1)
@@ -154,12 +157,12 @@ def compare(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> tuple[A
     return answer, differences(found, answer), (module, found)
 
 
-def run(seeds: range) -> Tally:
-    """Compare the modules of those seeds."""
+def run(seeds: range, cells: Sequence[coverage.Cell] = _CELLS) -> Tally:
+    """Compare the modules of those seeds, which aim at those cells."""
     oracle, tally = LoggedOracle(), Tally()
     for seed in seeds:
         try:
-            _compare_one(oracle, seed, tally)
+            _compare_one(oracle, seed, cells, tally)
         except _BUGS as error:  # an error of ours that is none of HloShardingError: a difference like any other
             tally.counts["UNEXPLAINED"] += 1
             tally.unexplained.append(f"seed {seed}: {type(error).__name__}: {error}")
@@ -167,8 +170,8 @@ def run(seeds: range) -> Tally:
     return tally
 
 
-def _compare_one(oracle: LoggedOracle, seed: int, tally: Tally) -> None:
-    hlo, options = draw(seed)
+def _compare_one(oracle: LoggedOracle, seed: int, cells: Sequence[coverage.Cell], tally: Tally) -> None:
+    hlo, options = draw(seed, cells)
     answer, different, outcome = compare(oracle, hlo, options)
     logged = oracle.steps()
     if outcome is not None:
@@ -229,9 +232,12 @@ def report(tally: Tally, count: int, seed: int) -> Iterator[str]:
 
 def main(count: int, seed: int, jobs: int = 2) -> int:
     """Run, print, and say by the status whether all is explained, and no impossible cell filled."""
-    tally = Tally()
+    tally, last = Tally(), count // _LAST
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(run, _batches(count, seed)):
+        for part in pool.map(run, _batches(count - last, seed)):
+            tally.add(part)
+        empty = sorted(possible_cells() - set(tally.cells)) or _CELLS
+        for part in pool.map(partial(run, cells=empty), _batches(last, seed + count - last)):
             tally.add(part)
     print("\n".join(report(tally, count, seed)))
     return 1 if tally.unexplained or coverage.contradictions(tally.cells, possible_cells()) else 0

@@ -152,12 +152,19 @@ _MOST_LAYERS = 8
 
 
 def _may_overlay(rounds: Sequence[Round], operands: Sequence[Instruction]) -> bool:
-    """Are the layers few, and can each window be moved until it lies inside its operand?"""
+    """Are the layers few, and can each window be moved, step by step, until it lies inside its operand?"""
     return len(rounds) <= _MOST_LAYERS and all(
-        n != RESULT and all(a <= b for a, b in zip(turn.read_span, operands[n].shape.dims, strict=True))
+        turn.operand(source) != RESULT and _fits(turn, source, operands[turn.operand(source)].shape.dims)
         for turn in rounds
-        for n in turn.sources
+        for source, _ in turn.pairs
     )
+
+
+def _fits(turn: Round, source: int, dims: Dims) -> bool:
+    """Is there room for what a device reads, from the first place of the same phase on?"""
+    steps = turn.read_steps or (1,) * len(dims)
+    firsts = (turn.read[d][source] % step for d, step in enumerate(steps))
+    return all(first + span <= size for first, span, size in zip(firsts, turn.read_span, dims, strict=True))
 
 
 def _overlaid(

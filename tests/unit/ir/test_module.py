@@ -142,3 +142,15 @@ def test_replica_groups_in_every_form(text: str, groups: tuple[tuple[int, ...], 
     attributes = f"replica_groups={text}, to_apply=add, channel_id=1, use_global_device_ids=true"
     module = hs.load(REDUCED.replace("ATTRIBUTES", attributes))
     assert module.by_name("r").replica_groups == groups
+
+
+def test_a_computation_taken_back_leaves_its_names_free() -> None:
+    builder = Builder("m")
+    tried = builder.computation("body")
+    x = tried.parameter(0, Shape.array("f32", (4,)), name="x")
+    tried.add("negate", x.shape, (x,), name="y")
+    builder.drop(tried.computation)
+    again = builder.computation("body")
+    assert again.computation.name == "body"
+    assert again.parameter(0, x.shape, name="x").name == "x"
+    assert builder.module.computations == [again.computation]

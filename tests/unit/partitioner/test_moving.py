@@ -92,3 +92,19 @@ def test_what_somebody_needed_whole_is_cut_for_the_next() -> None:
         s = f32[512] slice(w), slice={{[256:768]}}{mark("[8]<=[8]")}
         ROOT t = (f32[1024], f32[512]) tuple(n, s)""")
     assert kinds(local) == ["all-gather"]
+
+
+@pytest.mark.parametrize("size", range(3, 10))
+@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("tiles", [2, 4])
+def test_steps_keep_their_phase_in_uneven_tiles(size: int, step: int, tiles: int) -> None:
+    # The last tile's first element of the result may lie anywhere in it.
+    inside = mark(f"[{tiles},1]<=[{tiles}]")
+    for start in range(min(step, size - 1)):
+        rows = -(-(size - start) // step)
+        right(
+            f"""
+            x = f32[{size},4] parameter(0){inside}
+            ROOT r = f32[{rows},4] slice(x), slice={{[{start}:{size}:{step}], [0:4]}}{inside}""",
+            devices=tiles,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import hlosharding as hs
 from hlosharding.errors import PropagationError
 from hlosharding.propagation.annotations import unspecified_dims
 from tests.unit.propagation.texts import module, printed, run
@@ -139,3 +140,16 @@ def test_devices_that_conflict_within_a_loop_are_refused() -> None:
     )
     with pytest.raises(PropagationError, match=r"v is on device: 0, which conflicts with device: 1 of channel.*: r"):
         run(body, regions)
+
+
+def test_what_came_with_a_sharding_is_known_by_name() -> None:
+    given = hs.load(
+        """HloModule m
+        ENTRY e {
+          x = f32[8] parameter(0), sharding={devices=[2]<=[2]}
+          y = f32[8] negate(x)
+          ROOT z = f32[8] abs(y)
+        }""",
+        format="hlo",
+    )
+    assert hs.propagate(given).annotated == {"x"}
