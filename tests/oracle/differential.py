@@ -40,7 +40,7 @@ _CELLS = sorted(possible_cells())
 _IMPOSSIBLE = sorted(coverage.all_cells() - possible_cells())
 _BUGS = (IndexError, KeyError, TypeError, AttributeError, ValueError, AssertionError)
 _AIMS = 7
-"""Cells that a directed module aims at."""
+"""Cells that a directed module aims at, while all are aimed at."""
 _LAST = 10
 """The last tenth of the modules aims only at what is still empty."""
 
@@ -85,7 +85,9 @@ def draw(seed: int, cells: Sequence[coverage.Cell] = _CELLS) -> tuple[str, dict[
 
 def _directed(seed: int, rng: random.Random, cells: Sequence[coverage.Cell]) -> str:
     """Aims at the next few cells, now and then at one that is said to be impossible."""
-    aims = [cells[(seed // 2 * _AIMS + n) % len(cells)] for n in range(_AIMS)]
+    # The fewer are left, the fewer at once: where XLA dies of one, the others do not count.
+    count = max(2, _AIMS * len(cells) // len(_CELLS))
+    aims = [cells[(seed // 2 * count + n) % len(cells)] for n in range(count)]
     if rng.random() < 0.3:
         aims[0] = rng.choice(_IMPOSSIBLE)
     return directed_module(rng.getrandbits(32), aims, unreduced=rng.random() < 0.1)
