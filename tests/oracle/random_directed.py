@@ -17,6 +17,7 @@ from tests.oracle.random_modules import ModuleWriter
 _LINE = re.compile(r"^  (?:ROOT )?%([\w.]+) = (.+?) ([\w-]+)\(([^()]*)\)(.*)$")
 _GIVEN = re.compile(r", sharding=(\{\{.*\}\}|\{[^{}]*\})")
 _NAME = re.compile(r"%([A-Za-z_]\w*)")
+_OPERAND = re.compile(r"[A-Za-z_][\w.]*")
 _PARAMETER = re.compile(r" parameter\(\d+\)")
 _SIZE = re.compile(r"(?<=[\[{,:])(16|128)(?=[\]},])")
 _NOISE = 0.05
@@ -36,7 +37,7 @@ class _Line:
     rest: str
 
     def __str__(self) -> str:
-        operands = ", ".join(f"%{o}" if o.isidentifier() or "." in o else o for o in self.operands)
+        operands = ", ".join(f"%{o}" if _OPERAND.fullmatch(o) else o for o in self.operands)
         return f"  %{self.name} = {self.shape} {self.opcode}({operands}){self.rest}"
 
 
