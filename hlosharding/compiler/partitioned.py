@@ -15,7 +15,7 @@ from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import LocalProgram, PartitionOptions, partition_module
+from hlosharding.partitioner import Departure, LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
 
 
@@ -54,6 +54,14 @@ class Partitioned(InNotebooks):
     def warnings(self) -> tuple[str, ...]:
         """Ops that were not partitioned, each with its place and what that costs."""
         return tuple(self._local.warnings)
+
+    @property
+    def departures(self) -> tuple[Departure, ...]:
+        """Values whose sharding is not the propagated one, in program order, with the reason in a few words.
+
+        Inputs, outputs and what the user annotated are never among them.
+        """
+        return self._local.departures
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """The local module as HLO text."""
@@ -159,9 +167,11 @@ class Partitioned(InNotebooks):
         return tuple(outputs) if self._source.entry.root.shape.is_tuple else outputs[0]
 
     def __repr__(self) -> str:
+        count = len(self.departures)
+        others = f", {count} departure{'' if count == 1 else 's'} from propagation" if count else ""
         return (
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
-            f"{self.comm_bytes_per_device:,.0f} bytes per device)"
+            f"{self.comm_bytes_per_device:,.0f} bytes per device{others})"
         )
 
 
@@ -196,7 +206,7 @@ def _propagated(module: Module) -> Propagation:
 
 
 def _device_count(module: Module) -> int:
-    named = {leaf.num_devices for s in module.shardings.values() for leaf in s.leaves} - {None}
+    named = {leaf.num_devices for s in module.distinct_shardings for leaf in s.leaves} - {None}
     if len(named) > 1:
         raise PartitionError(f"the shardings name {sorted(map(str, named))} devices", remedy="pass num_partitions")
     if module.num_partitions > 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hlosharding.executor.text import is_plain_nan, scalar_text
-from hlosharding.ir import Computation, Instruction, Shape
+from hlosharding.ir import Computation, Instruction, Shape, memory_of
 
 PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
@@ -105,7 +105,7 @@ def inline_constant(inst: Instruction) -> str | None:
 
 
 def flow_of(computation: Computation, *, inline: bool = True) -> Flow:
-    """Resolve a computation.  Without `inline` every constant is a line.
+    """Resolve a computation.  Without `inline` every constant is a line, and moves to another memory are none.
 
     >>> from hlosharding.ir import Builder, Shape
     >>> main = Builder("m").computation("main")
@@ -140,7 +140,7 @@ def _in_order(computation: Computation) -> list[Instruction]:
 def _without_line(inst: Instruction, trees: dict[Instruction, Tree], inline: bool) -> Tree | None:
     if inst.opcode == "parameter":
         return tree_of(inst)
-    if hands_on(inst):
+    if hands_on(inst) and not (inline and memory_of(inst)):
         return trees[inst.operands[0]]
     if inst.opcode == "tuple":
         return tuple(trees[o] for o in inst.operands)

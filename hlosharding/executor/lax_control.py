@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hlosharding.executor.callbacks import callback_text, is_callback
 from hlosharding.executor.emit import EMITTERS, Op, raw
+from hlosharding.ir import memory_of
 
 
 @EMITTERS.register("call", "fusion")
@@ -41,4 +42,8 @@ def _conditional(op: Op) -> str:
 
 @EMITTERS.register("custom-call", "scan")
 def _custom_call(op: Op) -> str:
+    memory = memory_of(op.inst)
+    if memory is not None:
+        # Where the backend has but one memory JAX makes nothing of it.
+        return f"jax.device_put({op.arg_list}, jax.memory.Space.{memory.capitalize()})"
     return callback_text(op.inst, op.arg_list) if is_callback(op.inst) else raw(op)

@@ -1,8 +1,8 @@
 """What XLA's compile pipeline does to a module before sharding propagation, so that ours starts where XLA's starts.
 
-Floor: frontends.  In XLA's order (CPU compiler): memory placement marks dropped, calls flattened and inlined, dead code
-removed if a call was inlined, zero-sized values made constants, conditionals given tuples to take and return.  Order of
-instructions and users, names and frames come out as XLA's do.
+Floor: frontends.  In XLA's order (CPU compiler): calls flattened and inlined, dead code removed if a call was inlined,
+zero-sized values made constants, conditionals given tuples to take and return.  Order of instructions and users, names
+and frames come out as XLA's do.  Memory placement marks, which JAX writes for accelerators only, become moves first.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from __future__ import annotations
 from hlosharding import wire
 from hlosharding.frontends.editing import Edit
 from hlosharding.frontends.inlining import flatten_calls, inline_calls
-from hlosharding.ir import Computation, Instruction, Module, Shape
-
-_PLACEMENT = frozenset({"annotate_device_placement", "MoveToHost", "MoveToDevice"})
+from hlosharding.ir import (
+    MOVE_TARGETS,
+    PLACEMENT_MARK,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    memory_of,
+    named_memory,
+)
 
 
 def prepare(module: Module) -> Module:
@@ -26,7 +33,7 @@ def prepare(module: Module) -> Module:
     %n.1 = f32[4] negate(%x)
     """
     edit = Edit(module)
-    _strip_memory_placement(edit)
+    _marks_to_moves(edit)
     flatten_calls(edit)
     if inline_calls(edit):
         _remove_dead_code(edit)
@@ -35,11 +42,18 @@ def prepare(module: Module) -> Module:
     return edit.finish()
 
 
-def _strip_memory_placement(edit: Edit) -> None:
+def _marks_to_moves(edit: Edit) -> None:
+    """XLA's ConvertMemoryPlacementToInternalAnnotations.  A mark that names no memory says nothing, and goes."""
     for computation in edit.module.computations:
         for instruction in edit.post_order(computation):
-            if instruction.opcode == "custom-call" and instruction.custom_call_target in _PLACEMENT:
-                edit.drop_control(instruction)
+            if instruction.opcode != "custom-call" or instruction.custom_call_target != PLACEMENT_MARK:
+                continue
+            edit.drop_control(instruction)
+            memory = memory_of(instruction)
+            if memory is not None:
+                proto = instruction.own_proto()
+                proto.custom_call_target, proto.custom_call_has_side_effect = MOVE_TARGETS[memory], False
+            elif named_memory(instruction) is None:
                 edit.replace_uses(instruction, instruction.operands[0])
                 edit.remove(instruction)
 

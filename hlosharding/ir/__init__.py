@@ -23,6 +23,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
 )
+from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.verifier import verify
 
@@ -34,6 +35,8 @@ __all__ = [
     "ELEMENTWISE_BINARY",
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
+    "MOVE_TARGETS",
+    "PLACEMENT_MARK",
     "Builder",
     "Computation",
     "ComputationBuilder",
@@ -48,6 +51,8 @@ __all__ = [
     "Shape",
     "SliceDim",
     "WindowDim",
+    "memory_of",
+    "named_memory",
     "rewrite",
     "verify",
 ]

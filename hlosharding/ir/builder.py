@@ -128,18 +128,36 @@ class ComputationBuilder:
         `like` copies another instruction's attributes and metadata first; `metadata_of` its metadata alone.
         `attributes` are typed (`dot_dims=DotDims(...)`, `dimensions=(0,)`) or scalar proto fields (`channel_id=1`).
         """
-        fresh = self._fresh_name(name or (like.name if like is not None else opcode))
         if like is not None and not attributes:
-            # Shared: shape, name, operands and sharding are written from the graph.
-            instruction = Instruction(fresh, opcode, shape, tuple(operands), like.proto, self.computation)
-            instruction.share_decoded(like)
-        else:
-            proto = _new_proto(like, metadata_of)
-            write_attributes(proto, attributes)
-            instruction = Instruction(fresh, opcode, shape, tuple(operands), proto, self.computation)
-            instruction.know(attributes)
+            return self.again(like, opcode, shape, operands, called, name or like.name)
+        fresh = self._fresh_name(name or (like.name if like is not None else opcode))
+        proto = _new_proto(like, metadata_of)
+        write_attributes(proto, attributes)
+        instruction = Instruction(fresh, opcode, shape, tuple(operands), proto, self.computation)
+        instruction.know(attributes)
         instruction.called = tuple(called)
         self.computation.instructions.append(instruction)
+        return instruction
+
+    def again(
+        self,
+        like: Instruction,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[Instruction],
+        called: Sequence[Computation],
+        name: str,
+    ) -> Instruction:
+        """Append an instruction with all the attributes of another: as `add`, for the passes that copy thousands.
+
+        The proto is shared: shape, name, operands and sharding are written from the graph.
+        """
+        computation = self.computation
+        instruction = Instruction(self._fresh_name(name), opcode, shape, tuple(operands), like.proto, computation)
+        instruction.share_decoded(like)
+        if called:
+            instruction.called = tuple(called)
+        computation.instructions.append(instruction)
         return instruction
 
     def parameter(
@@ -161,12 +179,13 @@ class ComputationBuilder:
 
 
 def _new_proto(like: Instruction | None, metadata_of: Instruction | None) -> Any:
-    proto = wire.HloInstructionProto()
     if like is not None:
+        proto = wire.HloInstructionProto()
         proto.CopyFrom(like.proto)
-    elif metadata_of is not None and metadata_of.proto.HasField("metadata"):
-        proto.metadata.CopyFrom(metadata_of.proto.metadata)
-    return proto
+        return proto
+    if metadata_of is not None and metadata_of.proto.HasField("metadata"):
+        return wire.HloInstructionProto(metadata=metadata_of.proto.metadata)
+    return wire.HloInstructionProto()
 
 
 class Builder:

@@ -126,6 +126,11 @@ class Module:
             raise ModuleError(f"no instruction %{name}", remedy=f"did you mean {', '.join(near)}?" if near else None)
         return found
 
+    @property
+    def distinct_shardings(self) -> list[HloSharding]:
+        """Every sharding of the side table once: programs have few, on thousands of instructions."""
+        return list({id(s): s for s in self.shardings.values()}.values())
+
     def renumber(self) -> None:
         """Make ids dense again after a rewrite, in text order; the sharding table follows."""
         old, self.shardings = self.shardings, {}
@@ -221,8 +226,9 @@ def callees_first(computations: list[Computation]) -> list[Computation]:
             return
         placed.add(computation)
         for instruction in computation.instructions:
-            for callee in instruction.called:
-                place(callee)
+            if instruction.called:
+                for callee in instruction.called:
+                    place(callee)
         order.append(computation)
 
     for computation in computations:

@@ -122,14 +122,18 @@ def dead_code(module: Module) -> bool:
 
 def _dead_instructions(computation: Computation) -> bool:
     root = computation.root
-    live: set[Instruction] = set()
     stack = [i for i in computation.instructions if i is root or i.opcode == "parameter" or i.has_side_effect]
+    live = set(stack)
     while stack:
         instruction = stack.pop()
-        if instruction not in live:
-            live.add(instruction)
-            stack.extend(instruction.operands)
-            stack.extend(instruction.control_predecessors)
+        for needed in instruction.operands:
+            if needed not in live:
+                live.add(needed)
+                stack.append(needed)
+        for needed in instruction.control_predecessors:
+            if needed not in live:
+                live.add(needed)
+                stack.append(needed)
     if len(live) == len(computation.instructions):
         return False
     dead = [i for i in computation.instructions if i not in live]

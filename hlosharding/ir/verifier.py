@@ -33,14 +33,16 @@ def _verify_computation(computation: Computation) -> None:
     seen: set[Instruction] = set()
     uses = known = 0
     numbers: list[int] = []
+    laws, define = SHAPE_LAWS.get, seen.add
     for instruction in computation.instructions:
         operands, opcode = instruction.operands, instruction.opcode
         if not seen.issuperset(operands):
             raise ModuleError("an operand is not defined before its use", where=_place(instruction))
-        seen.add(instruction)
-        uses += _distinct(operands)
+        define(instruction)
+        count = len(operands)
+        uses += count if count < 2 else _distinct(operands)
         known += len(instruction.users)
-        law = SHAPE_LAWS.get(opcode)
+        law = laws(opcode)
         if law is not None:
             wrong = law(instruction)
             if wrong is not None:
@@ -56,10 +58,10 @@ def _verify_computation(computation: Computation) -> None:
 
 
 def _distinct(operands: tuple[Instruction, ...]) -> int:
-    count = len(operands)
-    if count < 2:
-        return count
-    return (2 if operands[0] is not operands[1] else 1) if count == 2 else len(set(operands))
+    """Of two operands or more."""
+    if len(operands) == 2:
+        return 2 if operands[0] is not operands[1] else 1
+    return len(set(operands))
 
 
 def _users_disagree(computation: Computation) -> ModuleError:

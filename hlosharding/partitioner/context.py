@@ -5,7 +5,7 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,9 @@ from hlosharding.partitioner.value import (
 )
 from hlosharding.partitioner.worlds import World, strip, world_of, wrap
 from hlosharding.sharding import HloSharding
+
+# Most shardings, which `leaf` takes as they are.
+_OWN_SPELLING = frozenset({"tiled", "replicated"})
 
 
 @dataclass(slots=True)
@@ -98,7 +101,10 @@ class Context:
 
     def wanted_leaves(self, inst: Instruction) -> tuple[HloSharding | None, ...]:
         """The sharding of each result leaf, or None where propagation found nothing."""
-        given, count = self.shardings.get(inst.id), len(inst.shape.leaves) if inst.shape.is_tuple else 1
+        given = self.shardings.get(inst.id)
+        if given is not None and self.world is None and not inst.shape.is_tuple and given.kind in _OWN_SPELLING:
+            return (given.meaning,)
+        count = len(inst.shape.leaves) if inst.shape.is_tuple else 1
         if given is None or given.is_unknown():
             return (None,) * count
         if self.world is not None:
@@ -174,6 +180,11 @@ class Context:
         if isinstance(value, TupleValue):
             raise PartitionError(f"%{inst.name} is a tuple where an array is needed", where=inst.location or None)
         return value
+
+    def arrays(self, operands: Sequence[Instruction]) -> list[Value]:
+        """What array instructions became."""
+        values, world = self.values, self.world
+        return [v if type(v := values[o]) is Value and v.world is world else self.array(o) for o in operands]
 
     def local_shape(self, shape: Shape, sharding: HloSharding) -> Shape:
         """The shape of one tile."""

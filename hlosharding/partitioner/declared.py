@@ -25,7 +25,7 @@ INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-upda
 
 def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue | Pending:
     """The generic strategy.  A partial array is left pending: its user may want less than the sum for all."""
-    values = [context.array(o) for o in inst.operands]
+    values = context.arrays(inst.operands)
     wanted = _wanted(context, inst)
     lowering = _lowering(context, inst, signature, values, wanted)
     if lowering.is_op_itself:
@@ -59,7 +59,7 @@ def choice_of(context: Context, inst: Instruction, signature: Signature, values:
 def _wanted(context: Context, inst: Instruction) -> tuple[HloSharding | None, ...]:
     """The sharding of each result leaf; where a tuple has none, that of the element taken from it."""
     wanted = context.wanted_leaves(inst)
-    if None not in wanted or not inst.shape.is_tuple:
+    if not inst.shape.is_tuple or None not in wanted:
         return wanted
     taken = {u.tuple_index: context.wanted_leaves(u)[0] for u in inst.users if u.opcode == "get-tuple-element"}
     return tuple(taken.get(n) if w is None else w for n, w in enumerate(wanted))
@@ -78,8 +78,10 @@ def _lowering(
 ) -> Lowering:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
     known, counted = context.decisions.lowerings, counted_signature(inst, signature)
-    given = [(v.shape, v.sharding, v.reduce_kind, v.is_at_hand) for v in values]
-    key = (id(signature), id(counted), inst.opcode, wanted, *given)
+    # Identities and spellings: no call of a sharding's own hash.
+    asked = [None if w is None else w.uid for w in wanted]
+    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand) for v in values]
+    key = (id(signature), id(counted), inst.opcode, *asked, *given)
     lowering = known.get(key)
     if lowering is None:
         candidates = candidates_signature(inst, signature, values[0].sharding) if values else None

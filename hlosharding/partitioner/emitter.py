@@ -43,6 +43,8 @@ class Program:
     equal: dict[Any, Computation] = field(default_factory=dict)
     owed: Owed = field(default_factory=Owed)
     bodies: list[Computation] = field(default_factory=list)
+    undecided: dict[Instruction, Any] = field(default_factory=dict)
+    """What became of values that had no sharding to take, or were addends at first."""
 
     def body(self, name: str) -> ComputationBuilder:
         """A computation that `back_to` can take back."""
@@ -50,16 +52,18 @@ class Program:
         self.bodies.append(made.computation)
         return made
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, int, int]:
         """Where we are."""
-        return len(self.bodies), len(self.warnings)
+        return len(self.bodies), len(self.warnings), len(self.undecided)
 
-    def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget the bodies begun since `mark`, and the warnings that came with them."""
-        bodies, warnings = mark
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forget the bodies begun since `mark`, and the warnings and values that came with them."""
+        bodies, warnings, undecided = mark
         for computation in self.bodies[bodies:]:
             self.builder.drop(computation)
         del self.bodies[bodies:], self.warnings[warnings:]
+        for inst in list(self.undecided)[undecided:]:
+            del self.undecided[inst]
 
     def next_channel(self) -> int:
         """A channel id no other collective has."""
@@ -192,6 +196,8 @@ class Emitter:
     ) -> Instruction:
         """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
         called = [self.program.copy_computation(c) for c in source.called] if source.called else ()
+        if not attrs:
+            return self.computation.again(source, opcode or source.opcode, shape, operands, called, source.name)
         return self.computation.add(opcode or source.opcode, shape, operands, like=source, called=called, **attrs)
 
     # Data movement without communication.

@@ -44,7 +44,7 @@ def is_border(inst: Instruction) -> bool:
 
 def has_worlds(module: Module) -> bool:
     """Does any value have manual groups?"""
-    return any(leaf.is_manual_subgroup() for sharding in module.shardings.values() for leaf in sharding.leaves)
+    return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
 
 
 def region_of(context: Context, inst: Instruction) -> World | None:

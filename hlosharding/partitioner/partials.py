@@ -30,8 +30,13 @@ def pass_through(context: Context, inst: Instruction) -> Pending | None:
     rule = _LINEAR.get(inst.opcode)
     if rule is None:
         return None
-    came = next((o for o in inst.operands if isinstance(context.values.get(o), Pending)), None)
-    if came is None or not waiting_pays(context, came, inst):
+    values = context.values
+    for came in inst.operands:
+        if isinstance(values.get(came), Pending):
+            break
+    else:
+        return None
+    if not waiting_pays(context, came, inst):
         return None
     made = rule(context, inst)
     return None if made is None else Pending(made, context.wanted_leaves(inst)[0])

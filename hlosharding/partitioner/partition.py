@@ -5,8 +5,10 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from types import MappingProxyType
 
 from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine, cost, simulate
@@ -14,9 +16,11 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite
 from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
+from hlosharding.partitioner.departures import BATCH_OVER_ALL, Departure, departures
 from hlosharding.partitioner.divergent import gather_where_groups_part
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.partitioner.freedom import suited
+from hlosharding.partitioner.hosting import left_undone
 from hlosharding.partitioner.manual import has_worlds
 from hlosharding.partitioner.pricing import Prices
 from hlosharding.partitioner.projection import REPLICATED
@@ -48,6 +52,8 @@ class LocalProgram:
 
     module: Module
     warnings: list[str] = field(default_factory=list)
+    departures: tuple[Departure, ...] = ()
+    """Values with another sharding than `module.shardings` gave them, in program order."""
 
 
 @collector_waits
@@ -84,7 +90,8 @@ def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions
     other = None if decisions.has_worlds else spread(module, shardings, bound, num_partitions)
     if other is None:
         return local
-    return _better(local, _partitioned(module, other, decisions, num_partitions), decisions.prices)
+    why = {i: BATCH_OVER_ALL for i, sharding in other.items() if sharding != shardings.get(i)}
+    return _better(local, _partitioned(module, other, decisions, num_partitions, why), decisions.prices)
 
 
 def _better(first: LocalProgram, second: LocalProgram, prices: Prices) -> LocalProgram:
@@ -105,10 +112,14 @@ _MORE, _LESS = 1.05, 0.95
 
 
 def _partitioned(
-    module: Module, shardings: dict[int, HloSharding], decisions: Decisions, num_partitions: int
+    module: Module,
+    shardings: dict[int, HloSharding],
+    decisions: Decisions,
+    num_partitions: int,
+    why: Mapping[int, str] = MappingProxyType({}),
 ) -> LocalProgram:
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    program.channel = max((i.channel_id for i in module.instructions), default=0)  # those of manual regions stay
+    program.channel = max(map(_CHANNEL, module.instructions), default=0)  # those of manual regions stay
     builder = program.builder.computation(module.entry.name)
     context = Context(Emitter(program, builder), shardings, decisions)
     boundary: dict[Instruction, HloSharding] = {}
@@ -121,7 +132,12 @@ def _partitioned(
             context.values[inst] = lower(context, inst)
     root = _finish_root(context, module.entry.root, boundary)
     builder.root(root)
-    return _close(program, builder, module, boundary)
+    local = _close(program, builder, module, boundary)
+    return replace(local, departures=departures(module, shardings, program.undecided, why))
+
+
+_CHANNEL = attrgetter("proto.channel_id")
+"""As `Instruction.channel_id`, of all instructions without a call for each."""
 
 
 def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
@@ -153,17 +169,18 @@ def _close(
         gather_where_groups_part(module)
         module.shardings = {i.id: s for i, s in boundary.items()}
     verify_partitioned(module, program.owed)
-    return LocalProgram(module, program.warnings)
+    return LocalProgram(module, [*program.warnings, *left_undone(source)])
 
 
 def _check(module: Module, num_partitions: int) -> None:
     if num_partitions < 1:
         raise PartitionError(f"num_partitions is {num_partitions}", remedy="pass the number of devices")
-    for inst in module.instructions:
-        sharding = module.shardings.get(inst.id)
-        for leaf in sharding.leaves if sharding is not None else ():
-            if leaf.num_devices not in (None, num_partitions):
-                raise PartitionError(
-                    f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
-                    where=f"%{inst.name} {inst.location}".strip(),
-                )
+    known = (None, num_partitions)
+    alien = {id(s): leaf for s in module.distinct_shardings for leaf in s.leaves if leaf.num_devices not in known}
+    if alien:
+        inst = next(i for i in module.instructions if id(module.shardings.get(i.id)) in alien)
+        leaf = alien[id(module.shardings[inst.id])]
+        raise PartitionError(
+            f"sharding {leaf} is for {leaf.num_devices} devices, the program for {num_partitions}",
+            where=f"%{inst.name} {inst.location}".strip(),
+        )

@@ -66,7 +66,8 @@ def choose_reshape(
 
     Local, or straight from what the operand has to what is wanted, elements moving between.
     """
-    key = (value.shape, shape, value.sharding, value.reduce_kind, value.is_at_hand, wanted)
+    asked = None if wanted is None else wanted.uid
+    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, asked)
     found = context.decisions.reshapes.get(key)
     if found is None:
         prices = context.prices

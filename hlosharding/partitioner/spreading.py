@@ -8,9 +8,8 @@ Only values whose sharding is the propagation's own change: annotations, paramet
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-
-import numpy as np
 
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.partitioner.freedom import AGREED
@@ -92,7 +91,7 @@ def _tile_numbers(sharding: HloSharding) -> tuple[int, ...]:
 def _ways(sharding: HloSharding | None, dims: tuple[int, ...]) -> int:
     if sharding is None or sharding.kind != "tiled":
         return 1
-    return int(np.prod([sharding.data_dims[d] for d in dims]))
+    return math.prod([sharding.data_dims[d] for d in dims])
 
 
 def _over_copies(inst: Instruction, given: HloSharding | None, batch: tuple[int, ...]) -> HloSharding | None:

@@ -14,6 +14,7 @@ from hlosharding.partitioner import (
     control_flow,
     created,
     host_queues,
+    hosting,
     indexing,  # noqa: F401  (fills PIECES)
     loops,
     manual,
@@ -124,6 +125,8 @@ def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     for part in () if isinstance(made, Value) else parts_of(made):
         if isinstance(part, Pending):
             context.emitter.owes(part.partial.local, written)
+    if isinstance(made, Pending) or inst.id not in context.shardings:
+        context.emitter.program.undecided[inst] = made
     return made if world is None else manual.stamped(made, world)
 
 
@@ -132,13 +135,16 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     addends = pass_through(context, inst)
     if addends is not None:
         return addends
-    if manual.is_border(inst):
+    is_call = inst.opcode == "custom-call"
+    if is_call and manual.is_border(inst):
         return manual.cross_border(context, inst)
     if manual.is_manual(context, inst) and inst.opcode not in _SAME_IN_MANUAL_REGIONS:
         return manual.take_over(context, inst)
     if context.world is not None and inst.opcode in COLLECTIVES:
         return manual.communicate(context, inst, context.world)
-    device = one_device.acting_device(context, inst)
+    if hosting.is_move(inst):
+        return hosting.move(context, inst)
+    device = one_device.acting_device(context, inst) if is_call else None
     if device is not None:
         return one_device.act_once(context, inst, device)
     strategy = STRATEGIES.get(inst.opcode)

@@ -37,7 +37,7 @@ class Value:
     @property
     def is_at_hand(self) -> bool:
         """Can it be had in any sharding for nothing: made anew, or cut from the whole that somebody needed?"""
-        return self.remake is not None or REPLICATED in self.reshards
+        return self.remake is not None or (bool(self.reshards) and REPLICATED in self.reshards)
 
     @property
     def whole_sharding(self) -> HloSharding:

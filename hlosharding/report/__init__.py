@@ -8,6 +8,7 @@ from hlosharding.report.changes import show_difference, trace_lines
 from hlosharding.report.collectives import show_collectives
 from hlosharding.report.conflicts import show_conflicts
 from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
+from hlosharding.report.departures import show_departures
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.records import (
@@ -61,6 +62,7 @@ __all__ = [
     "show_cost",
     "show_cost_by",
     "show_critical_path",
+    "show_departures",
     "show_difference",
     "show_parameters",
     "show_partitioned",

@@ -11,7 +11,7 @@ from typing import Any
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Collective, CostReport, Simulation, Subtotal
 from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner import ReshardPlan
+from hlosharding.partitioner import Departure, ReshardPlan
 from hlosharding.propagation import AxisPropagation, Explanation, Link, LostOffer, Propagation
 from hlosharding.search import Suggestion
 from hlosharding.sharding import HloSharding
@@ -249,7 +249,7 @@ def simulation_record(simulation: Simulation) -> Record:
 
 
 def partitioned_record(partitioned: Partitioned) -> Record:
-    """`hlosharding.partition/1`: boundary, collectives, cost and warnings of a per-device program."""
+    """`hlosharding.partition/1`: boundary, collectives, cost, departures and warnings of a per-device program."""
     entry = partitioned.module.entry
     root = partitioned.module.sharding(entry.root)
     return {
@@ -271,7 +271,20 @@ def partitioned_record(partitioned: Partitioned) -> Record:
         ],
         "collectives": [collective_record(one) for one in partitioned.collectives],
         "cost": cost_record(partitioned.cost),
+        "departures": [_departure_record(one) for one in partitioned.departures],
         "warnings": list(partitioned.warnings),
+    }
+
+
+def _departure_record(departure: Departure) -> Record:
+    return {
+        "name": departure.name,
+        "opcode": departure.opcode,
+        "shape": departure.shape,
+        "location": departure.location,
+        "propagated": str(departure.propagated),
+        "chosen": str(departure.chosen),
+        "why": departure.why,
     }
 
 

@@ -1,4 +1,4 @@
-"""A partitioned program at one glance: what it costs, where it talks, and what was not partitioned.
+"""A partitioned program at one glance: what it costs, where it talks, what was not partitioned or chosen anew.
 
 Floor: report.
 """
@@ -11,13 +11,19 @@ from rich.text import Text
 from hlosharding.compiler import Partitioned
 from hlosharding.report.collectives import show_collectives
 from hlosharding.report.costs import show_cost
+from hlosharding.report.departures import show_departures
+
+_DEPARTURES_SHOWN = 12
 
 
 def show_partitioned(partitioned: Partitioned) -> RenderableType:
-    """The totals, the collectives and the warnings of a partitioned program."""
+    """The totals, the collectives, the values that propagation had sharded otherwise, and the warnings."""
     count = partitioned.num_partitions
     head = Text(f"{partitioned.module.name} on {count} device{'' if count == 1 else 's'}", style="bold")
-    return Group(head, show_cost(partitioned.cost), show_collectives(partitioned), show_warnings(partitioned))
+    tables: list[RenderableType] = [head, show_cost(partitioned.cost), show_collectives(partitioned)]
+    if partitioned.departures:
+        tables.append(show_departures(partitioned, limit=_DEPARTURES_SHOWN))
+    return Group(*tables, show_warnings(partitioned))
 
 
 def show_warnings(partitioned: Partitioned) -> RenderableType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction
@@ -28,7 +29,7 @@ class Row:
 
 
 def _reads(*attributes: str) -> Callable[[Instruction], Any]:
-    return lambda inst: tuple(getattr(inst, name) for name in attributes)
+    return attrgetter(*attributes)
 
 
 def _reducer(*attributes: str) -> Callable[[Instruction], Any]:
@@ -170,7 +171,7 @@ def signature_of(inst: Instruction) -> Relation:
         return row
     if inst.opcode == "custom-call":
         return row.rule(inst)
-    key = (inst.opcode, inst.shape, *(o.shape for o in inst.operands), row.key(inst))
+    key = (inst.opcode, inst.shape, row.key(inst), *[o.shape for o in inst.operands])
     found = _answers.get(key)
     if found is None:
         found = _answers[key] = row.rule(inst)

@@ -31,7 +31,7 @@ def tile_shape(sharding: HloSharding, dims: Sequence[int], device: int | None = 
         return tuple(dims)
     _check_rank(sharding, dims)
     if device is None:
-        return tuple(ceil_div(size, parts) for size, parts in zip(dims, sharding.data_dims, strict=True))
+        return tuple([-(-size // parts) for size, parts in zip(dims, sharding.data_dims, strict=True)])
     offset, limit = tile_offset(sharding, dims, device), tile_limit(sharding, dims, device)
     return tuple(end - start for start, end in zip(offset, limit, strict=True))
 

@@ -6,15 +6,26 @@ Floor: partitioner/reshard.  For pairs that one axis plan does not bring to the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hlosharding.partitioner.reshard.axes import common_grid
+from hlosharding.partitioner.reshard.gathers import gather_then_cut
 from hlosharding.partitioner.reshard.layout import Layout, layout_of
-from hlosharding.partitioner.reshard.steps import AllReduce, Groups, Keep, Pad, Permute, ReduceScatter, Step
+from hlosharding.partitioner.reshard.steps import (
+    AllGather,
+    AllReduce,
+    Groups,
+    Keep,
+    Pad,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+)
 from hlosharding.sharding import HloSharding
 
 if TYPE_CHECKING:
@@ -36,6 +47,24 @@ def gather_last(request: Request) -> Iterator[Steps]:
     for dim in subgroup.divisible(request.shape.dims):
         way, _ = subgroup.scattered(dim, target, source)
         yield (*request.between(request.source, way).steps, *request.between(way, request.target).steps)
+
+
+def gather_first(request: Request) -> Iterator[Steps]:
+    """Where uneven tiles of a dim cannot be cut further, the dim becomes whole, its members copies."""
+    first, last = request.layouts()
+    if request.source.kind != "tiled" or first.addends > 1 or first.worlds > 1:
+        return
+    devices = request.source.tiles.array.reshape(*first.counts, -1)
+    for dim, ways in enumerate(first.counts):
+        if ways > 1 and last.counts[dim] > 1:
+            moved = np.moveaxis(devices, dim, -1)
+            counts = (n if d != dim else 1 for d, n in enumerate(first.counts))
+            way = HloSharding.partial_tile(moved.reshape(*counts, -1))
+            gather = AllGather(dim, tuple(map(tuple, moved.reshape(-1, ways).tolist())))
+            now = tuple(n * ways if d == dim else n for d, n in enumerate(first.tile))
+            tile = layout_of(way, request.shape.dims, request.num_devices).tile
+            cut = (Slice(tile),) if now != tile else ()
+            yield (gather, *cut, *request.between(way, request.target).steps)
 
 
 def reorder_first(request: Request) -> Iterator[Steps]:
@@ -62,7 +91,9 @@ def reorder_last(request: Request) -> Iterator[Steps]:
     maker[places] = np.arange(n)
     way = HloSharding.subgroup(maker[last.tiles.array], last.subgroup_types)
     if way not in (request.source, last):
-        yield (*request.between(request.source, way).steps, Permute(tuple((d, int(places[d])) for d in range(n))))
+        permute = Permute(tuple((d, int(places[d])) for d in range(n)))
+        yield (*request.between(request.source, way).steps, permute)
+        yield from ((*steps, permute) for steps in gather_then_cut(replace(request, target=way)))
 
 
 _MOST_MATCHED = 64
@@ -96,21 +127,6 @@ def tile_by_tile(request: Request) -> Iterator[Steps]:
         return
     if (first.subgroup_types, first.tiles.dims) == (last.subgroup_types, last.tiles.dims):
         yield (Permute(tuple(sorted(zip(first.tiles.flat, last.tiles.flat, strict=True)))),)
-
-
-_SMALL = 4 << 20
-"""Bytes of arrays that nobody minds having whole for a moment."""
-
-
-def by_the_whole(request: Request) -> Iterator[Steps]:
-    """A small array to every device, and each keeps its part."""
-    whole = HloSharding.replicate()
-    if (
-        request.shape.byte_size <= _SMALL
-        and request.source.kind == request.target.kind == "tiled"
-        and not request.source.is_manual_subgroup()
-    ):
-        yield (*request.between(request.source, whole).steps, *request.between(whole, request.target).steps)
 
 
 def reduce_first(request: Request) -> Iterator[Steps]:

@@ -16,7 +16,7 @@ from typing import Literal
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
-from hlosharding.partitioner.reshard import detours
+from hlosharding.partitioner.reshard import detours, gathers
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
 from hlosharding.partitioner.reshard.direct import MOST_PIECES, shipment
@@ -171,7 +171,7 @@ def _planned(request: Request) -> Planned:
         )
     if request.shape.size == 0:
         return request.planned(tuple(_resized(request)))
-    found = [request.planned(steps) for steps in _candidates(request)]
+    found = [request.planned(steps) for steps in dict.fromkeys(_candidates(request))]
     limit = request.memory_limit
     if limit is not None:
         # What the other objectives would choose may be leaner.
@@ -239,7 +239,9 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         detoured += [
             *detours.reorder_last(request),
             *detours.tile_by_tile(request),
-            *detours.by_the_whole(request),
+            *(detours.gather_first(request) if best is None else ()),
+            *gathers.reorder_then_gather(request),
+            *gathers.gather_then_cut(request),
         ]
     yield from detoured
     is_only_way = best is None and not detoured

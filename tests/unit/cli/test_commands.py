@@ -99,6 +99,13 @@ def test_partition_views_stand_alone(capsys: pytest.CaptureFixture[str]) -> None
     assert "a100(16)" in cost
 
 
+def test_partition_lists_the_values_sharded_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    title = "Sharded otherwise than propagated"
+    alone = run(capsys, "partition", MLP, *H100, "--departures")
+    assert title in alone
+    assert "Collectives of one run" not in alone
+
+
 def test_partition_emits_every_form(capsys: pytest.CaptureFixture[str]) -> None:
     local = hs.load(run(capsys, "partition", MLP, *H100, "--emit", "hlo"))
     assert str(local.entry.parameters[0].shape) == "f32[32,128]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hlosharding.frontends import prepare
 from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import Module
@@ -128,10 +130,22 @@ ENTRY e {
     assert "custom-call" in [i.opcode for i in prepared(text).entry.instructions]
 
 
-def test_memory_placement_marks_are_dropped() -> None:
+def test_a_memory_placement_mark_that_names_no_memory_is_dropped() -> None:
     text = """HloModule m
 ENTRY e { x = f32[4] parameter(0)  ROOT a = f32[4] custom-call(x), custom_call_target="annotate_device_placement" }"""
     assert lines(prepared(text)) == ["%x = f32[4] parameter()"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [("pinned_host", "MoveToHost"), ("unpinned_host", "MoveToHost"), ("device", "MoveToDevice")],
+)
+def test_other_marks_become_the_moves_that_xla_makes_of_them(kind: str, target: str) -> None:
+    text = f"""HloModule m
+ENTRY e {{ x = f32[4] parameter(0)  ROOT a = f32[4] custom-call(x), custom_call_target="annotate_device_placement",
+  custom_call_has_side_effect=true, frontend_attributes={{_xla_buffer_placement="{kind}"}} }}"""
+    root = prepared(text).entry.root
+    assert (root.custom_call_target, root.proto.custom_call_has_side_effect) == (target, False)
 
 
 def test_loops_of_a_callee_used_twice_get_bodies_of_their_own() -> None:

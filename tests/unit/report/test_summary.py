@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from hlosharding import report
-from tests.unit.report.programs import partitioned, text_of
+from tests.unit.partitioner.programs import split
+from tests.unit.partitioner.test_spreading import two_layers
+from tests.unit.report.programs import partitioned, rows_of, text_of
 
 
 def test_the_summary_holds_cost_and_collectives() -> None:
@@ -26,3 +28,18 @@ def test_tables_take_names_that_look_like_markup() -> None:
     report.add_row(table, "params[/w]")
     text = text_of(table)
     assert all(word in text for word in ("[/title]", "[/head]", "params[/w]"))
+
+
+def test_departures_from_propagation_are_a_table_where_there_are_any() -> None:
+    title = "Sharded otherwise than propagated"
+    assert title not in text_of(report.show_partitioned(partitioned()))
+    local = split(two_layers(512, 16))
+    assert title in text_of(report.show_partitioned(local))
+    record = report.partitioned_record(local)["departures"]
+    assert [one["name"] for one in record] == [one.name for one in local.departures]
+    assert {one["chosen"] for one in record} == {"{devices=[8,1]<=[8]}"}
+    head, first, others = rows_of(report.show_departures(local, limit=1))[:3]
+    assert head[3:5] == ["propagated", "chosen"]
+    assert first[0] == "%h1"
+    assert (others[0], others[5]) == ("others", str(len(local.departures) - 1))
+    assert rows_of(report.show_departures(partitioned()))[1][0] == "none"

@@ -12,9 +12,13 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard import (
     AllGather,
     AllReduce,
+    AllToAll,
     DynamicSlice,
     Keep,
+    Pad,
+    Permute,
     ReduceScatter,
+    Slice,
     plan_steps,
     plan_time,
 )
@@ -48,6 +52,28 @@ def test_where_time_alone_decides_a_small_array_takes_the_way_by_the_whole() -> 
     assert quick.predicted_s < hs.plan_reshard((15, 23), "f32", source, target, objective="balanced").predicted_s
     large = hs.plan_reshard((1500, 2300), "f32", source, target, objective="time")
     assert all(len(step.groups[0]) < 4 for step in large.steps if isinstance(step, AllGather))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "source", "target", "kinds"),
+    [
+        # XLA gathers both dims and cuts once (live: 2 all-gathers, 1 slice).
+        ((1699, 157), "{devices=[2,2]<=[4]}", "{replicated}", [AllGather, AllGather, Slice]),
+        # Not whole, but in halves: the target's tiles along dim 0 are two of the source's.
+        ((19, 17), "{devices=[4,4]<=[16]}", "{devices=[2,8]<=[16]}", [AllGather, AllGather, Slice, Pad, DynamicSlice]),
+        # The small tiles are reordered, then gathered.
+        ((15, 23), "{devices=[4,2]5,0,2,1,3,4,7,6}", "{devices=[1,2,4]0,1,4,5,2,3,6,7 last_tile_dim_replicate}",
+         [Permute, AllGather, Slice]),
+        # A gather, and an exchange that uneven tiles did not allow.
+        ((1028, 25573), "{devices=[4,2]<=[8]}", "{devices=[1,4,2]<=[8] last_tile_dim_replicate}",
+         [AllGather, Slice, Pad, AllToAll]),
+    ],
+)  # fmt: skip
+def test_where_time_decides_uneven_dims_are_cut_once(
+    sizes: tuple[int, ...], source: str, target: str, kinds: list[type]
+) -> None:
+    plan = hs.plan_reshard(sizes, "f32", source, target, objective="time")
+    assert [type(step) for step in plan.steps] == kinds
 
 
 @pytest.mark.parametrize("objective", ["bytes", "balanced", "time"])

@@ -1,0 +1,32 @@
+"""Which memory a custom call moves a value to: JAX's marks (`jax.device_put` inside jit) and what XLA makes of them.
+
+Floor: ir.  The names are those of XLA's ConvertMemoryPlacementToInternalAnnotations.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from hlosharding.ir.instruction import Instruction
+
+Memory = Literal["host", "device"]
+PLACEMENT_MARK: Final = "annotate_device_placement"
+"""Target of the mark; the memory's kind is a frontend attribute."""
+MOVE_TARGETS: Final[dict[Memory, str]] = {"host": "MoveToHost", "device": "MoveToDevice"}
+
+_KINDS: dict[str, Memory] = {"pinned_host": "host", "unpinned_host": "host", "device": "device"}
+_MEMORIES: dict[str, Memory] = {target: memory for memory, target in MOVE_TARGETS.items()}
+
+
+def named_memory(inst: Instruction) -> str | None:
+    """The kind of memory that a placement mark names; None for a mark that names none, and for other instructions."""
+    if inst.opcode != "custom-call" or inst.custom_call_target != PLACEMENT_MARK:
+        return None
+    return inst.frontend_attributes.get("_xla_buffer_placement")
+
+
+def memory_of(inst: Instruction) -> Memory | None:
+    """`host` or `device` for a call that moves its operand there, else None."""
+    if inst.opcode != "custom-call":
+        return None
+    return _MEMORIES.get(inst.custom_call_target) or _KINDS.get(named_memory(inst) or "")

@@ -1,0 +1,82 @@
+"""Where a program departs from propagation: the values that were given another sharding, and why.
+
+Floor: partitioner.  Compares two tables and reads what was noted on the walk; decides nothing, and looks at single
+instructions only where something differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hlosharding.ir import Instruction, Module
+from hlosharding.partitioner.value import AnyValue, Pending, leaves_of
+from hlosharding.sharding import HloSharding
+
+READ_IN_PART = "nobody reads it whole"
+BATCH_OVER_ALL = "batch over all devices: sums of activations would move more than weights"
+SUMMED_LATER = "addends stay apart until their users' sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A value whose sharding in the per-device program is not the propagated one."""
+
+    name: str
+    """Of the global instruction."""
+    opcode: str
+    shape: str
+    """The global shape."""
+    location: str
+    propagated: HloSharding
+    chosen: HloSharding
+    why: str
+
+
+def departures(
+    module: Module,
+    shardings: Mapping[int, HloSharding],
+    undecided: Mapping[Instruction, AnyValue | Pending],
+    why: Mapping[int, str],
+) -> tuple[Departure, ...]:
+    """The departures of a program made with the table `shardings`, in program order.
+
+    `undecided` is what became of values that the table lacks, or whose sum may have waited; `why` says for which
+    instructions the table was changed for another reason than that they are read in part.
+    """
+    given = module.shardings
+    if not undecided and (shardings is given or shardings == given):
+        return ()
+    return tuple(_found(module, shardings, undecided, why))
+
+
+def _found(
+    module: Module,
+    shardings: Mapping[int, HloSharding],
+    undecided: Mapping[Instruction, AnyValue | Pending],
+    why: Mapping[int, str],
+) -> Iterator[Departure]:
+    changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
+    for number in sorted(changed.union([i.id for i in undecided])):
+        inst = module.instructions[number]
+        propagated, chosen = module.shardings.get(inst.id), shardings.get(inst.id)
+        reason = why.get(inst.id, READ_IN_PART)
+        made = undecided.get(inst)
+        if made is not None:
+            chosen = _became(inst, made)
+            reason = SUMMED_LATER if isinstance(made, Pending) else reason
+        # A tuple only holds values: they speak for themselves.
+        if inst.opcode == "tuple" or propagated is None or chosen is None or chosen == propagated:
+            continue
+        yield Departure(inst.name, inst.opcode, str(inst.shape), inst.location, propagated, chosen, reason)
+
+
+def _became(inst: Instruction, made: AnyValue | Pending) -> HloSharding | None:
+    """What a value was made in; None where its sum was made after all, in the sharding that the table says."""
+    leaves = leaves_of(made)
+    if isinstance(made, Pending) and (made.settled is not None or not inst.users):
+        return None
+    if any(v.world is not None for v in leaves):
+        return None
+    leaves = [v.sharding for v in leaves_of(made)]
+    return HloSharding.tuple(leaves) if inst.shape.is_tuple else leaves[0]

@@ -1,0 +1,55 @@
+"""Moves between a device's memory and its host's: each device moves its own tile, and what lies on a host stays there.
+
+Floor: partitioner.  Devices exchange data before a value goes to their hosts, or after it is back.  What asks for more
+(another kind of memory, an op that is to run on the host's processor) is said to be left undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlosharding.ir import Instruction, Module, memory_of, named_memory
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.value import AnyValue, Value
+
+_PROCESSOR = "_xla_compute_type"
+
+
+def is_move(inst: Instruction) -> bool:
+    """Does it move an array to the host's memory, or back?"""
+    return inst.opcode == "custom-call" and memory_of(inst) is not None and inst.shape.is_array
+
+
+def move(context: Context, inst: Instruction) -> AnyValue:
+    """The same move of a tile, in the wanted sharding before it leaves the device, or after it is back."""
+    value, wanted = context.array(inst.operands[0]), context.wanted_leaves(inst)[0]
+    value = context.settle(value, wanted if memory_of(inst) == "host" else None, "to the host's memory")
+    context.emitter.lowering(inst, "back from the host's memory")
+    made = Value(context.emitter.local(inst, value.local.shape, (value.local,)), inst.shape, value.sharding)
+    return context.settle(made, wanted, "back from the host's memory")
+
+
+def left_undone(module: Module) -> list[str]:
+    """A warning for each source line whose ops shall run, or lie, where the per-device program does not put them."""
+    found: dict[tuple[str, str], list[Instruction]] = {}
+    for inst in module.instructions:
+        for wish in _unmet(inst):
+            found.setdefault((inst.location or f"%{inst.name}", wish), []).append(inst)
+    return [_warning(place, wish, insts) for (place, wish), insts in found.items()]
+
+
+def _unmet(inst: Instruction) -> Iterator[str]:
+    if inst.proto.HasField("frontend_attributes"):
+        processor = inst.frontend_attributes.get(_PROCESSOR)
+        if processor is not None:
+            yield f"is to run on processor {processor!r} ({_PROCESSOR}); it runs on the device"
+    kind = named_memory(inst)
+    if kind is not None and memory_of(inst) is None:
+        yield f"is to lie in memory {kind!r}; it stays where it is"
+
+
+def _warning(place: str, wish: str, insts: list[Instruction]) -> str:
+    first = insts[0]
+    name = f"{first.opcode} {first.custom_call_target}".strip() + f" %{first.name}"
+    others = f" and {len(insts) - 1} more of that line" if len(insts) > 1 else ""
+    return f"{name} at {place} {wish}{others}"
