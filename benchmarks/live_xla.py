@@ -68,7 +68,7 @@ def modules(lowered: jax.stages.Lowered) -> LiveModules:
 
 
 def partitioned_only(lowered: jax.stages.Lowered) -> bytes:
-    """What `spmd-partitioning` makes of a program, with most of what follows left out: there is no program in the end."""
+    """What `spmd-partitioning` makes of a program; what follows is mostly left out, so no program comes of it."""
     with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
         dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": PARTITIONING}
         with gspmd(), contextlib.suppress(jax.errors.JaxRuntimeError):
