@@ -78,5 +78,5 @@ def _became(inst: Instruction, made: AnyValue | Pending) -> HloSharding | None:
         return None
     if any(v.world is not None for v in leaves):
         return None
-    leaves = [v.sharding for v in leaves_of(made)]
-    return HloSharding.tuple(leaves) if inst.shape.is_tuple else leaves[0]
+    shardings = [v.sharding for v in leaves]
+    return HloSharding.tuple(shardings) if inst.shape.is_tuple else shardings[0]
