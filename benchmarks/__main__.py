@@ -33,7 +33,7 @@ QUESTIONS = (
 )
 _HEAD = """# Benchmarks
 
-What `make bench` printed, whole and as it came; it writes this page.  Ratios are against the XLA of the installed
+What the benchmarks printed, whole and as it came; `make bench` writes this page.  Ratios are against the XLA of the installed
 jaxlib, taken in the same run.  What each table asks, and its limits: [benchmarks/README.md](../benchmarks/README.md).
 """
 
@@ -87,7 +87,9 @@ def _title(module: str) -> str:
 def write(answers: list[Answer]) -> None:
     """The document, whole or not at all."""
     made = DOCUMENT.with_suffix(".tmp")
-    made.write_text("\n".join([_HEAD, *_machine(), "", *(a.section() for a in answers)]))
+    asked = {a.command.split()[0] for a in answers}
+    left_out = [f"* Not run: `{q}`" for q in QUESTIONS if q.split()[0] not in asked]
+    made.write_text("\n".join([_HEAD, *_machine(), *left_out, "", *(a.section() for a in answers)]))
     made.replace(DOCUMENT)
 
 
