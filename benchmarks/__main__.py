@@ -34,7 +34,8 @@ QUESTIONS = (
 _HEAD = """# Benchmarks
 
 What the benchmarks printed, whole and as it came; `make bench` writes this page.  Ratios are against the XLA of the
-installed jaxlib, taken in the same run.  What each table asks, and its limits: [benchmarks/README.md](../benchmarks/README.md).
+installed jaxlib, taken in the same run.  What each table asks, and its limits:
+[benchmarks/README.md](../benchmarks/README.md).
 """
 
 
