@@ -13,6 +13,7 @@ from hlosharding.partitioner import (
     blocks,  # noqa: F401  (fills PIECES)
     control_flow,
     created,
+    custom_partitioning,
     host_queues,
     hosting,
     indexing,  # noqa: F401  (fills PIECES)
@@ -23,6 +24,7 @@ from hlosharding.partitioner import (
     reducing,  # noqa: F401  (fills PIECES)
     reshaping,
 )
+from hlosharding.partitioner.aligned import ALIGNABLE, aligned
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.declared import compute_whole, lower_declared
 from hlosharding.partitioner.partials import is_only_reader, pass_through
@@ -120,6 +122,8 @@ _SAME_IN_MANUAL_REGIONS = frozenset({"tuple", "get-tuple-element", "copy", "whil
 
 def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     """Partition one instruction whose operands are partitioned."""
+    if inst.opcode in ALIGNABLE and (value := aligned(context, inst)) is not None:
+        return value
     world, written = manual.region_of(context, inst), context.emitter.written
     made = _lower(context.inside(world), inst) if world is not None else _lower(context, inst)
     for part in () if isinstance(made, Value) else parts_of(made):
@@ -147,6 +151,8 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     device = one_device.acting_device(context, inst) if is_call else None
     if device is not None:
         return one_device.act_once(context, inst, device)
+    if inst.opcode == "call" and custom_partitioning.is_marked(inst):
+        return custom_partitioning.lower_marked(context, inst)
     strategy = STRATEGIES.get(inst.opcode)
     if strategy is not None:
         return strategy(context, inst)
