@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
@@ -175,6 +176,7 @@ class Partitioned(InNotebooks):
         )
 
 
+@collector_waits
 def partition(
     module: Module | Propagation,
     *,

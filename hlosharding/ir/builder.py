@@ -6,6 +6,7 @@ Floor: ir.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir import attributes as attrs
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.instruction import Instruction, Made
 from hlosharding.ir.literal import write_literal
 from hlosharding.ir.module import Computation, Module, callees_first
 from hlosharding.ir.shape import Shape, write_shape
@@ -131,9 +132,8 @@ class ComputationBuilder:
         if like is not None and not attributes:
             return self.again(like, opcode, shape, operands, called, name or like.name)
         fresh = self._fresh_name(name or (like.name if like is not None else opcode))
-        proto = _new_proto(like, metadata_of)
-        write_attributes(proto, attributes)
-        instruction = Instruction(fresh, opcode, shape, tuple(operands), proto, self.computation)
+        write = partial(_written, like and like.proto, metadata_of and metadata_of.proto, attributes)
+        instruction = Made(fresh, opcode, shape, tuple(operands), write, self.computation)
         instruction.know(attributes)
         instruction.called = tuple(called)
         self.computation.instructions.append(instruction)
@@ -168,7 +168,7 @@ class ComputationBuilder:
 
     def constant(self, value: Any, *, metadata_of: Instruction | None = None) -> Instruction:
         """Append a constant of a numpy array or scalar (its dtype decides the element type)."""
-        array = np.asarray(value)
+        array = np.array(value)
         shape = Shape.from_dtype(array.dtype, array.shape)
         return self.add("constant", shape, metadata_of=metadata_of, literal=array)
 
@@ -178,14 +178,15 @@ class ComputationBuilder:
         return instruction
 
 
-def _new_proto(like: Instruction | None, metadata_of: Instruction | None) -> Any:
+def _written(like: Any | None, metadata_of: Any | None, attributes: dict[str, Any]) -> Any:
+    """A proto with the fields of another one, or its metadata alone, and typed attributes."""
+    proto = wire.HloInstructionProto()
     if like is not None:
-        proto = wire.HloInstructionProto()
-        proto.CopyFrom(like.proto)
-        return proto
-    if metadata_of is not None and metadata_of.proto.HasField("metadata"):
-        return wire.HloInstructionProto(metadata=metadata_of.proto.metadata)
-    return wire.HloInstructionProto()
+        proto.CopyFrom(like)
+    elif metadata_of is not None and metadata_of.HasField("metadata"):
+        proto.metadata.CopyFrom(metadata_of.metadata)
+    write_attributes(proto, attributes)
+    return proto
 
 
 class Builder:

@@ -7,6 +7,7 @@ between clones and copies: replace it (`own_proto`) before changing it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class Instruction:
     def know(self, attributes: dict[str, Any]) -> None:
         """Attributes just written into the proto need not be decoded again."""
         for name, value in attributes.items():
-            if name in _CACHED and isinstance(value, tuple):
+            if name in _CACHED and isinstance(value, tuple | int | str | dict):
                 self.__dict__[name] = value
 
     @property
@@ -169,15 +170,15 @@ class Instruction:
     def frontend_attributes(self) -> dict[str, str]:
         return {entry.key: entry.value for entry in self.proto.frontend_attributes.map}
 
-    @property
+    @decoded
     def parameter_number(self) -> int:
         return int(self.proto.parameter_number)
 
-    @property
+    @decoded
     def tuple_index(self) -> int:
         return int(self.proto.tuple_index)
 
-    @property
+    @decoded
     def comparison_direction(self) -> str:
         """EQ, NE, GE, GT, LE or LT."""
         return str(self.proto.comparison_direction)
@@ -186,9 +187,14 @@ class Instruction:
     def iota_dimension(self) -> int:
         return self.dimensions[0] if self.dimensions else 0
 
-    @property
+    @decoded
     def channel_id(self) -> int:
         return int(self.proto.channel_id)
+
+    @decoded
+    def use_global_device_ids(self) -> bool:
+        """Do the replica groups of a collective name devices, not replicas?"""
+        return bool(self.proto.use_global_device_ids)
 
     @property
     def custom_call_target(self) -> str:
@@ -210,11 +216,11 @@ class Instruction:
     @property
     def has_side_effect(self) -> bool:
         """True when the op may not be removed though nobody uses it."""
-        if not self.called and self.opcode not in _MAY_ACT:
+        if not self.called and self.opcode not in MAY_ACT:
             return False
         if self.opcode in SIDE_EFFECTS or (self.opcode == "custom-call" and self.proto.custom_call_has_side_effect):
             return True
-        if self.opcode == "all-reduce" and self.channel_id and not self.proto.use_global_device_ids:
+        if self.opcode == "all-reduce" and self.channel_id and not self.use_global_device_ids:
             return True
         return any(i.has_side_effect for c in self.called for i in c.instructions)
 
@@ -243,6 +249,29 @@ class Instruction:
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
 
 
-_MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
+class Made(Instruction):
+    """An instruction that a pass made: its proto is written at first use, since nobody asks for most of them."""
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        write: Callable[[], Any],
+        computation: Computation,
+    ) -> None:
+        super().__init__(name, opcode, shape, operands, None, computation)
+        del self.__dict__["proto"]
+        self._write = write
+
+    @decoded
+    def proto(self) -> Any:  # type: ignore[override]  # an attribute of its own, once it was read
+        """The HloInstructionProto."""
+        return self._write()
+
+
+MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
+"""Opcodes that may have a side effect of their own."""
 _OFTEN_DECODED = ("dimensions", "dot_dims")
 _CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, decoded))

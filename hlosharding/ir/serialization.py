@@ -75,6 +75,8 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
             ) from None
         if p.id in instructions:
             raise ModuleError(f"id {p.id} is used twice", where=f"computation %{computation.name}, %{p.name}")
+        if not p.frontend_attributes.map:
+            p.ClearField("frontend_attributes")  # XLA writes an empty one everywhere, and passes ask for it
         instruction = Instruction(p.name, p.opcode, Shape.from_proto(p.shape), operands, p, computation)
         instruction.called, instruction.control_predecessors = called, before
         instructions[p.id] = instruction

@@ -22,7 +22,8 @@ _NEW_TYPE = frozenset({"convert", "compare", "select", "is-finite", "complex", "
                        "stochastic-convert", "clamp"})  # fmt: skip
 
 
-def _elementwise(inst: Instruction) -> str | None:
+def elementwise(inst: Instruction) -> str | None:
+    """One shape, but for the element types of some; a scalar may select or bound."""
     shape = inst.shape
     for operand in inst.operands:
         other = operand.shape
@@ -241,7 +242,7 @@ def _constant(inst: Instruction) -> str | None:
 
 
 SHAPE_LAWS: dict[str, Law] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(("sort", "all-reduce", "collective-permute", "collective-broadcast"), _each),
     **dict.fromkeys(("all-gather", "reduce-scatter"), _grows),
     **dict.fromkeys(("reverse", "cholesky"), _makes(_first)),

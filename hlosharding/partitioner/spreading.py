@@ -64,9 +64,9 @@ def _promising_batch(module: Module, shardings: dict[int, HloSharding], num_devi
     """Which tile of the batch each device has, where sums of activations are larger than the weights they are of."""
     sums: dict[tuple[int, ...], float] = {}
     weights: dict[tuple[int, ...], dict[Instruction, int]] = {}
-    for inst in module.entry.instructions:
+    for inst in [i for i in module.entry.instructions if i.opcode == "dot"]:
         given = shardings.get(inst.id)
-        if inst.opcode != "dot" or given is None or given.kind != "tiled" or len(_split(given)) != 1:
+        if given is None or given.kind != "tiled" or len(_split(given)) != 1:
             continue
         left, right = (shardings.get(o.id) for o in inst.operands)
         ways = _ways(right, inst.dot_dims.rhs_contracting)

@@ -18,14 +18,12 @@ def reducer_kind(computation: Computation) -> str:
 
     `assign` is a combiner that returns its second parameter, as a plain scatter has.
     """
-    root, parameters = computation.root, computation.parameters
+    root, parameters = computation.root, [i for i in computation.instructions if i.opcode == "parameter"]
     if len(parameters) != 2:
         return "other"
-    if root is parameters[1]:
-        return "assign"
     if root.opcode in _KINDS and set(root.operands) == set(parameters):
         return root.opcode
-    return "other"
+    return "assign" if root.opcode == "parameter" and root.parameter_number == 1 else "other"
 
 
 def reduce(inst: Instruction) -> Signature:
