@@ -18,7 +18,7 @@ from benchmarks.graphs import ALONE, Graph, alone, saved, xla_seconds
 from benchmarks.verdict import finish, judged
 from examples import devices
 
-DEPTHS, REPEATS = (24, 48, 96), 3
+DEPTHS, REPEATS = (24, 48, 96, 144), 3
 LIMIT, GROWTH_LIMIT = 1.0, 1.5
 SECONDS = "seconds"
 ROOMS = hs.propagate, hs.partition

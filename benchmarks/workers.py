@@ -9,6 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+JOBS = os.cpu_count() or 1
+"""Processes at a time, where nothing is timed."""
+
 
 def tell(row: dict[str, Any]) -> None:
     """To the parent."""

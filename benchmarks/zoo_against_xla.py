@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workers import ask, tell
+from benchmarks.workers import JOBS, ask, tell
 
 LIMITS = {"bytes": 1.0, "flops": 1.05, "peak": 1.1, "time": 1.0}
 TOTAL_LIMIT = 0.6
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The zoo against live XLA.")
     parser.add_argument("names", nargs="*", help="parts of names; all models without any")
     parser.add_argument("--scale", type=int, default=4, help="sizes of the measured programs")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

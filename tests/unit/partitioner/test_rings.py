@@ -8,7 +8,8 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import PartitionError
 from hlosharding.partitioner import PartitionOptions
-from tests.properties.program_check import is_close, is_no_worse, one_device, wide, widened
+from tests.properties.program_check import is_close, is_no_worse, one_device
+from tests.properties.yardsticks import wide, widened
 from tests.unit.partitioner.programs import kinds, mark, module_of, values
 
 LINE, BACK = "[8]<=[8]", "7,6,5,4,3,2,1,0"
