@@ -10,9 +10,11 @@ import numpy.typing as npt
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hlosharding.cost import machines
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard import plan_steps
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.partitioner.reshard.plan import Request, candidates
 from hlosharding.partitioner.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 
@@ -97,6 +99,20 @@ def test_partial_values(case: tuple[tuple[int, ...], HloSharding, HloSharding, i
         reduced = 2 * (size - 1) / size * math.prod(before.tile)
         whole = Layout(devices, dims, before.counts, before.index, None, before.world, np.zeros(devices, np.int64))
         assert received <= reduced + 1.2 * least_mean_elements(whole, layout_of(target, dims, devices)) + 1e-9
+
+
+@given(reshards(), st.integers(0, 10**9))
+def test_every_way_that_is_looked_at(case: tuple[tuple[int, ...], HloSharding, HloSharding, int], seed: int) -> None:
+    dims, source, target, devices = case
+    shape, machine = Shape.array("s32", dims), machines.h100(devices)
+    request = Request(shape, source, target, None, "time", machine, None, devices)
+    whole = np.random.default_rng(seed).integers(0, 1000, dims).astype(np.int32)
+    before, after = request.layouts()
+    for steps in dict.fromkeys(candidates(request)):
+        tiles = list(local_tiles([whole], before, padding=-1 - seed % 997))
+        for step in steps:
+            tiles = step.apply(tiles)
+        check_tiles(tiles, whole, after)
 
 
 @given(reshards(), st.integers(0, 10**9))

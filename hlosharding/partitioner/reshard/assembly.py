@@ -16,7 +16,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim
 from hlosharding.partitioner.reshard.pieces import RESULT, Round
-from hlosharding.partitioner.reshard.steps import Dims
+from hlosharding.partitioner.reshard.steps import Dims, Table
 
 if TYPE_CHECKING:
     from hlosharding.partitioner.emitter import Emitter
@@ -154,17 +154,20 @@ _MOST_LAYERS = 8
 def _may_overlay(rounds: Sequence[Round], operands: Sequence[Instruction]) -> bool:
     """Are the layers few, and can each window be moved, step by step, until it lies inside its operand?"""
     return len(rounds) <= _MOST_LAYERS and all(
-        turn.operand(source) != RESULT and _fits(turn, source, operands[turn.operand(source)].shape.dims)
+        number != RESULT and bool((_first_places(turn, senders) <= _room(turn, operands[number])).all())
         for turn in rounds
-        for source, _ in turn.pairs
+        for number, senders, _ in turn.by_operand()
     )
 
 
-def _fits(turn: Round, source: int, dims: Dims) -> bool:
-    """Is there room for what a device reads, from the first place of the same phase on?"""
-    steps = turn.read_steps or (1,) * len(dims)
-    firsts = (turn.read[d][source] % step for d, step in enumerate(steps))
-    return all(first + span <= size for first, span, size in zip(firsts, turn.read_span, dims, strict=True))
+def _first_places(turn: Round, senders: Table) -> Table:
+    """[dim, sender]: the first place of the same phase as the one where its window starts."""
+    return np.array(turn.read, np.int64)[:, senders] % np.array(turn.read_steps or (1,) * len(turn.sizes))[:, None]
+
+
+def _room(turn: Round, x: Instruction) -> Table:
+    """[dim, 0]: the last place where a window still lies in its operand."""
+    return (np.array(x.shape.dims, np.int64) - np.array(turn.read_span, np.int64))[:, None]
 
 
 def _overlaid(
@@ -185,15 +188,13 @@ def _overlaid(
 
 def _drawn_in(turn: Round, operands: Sequence[Instruction]) -> tuple[Round, tuple[Dims, ...]]:
     """The round with windows moved back until they lie in their operands, and where they then belong in the result."""
-    read, write = np.array(turn.read).reshape(len(turn.sizes), -1), np.array(turn.write).reshape(len(turn.sizes), -1)
-    steps = turn.write_steps or (1,) * len(turn.sizes)
-    every = turn.read_steps or (1,) * len(turn.sizes)
-    for source, target in turn.pairs:
-        dims = operands[turn.operand(source)].shape.dims
-        for d, (size, span) in enumerate(zip(dims, turn.read_span, strict=True)):
-            back = -(-max(0, int(read[d, source]) + span - size) // every[d])
-            read[d, source] -= back * every[d]
-            write[d, target] -= back * steps[d]
+    rank = len(turn.sizes)
+    read, write = (np.array(table, np.int64).reshape(rank, -1) for table in (turn.read, turn.write))
+    steps, every = (np.array(some or (1,) * rank, np.int64)[:, None] for some in (turn.write_steps, turn.read_steps))
+    for number, senders, receivers in turn.by_operand():
+        back = -(-np.maximum(0, read[:, senders] - _room(turn, operands[number])) // every)
+        read[:, senders] -= back * every
+        write[:, receivers] -= back * steps
     return replace(turn, read=_rows(read)), _rows(write)
 
 
@@ -217,21 +218,37 @@ def _shifted(emitter: Emitter, piece: Instruction, places: tuple[Dims, ...], tur
 
 
 def _where(emitter: Emitter, turn: Round, shape: Shape) -> Instruction:
-    """Which elements of the result a round writes."""
+    """Which elements of the result a round writes; a scalar where a device writes all of them, or none."""
+    gets = np.zeros(emitter.num_partitions, np.bool_)
+    gets[list(turn.targets)] = True
     found: Instruction | None = None
-    steps = turn.write_steps or (1,) * shape.rank
-    devices, targets = range(emitter.num_partitions), turn.targets
-    for d, (size, step) in enumerate(zip(shape.dims, steps, strict=True)):
-        low = tuple(turn.write[d][t] if t in targets else 0 for t in devices)
-        spans = tuple((turn.real_sizes(t)[d] - 1) * step + 1 if t in targets else 0 for t in devices)
-        high = tuple(a + n for a, n in zip(low, spans, strict=True))
-        line = Shape.array("s32", (size,))
-        for table, direction, none in ((low, "GE", 0), (high, "LT", size)):
-            if any(entry != none for entry in table):
-                edge = emitter.full(emitter.per_device(table), line)
-                beyond = emitter.broadcast(emitter.compare(emitter.iota(line, 0), direction, edge), shape.dims, (d,))
-                found = beyond if found is None else emitter.binary("and", found, beyond)
-    return emitter.full(np.asarray(True), shape.with_type("pred")) if found is None else found
+    for d, size in enumerate(shape.dims):
+        low, high = _written(turn, d)
+        if (low[gets] > 0).any() or (high[gets] < size).any():
+            # Who gets nothing writes nothing: to say it along one dim is enough.
+            low, high = np.where(gets, low, 0), np.where(gets, high, 0 if found is None else size)
+            mask = emitter.broadcast(_between(emitter, low, high, size), shape.dims, (d,))
+            found = mask if found is None else emitter.binary("and", found, mask)
+    return _is_set(emitter, tuple(gets.astype(int).tolist())) if found is None else found
+
+
+def _written(turn: Round, dim: int) -> tuple[Table, Table]:
+    """[device]: first and one past the last element along a dim that it writes, if it gets anything."""
+    step = turn.write_steps[dim] if turn.write_steps else 1
+    start, real = np.array(turn.write[dim], np.int64), turn.real[dim] if turn.real else turn.sizes[dim]
+    return start, start + (np.array(real, np.int64) - 1) * step + 1
+
+
+def _between(emitter: Emitter, low: Table, high: Table, size: int) -> Instruction:
+    """[element of a dim]: is it in the device's range?  Some device's range is smaller than the dim."""
+    line, inside = Shape.array("s32", (size,)), None
+    for table, direction, none in ((low, "GE", 0), (high, "LT", size)):
+        if (table != none).any():
+            edge = emitter.full(emitter.per_device(tuple(table.tolist())), line)
+            beyond = emitter.compare(emitter.iota(line, 0), direction, edge)
+            inside = beyond if inside is None else emitter.binary("and", inside, beyond)
+    assert inside is not None, "the whole dim needs no mask"
+    return inside
 
 
 # One by one

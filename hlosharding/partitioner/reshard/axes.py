@@ -10,7 +10,7 @@ are as small as the two shardings ask for: 8 devices as [2,4] and [4,2] give axe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
@@ -39,6 +39,7 @@ class Grid:
     """Axes over which the source is partial; the target has it whole."""
     worlds: Axes
     """Axes of manual groups, or over which both are partial: nothing moves along them."""
+    _products: dict[Axes, int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def num_devices(self) -> int:
@@ -46,7 +47,10 @@ class Grid:
 
     def product(self, axes: Axes) -> int:
         """Devices along several axes."""
-        return math.prod(self.ways[a] for a in axes)
+        found = self._products.get(axes)
+        if found is None:
+            found = self._products[axes] = math.prod(self.ways[a] for a in axes)
+        return found
 
     def repeated(self, dims: tuple[Axes, ...]) -> Axes:
         """Axes in no dim, and not of manual groups."""

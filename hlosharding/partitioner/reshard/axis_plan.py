@@ -146,7 +146,16 @@ def permute_sources(grid: Grid, before: State, after: State) -> Table:
     """[device]: whose tile it takes.  Devices that hold what they want keep it, the rest pair up within each tile."""
     have = grid.position(tuple(a for axes in (grid.worlds, *before.dims) for a in axes))
     want = grid.position(tuple(a for axes in (grid.worlds, *after.dims) for a in axes))
-    devices = np.arange(grid.num_devices)
+    return paired(have, want)
+
+
+def paired(have: Table, want: Table) -> Table:
+    """[device]: whose tile it takes, where devices hold the tiles of numbers `have` and are to hold those of `want`.
+
+    >>> paired(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])).tolist()
+    [0, 2, 1, 3]
+    """
+    devices = np.arange(len(have))
     moving = devices[have != want]
     staying = devices[have == want]
     sources = moving[np.argsort(have[moving], kind="stable")]

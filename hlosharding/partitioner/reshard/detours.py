@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.partitioner.reshard.axes import common_grid
+from hlosharding.partitioner.reshard.axis_plan import least_seconds
 from hlosharding.partitioner.reshard.gathers import gather_then_cut
-from hlosharding.partitioner.reshard.layout import Layout, layout_of
+from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.partitioner.reshard.matching import MOST_MATCHED, matched, shared
 from hlosharding.partitioner.reshard.steps import (
     AllGather,
     AllReduce,
@@ -50,21 +52,58 @@ def gather_last(request: Request) -> Iterator[Steps]:
 
 
 def gather_first(request: Request) -> Iterator[Steps]:
-    """Where uneven tiles of a dim cannot be cut further, the dim becomes whole, its members copies."""
+    """A dim becomes whole, its members copies: uneven tiles cannot always be cut further, and exchanges of gathered
+    tiles may be faster than gathers of exchanged ones."""
     first, last = request.layouts()
-    if request.source.kind != "tiled" or first.addends > 1 or first.worlds > 1:
+    if request.source.kind != "tiled" or first.addends > 1 or first.worlds > 1 or first.counts == last.counts:
         return
     devices = request.source.tiles.array.reshape(*first.counts, -1)
     for dim, ways in enumerate(first.counts):
-        if ways > 1 and last.counts[dim] > 1:
+        if ways > 1:
             moved = np.moveaxis(devices, dim, -1)
             counts = (n if d != dim else 1 for d, n in enumerate(first.counts))
             way = HloSharding.partial_tile(moved.reshape(*counts, -1))
+            made = layout_of(way, request.shape.dims, request.num_devices)
             gather = AllGather(dim, tuple(map(tuple, moved.reshape(-1, ways).tolist())))
-            now = tuple(n * ways if d == dim else n for d, n in enumerate(first.tile))
-            tile = layout_of(way, request.shape.dims, request.num_devices).tile
-            cut = (Slice(tile),) if now != tile else ()
-            yield (gather, *cut, *request.between(way, request.target).steps)
+            if _is_worth_gathering(request, gather, made):
+                now = tuple(n * ways if d == dim else n for d, n in enumerate(first.tile))
+                cut = (Slice(made.tile),) if now != made.tile else ()
+                yield from ((gather, *cut, *rest) for rest in request.ways(way, request.target))
+
+
+def _is_worth_gathering(request: Request, gather: AllGather, made: Layout) -> bool:
+    """May a way that gathers first be faster than the one that is known?  Where tiles are even it saves some kernels
+    at best."""
+    (source, target), shape, machine = request.layouts(), request.shape, request.machine
+    local = shape.with_dims(source.tile)
+    is_even = not any(size % n for s in (source, target) for size, n in zip(s.dims, s.counts, strict=True))
+    received = float(gather.received_bytes(local, request.num_devices).max())
+    if is_even and received > _KERNELS * machine.launch * machine.inside.bandwidth:
+        return False
+    rest = least_mean_elements(made, target) * shape.byte_size / shape.size
+    return gather.seconds(local, machine) + least_seconds(rest, machine) <= request.longest
+
+
+_KERNELS = 4
+
+
+def cut_last(request: Request) -> Iterator[Steps]:
+    """Copies are cut after all else: more bytes, but the cut then is no kernel of its own."""
+    source, target = request.layouts()
+    if request.target.kind != "tiled" or not (source.is_plain and target.is_plain) or source.copies % target.copies:
+        return
+    times = source.copies // target.copies
+    more = (times - 1) * request.shape.with_dims(target.tile).byte_size
+    if more > request.machine.launch * request.machine.inside.bandwidth:
+        return
+    for dim, ways in enumerate(target.counts):
+        if times > 1 and ways % times == 0 and target.tile[dim] * ways >= request.shape.dims[dim]:
+            counts = [n // times if d == dim else n for d, n in enumerate(target.counts)]
+            split = [*counts[: dim + 1], times, *counts[dim + 1 :], target.copies]
+            devices = np.moveaxis(request.target.tiles.array.reshape(split), dim + 1, -2)
+            way = HloSharding.partial_tile(devices.reshape(*counts, -1))
+            cut = request.between(way, request.target).steps
+            yield from ((*steps, *cut) for steps in request.ways(request.source, way))
 
 
 def reorder_first(request: Request) -> Iterator[Steps]:
@@ -82,11 +121,11 @@ def reorder_first(request: Request) -> Iterator[Steps]:
 def reorder_last(request: Request) -> Iterator[Steps]:
     """Each device makes the target tile of which it holds most; then one permute brings tiles where they belong."""
     last, n = request.target, request.num_devices
-    if last.kind != "tiled" or last.is_manual_subgroup() or n > _MOST_MATCHED:
+    if last.kind != "tiled" or last.is_manual_subgroup() or n > MOST_MATCHED:
         return
     source, target = request.layouts()
     places = np.empty(n, np.int64)  # the device whose target tile a device makes
-    places[:] = _matched(_shared(source, target))
+    places[:] = matched(shared(source, target))
     maker = np.empty(n, np.int64)
     maker[places] = np.arange(n)
     way = HloSharding.subgroup(maker[last.tiles.array], last.subgroup_types)
@@ -94,30 +133,6 @@ def reorder_last(request: Request) -> Iterator[Steps]:
         permute = Permute(tuple((d, int(places[d])) for d in range(n)))
         yield (*request.between(request.source, way).steps, permute)
         yield from ((*steps, permute) for steps in gather_then_cut(replace(request, target=way)))
-
-
-_MOST_MATCHED = 64
-"""Devices: the matching is quadratic."""
-
-
-def _shared(source: Layout, target: Layout) -> npt.NDArray[np.int64]:
-    """[device, other]: elements of the other's target tile that the device holds."""
-    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
-    both = np.minimum(high[:, None], want_high[None]) - np.maximum(low[:, None], want_low[None])
-    return np.maximum(both, 0).prod(axis=2)
-
-
-def _matched(score: npt.NDArray[np.int64]) -> list[int]:
-    """For each row a column of its own: greedily, the largest score first, the diagonal before others."""
-    n = len(score)
-    order = np.argsort(-(2 * score + np.eye(n, dtype=np.int64)), axis=None, kind="stable")
-    found, taken = [-1] * n, set[int]()
-    for flat in order.tolist():
-        row, column = divmod(flat, n)
-        if found[row] < 0 and column not in taken:
-            found[row] = column
-            taken.add(column)
-    return found
 
 
 def tile_by_tile(request: Request) -> Iterator[Steps]:

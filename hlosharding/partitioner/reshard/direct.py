@@ -24,7 +24,7 @@ from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard.colouring import edge_colouring
 from hlosharding.partitioner.reshard.layout import Dims, Layout, Table
 from hlosharding.partitioner.reshard.pieces import RESULT, Pieces, Round, round_seconds
-from hlosharding.partitioner.reshard.regions import Region, Wanted, pieces_of
+from hlosharding.partitioner.reshard.regions import Region, Wanted, count_of, pieces_of
 from hlosharding.partitioner.reshard.steps import Pairs
 
 MOST_PIECES = 8_000
@@ -95,8 +95,11 @@ class Shipment:
     def _choices(self, shape: Shape, moving: Table, spread: tuple[Pairs, ...]) -> Iterator[Choice]:
         most = _SPARE_ROUNDS * (self._busiest(moving) + 1)
         by_steps: dict[tuple[Dims, Dims], Groups] = defaultdict(lambda: defaultdict(list))
-        for piece, size in zip(moving.tolist(), map(tuple, self.sizes[moving].tolist()), strict=True):
-            by_steps[self.regions[self.region[piece]].steps][size].append(piece)
+        for number in np.unique(self.region[moving]).tolist():
+            mine = moving[self.region[moving] == number]
+            by_size = by_steps[self.regions[number].steps]
+            for piece, size in zip(mine.tolist(), map(tuple, self.sizes[mine].tolist()), strict=True):
+                by_size[size].append(piece)
         is_alike = all(len(by_size) == 1 for by_size in by_steps.values())
         seen: set[int] = set()
         for tolerance in TOLERANCES[:1] if is_alike else TOLERANCES:
@@ -163,12 +166,32 @@ class Shipment:
             stays &= ~np.isin(self.receivers, list(later))
         local = np.flatnonzero(stays)
         groups = [np.flatnonzero(stays & (self.region == n)).tolist() for n in np.unique(self.region[local])]
-        turns: list[list[int]] = []
-        for members in [*groups, *(list(members) for _, members in choice.groups)]:
-            senders, receivers = self.senders[members].tolist(), self.receivers[members].tolist()
-            turns += [[members[i] for i in turn] for turn in edge_colouring(senders, receivers)]
+        local_turns, moving_turns = (
+            [turn for members in some for turn in self._turns(members)]
+            for some in (groups, [list(members) for _, members in choice.groups])
+        )
+        turns = self._together(local_turns, moving_turns)
         rounds = [self._round(turn) for turn in turns] + [self._passed_on(pairs) for pairs in choice.spread]
         return Pieces(self.target.tile, tuple(rounds))
+
+    def _turns(self, members: list[int]) -> Iterator[list[int]]:
+        """The pieces of each round."""
+        for turn in edge_colouring(self.senders[members].tolist(), self.receivers[members].tolist()):
+            yield [members[i] for i in turn]
+
+    def _together(self, local: list[list[int]], moving: list[list[int]]) -> list[list[int]]:
+        """Pieces that stay join a round with the same window in which their devices have nothing to do."""
+        left: list[list[int]] = []
+        for staying in local:
+            joined = next((turn for turn in moving if self._may_join(staying, turn)), left)
+            joined += staying if joined is not left else [staying]
+        return left + moving
+
+    def _may_join(self, staying: list[int], turn: list[int]) -> bool:
+        windows = (self.sizes[pieces].max(axis=0).tolist() for pieces in (staying, turn))
+        busy = np.concatenate([self.senders[turn], self.receivers[turn]])
+        is_same = self.region[staying[0]] == self.region[turn[0]] and next(windows) == next(windows)
+        return bool(is_same and not np.isin(self.receivers[staying], busy).any())
 
     def _round(self, pieces: list[int]) -> Round:
         rank = len(self.target.dims)
@@ -178,8 +201,10 @@ class Shipment:
         write[:, receivers] = self.write[pieces].T
         real[:, receivers] = sizes.T
         operands = np.zeros(self.num_devices, np.int64)
-        regions = [self.regions[r] for r in self.region[pieces].tolist()]
-        operands[senders] = [self.variants.index((region.operand, region.turned)) for region in regions]
+        numbers = self.region[pieces]
+        regions = [self.regions[number] for number in np.unique(numbers).tolist()]
+        for number, region in zip(np.unique(numbers).tolist(), regions, strict=True):
+            operands[senders[numbers == number]] = self.variants.index((region.operand, region.turned))
         window = sizes.max(axis=0)
         pairs: Pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
         differ = bool((sizes != window).any())
@@ -244,7 +269,10 @@ def shipment_of(
     """The pieces to send so that every device has its tile of what `regions` make of several operands."""
     found: list[Wanted] = []
     for region in regions:
-        found.append(pieces_of(region, sources[region.operand], target))
+        source = sources[region.operand]
+        if most is not None and target.num_devices**2 > most and count_of(region, source, target) > most:
+            return None
+        found.append(pieces_of(region, source, target))
         if most is not None and sum(len(part.receivers) for part in found) > most:
             return None
     local = tuple(source.tile for source in sources)
@@ -281,13 +309,20 @@ def _choose_holders(wanted: Sequence[Wanted], machine: Machine) -> list[int]:
     node = [machine.node_of(device) for device in range(len(load))]
     out: list[int] = []
     far = 1 + len(receivers) // max(1, len(set(receivers)))
+    near_by: dict[tuple[int, int], list[int]] = {}
+    busy = load.__getitem__
     for receiver, having in zip(receivers, holders, strict=True):
         chosen = receiver
         if len(having) == 1:
             chosen = having[0]
         elif receiver not in having:
             home = node[receiver]
-            chosen = min(having, key=lambda d: load[d] + (far if node[d] != home else 0))
+            chosen = min(having, key=busy)
+            if node[chosen] != home:
+                near = near_by.get((id(having), home))
+                if near is None:
+                    near = near_by[id(having), home] = [d for d in having if node[d] == home]
+                chosen = min((*near, chosen), key=lambda d: load[d] + (far if node[d] != home else 0))
         if chosen != receiver:
             load[chosen] += 1
         out.append(chosen)

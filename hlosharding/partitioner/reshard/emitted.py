@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.cost import Machine, cost
+from hlosharding.cost import Machine, cost, op_time
 from hlosharding.ir import Builder, Shape
 from hlosharding.partitioner.emitter import Emitter, Program
-from hlosharding.partitioner.reshard.steps import Step
+from hlosharding.partitioner.reshard.pieces import Pieces
+from hlosharding.partitioner.reshard.steps import AllToAll, DynamicSlice, Pad, Slice, Step
 
 _NEIGHBOUR = "not"
 """An elementwise op that no step writes."""
@@ -38,6 +39,29 @@ def emitted_seconds(steps: Sequence[Step], local: Shape, num_devices: int, machi
     main.root(main.add(_NEIGHBOUR, x.shape, (x,)))
     rows = cost(program.builder.finish(main), machine).rows
     return sum(row.time_s for row in rows if row.instruction.opcode != _NEIGHBOUR)
+
+
+def guessed_seconds(steps: Sequence[Step], local: Shape, machine: Machine) -> float:
+    """About `emitted_seconds`, without a program: one kernel for all local work before a collective, none behind the
+    last; of an exchange the transpose before it may be no work at all."""
+    total, is_pending = 0.0, False
+    for step in steps:
+        if isinstance(step, (Pad, Slice, DynamicSlice)):
+            is_pending = True
+        else:
+            kernel = op_time(0, 2 * local.byte_size, "f32", machine, matrix=False)
+            total += step.seconds(local, machine) + is_pending * kernel
+            is_pending = isinstance(step, (AllToAll, Pieces))
+            if isinstance(step, AllToAll):
+                total -= (1 + step.is_simple) * kernel
+            elif isinstance(step, Pieces):
+                total -= sum(
+                    op_time(0, 2 * local.with_dims(turn.sizes).byte_size, "f32", machine, matrix=False)
+                    for turn in step.rounds
+                    if turn.sizes != step.sizes and not turn.is_local
+                )
+        local = step.result(local)
+    return total
 
 
 _INTEGERS = {0: "u8", 1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from hlosharding.partitioner.reshard.axis_plan import least_seconds, paired
+from hlosharding.partitioner.reshard.borders import moved_borders
 from hlosharding.partitioner.reshard.layout import Layout, Table
+from hlosharding.partitioner.reshard.matching import MOST_MATCHED, matched, shared
 from hlosharding.partitioner.reshard.steps import AllGather, Dims, DynamicSlice, Groups, Pad, Permute, Slice, Step
 
 if TYPE_CHECKING:
     from hlosharding.partitioner.reshard.plan import Request
 
 Steps = tuple[Step, ...]
-
-_SMALL = 4 << 20
-"""Bytes of arrays that nobody minds having whole for a moment."""
-_EXCESS = 2.1
-"""How much larger than source and target a tile of other arrays may be, uneven dims included."""
 
 
 def gather_then_cut(request: Request) -> Iterator[Steps]:
@@ -35,7 +34,7 @@ def gather_then_cut(request: Request) -> Iterator[Steps]:
     Dims that need no joining are cut before or after.
     """
     source, target = request.layouts()
-    if not (_is_plain(source) and _is_plain(target)):
+    if not (source.is_plain and target.is_plain):
         return
     joined = tuple(_joined(source, target, d) for d in range(request.shape.rank))
     dims = [d for d, n in enumerate(joined) if n > 1]
@@ -45,14 +44,14 @@ def gather_then_cut(request: Request) -> Iterator[Steps]:
         for d in cut:
             start[:, d], tile[d] = target.starts[:, d], target.tile[d]
         whole = tuple(n * more for n, more in zip(tile, joined, strict=True))
-        if not _is_affordable(request, whole):
+        received = (math.prod(whole) - math.prod(tile)) * request.shape.byte_size / request.shape.size
+        if least_seconds(received, request.machine) > request.longest:
             continue
         begin = _cut(source.starts, source.tile, start, tuple(tile), source.dims)
         end = _cut(start // whole * whole, whole, target.starts, target.tile, source.dims)
-        for way in _orders(dims):
-            groups = [_groups_along(d, joined[d], start // tile, request.source.tiles.flat) for d in way]
-            if all(groups):
-                yield (*begin, *(AllGather(d, g) for d, g in zip(way, groups, strict=True)), *end)
+        groups = {d: _groups_along(d, joined[d], start // tile, request.source.tiles.flat) for d in dims}
+        if all(groups.values()):
+            yield from ((*begin, *(AllGather(d, groups[d]) for d in way), *end) for way in _orders(dims))
 
 
 def _joined(source: Layout, target: Layout, dim: int) -> int:
@@ -66,23 +65,21 @@ def _joined(source: Layout, target: Layout, dim: int) -> int:
     return count
 
 
-def _is_affordable(request: Request, tile: Dims) -> bool:
-    """What the target does not hold is gathered of small arrays alone, and where it is little."""
-    most = max(math.prod(layout.tile) for layout in request.layouts())
-    return request.shape.byte_size <= _SMALL or math.prod(tile) <= _EXCESS * most
-
-
 def reorder_then_gather(request: Request) -> Iterator[Steps]:
     """The source's tiles move to where the target's copies gather them: one permute of the smaller tiles."""
     first, last = request.source, request.target
     source, target = request.layouts()
-    if not (_is_plain(source) and _is_plain(target) and first.kind == last.kind == "tiled"):
+    if not (source.is_plain and target.is_plain and first.kind == last.kind == "tiled"):
         return
     if any(s % t for s, t in zip(source.counts, target.counts, strict=True)):
         return
     times = [s // t for s, t in zip(source.counts, target.counts, strict=True)]
     dims = [d for d, n in enumerate(times) if n > 1]
-    if not dims or any(target.counts[d] > 1 and source.tile[d] * times[d] != target.tile[d] for d in dims):
+    if not dims:
+        return
+    if any(target.counts[d] > 1 and source.tile[d] * times[d] != target.tile[d] for d in dims):
+        if request.is_close_look:
+            yield from _fetch_then_gather(request, times, dims)
         return
     rank = len(times)
     parts = np.asarray(last.tiles.flat).reshape(*target.counts, *times, -1)
@@ -95,9 +92,46 @@ def reorder_then_gather(request: Request) -> Iterator[Steps]:
         yield (*move, *(AllGather(d, _rows(parts, rank + d)) for d in way), *end)
 
 
-def _is_plain(layout: Layout) -> bool:
-    """Tiles and copies only."""
-    return layout.holder is None and layout.worlds == 1 and layout.addends == 1
+def _fetch_then_gather(request: Request, times: Sequence[int], dims: Sequence[int]) -> Iterator[Steps]:
+    """Where tiles do not nest: every copy of a target tile fetches a part of it, then they gather."""
+    (source, target), n = request.layouts(), request.num_devices
+    rank = len(times)
+    parts = request.target.tiles.array.reshape(*target.counts, *times, -1)
+    fine = _parted(target, times, parts)
+    gathered = tuple(size * more for size, more in zip(fine.tile, times, strict=True))
+    end = (Slice(target.tile),) if gathered != target.tile else ()
+    assigned = [parts]
+    if n <= MOST_MATCHED:
+        # Each makes the part of its target tile of which it holds most.
+        score = shared(source, fine)
+        score[(target.index[:, None] != target.index[None]).any(axis=2)] = -1
+        maker = np.empty(n, np.int64)
+        maker[matched(score)] = np.arange(n)
+        assigned.append(maker[parts])
+    for makers in assigned:
+        fine = _parted(target, times, makers)
+        for fetch in _fetched(request, source, fine):
+            for way in _orders(dims):
+                yield (*fetch, *(AllGather(d, _rows(makers, rank + d)) for d in way), *end)
+
+
+def _parted(target: Layout, times: Sequence[int], makers: npt.NDArray[np.int64]) -> Layout:
+    """Parts of the target's tiles; `makers`: devices as an array over tiles, parts of each dim, and copies."""
+    rank, n = len(times), target.num_devices
+    places = np.moveaxis(np.indices(makers.shape), 0, -1).reshape(n, -1)
+    index = np.empty((n, rank), np.int64)
+    index[makers.ravel()] = places[:, :rank] * np.array(times) + places[:, rank:-1]
+    counts = tuple(count * more for count, more in zip(target.counts, times, strict=True))
+    return replace(target, counts=counts, index=index).nested(target.counts, target.tile)
+
+
+def _fetched(request: Request, source: Layout, fine: Layout) -> Iterator[Steps]:
+    """Directly, or as whole tiles, whose borders then move."""
+    yield from ((step,) for step in request.direct(source, fine))
+    taken_from = paired(source.numbers, fine.numbers).tolist()
+    move = (Permute(tuple(zip(taken_from, range(len(taken_from)), strict=True))),)
+    for steps in moved_borders(request, replace(source, index=fine.index), fine):
+        yield (*move, *steps)
 
 
 def _orders(dims: Sequence[int]) -> Iterator[Sequence[int]]:

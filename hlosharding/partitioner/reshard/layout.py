@@ -41,6 +41,8 @@ class Layout:
     """[device]: which addend of a partial value; 0 everywhere if it is none."""
     steps: Dims | None = None
     """From one tile to the next, where that is not the rounded-up share of a dim."""
+    cuts: tuple[tuple[Dims, Dims], ...] = ()
+    """Per dim, where tiles start and where they end, if not `steps` apart: tiles of tiles, each padded at its end."""
 
     @property
     def tile(self) -> Dims:
@@ -55,6 +57,21 @@ class Layout:
         return len(set(self.world.tolist()))
 
     @property
+    def copies(self) -> int:
+        """Devices with the same tile, where there are only tiles and copies."""
+        return self.num_devices // math.prod(self.counts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Are there tiles and copies only?"""
+        return self.holder is None and not self.world.any() and not self.addend.any()
+
+    @property
+    def numbers(self) -> Table:
+        """[device]: which tile, as one number."""
+        return np.asarray(np.ravel_multi_index(tuple(self.index.T), self.counts), np.int64)
+
+    @property
     def addends(self) -> int:
         """How many addends make up the value."""
         return int(self.addend.max(initial=0)) + 1
@@ -62,12 +79,22 @@ class Layout:
     @property
     def starts(self) -> Table:
         """[device, dim]: where the tile starts, perhaps beyond the end."""
+        if self.cuts:
+            return np.stack([self.starts_along(d)[self.index[:, d]] for d in range(len(self.dims))], axis=1)
         return self.index * np.asarray(self.tile, np.int64)
+
+    def starts_along(self, dim: int) -> Table:
+        """[tile]: where each tile along a dim starts, perhaps beyond the end."""
+        if self.cuts:
+            return np.array(self.cuts[dim][0], np.int64)
+        return np.arange(self.counts[dim], dtype=np.int64) * self.tile[dim]
 
     def bounds(self) -> tuple[Table, Table]:
         """[device, dim] start and end of the real elements of each device's tile; empty where it holds none."""
-        low = np.minimum(self.starts, np.asarray(self.dims, np.int64))
-        high = np.minimum(self.starts + np.asarray(self.tile, np.int64), np.asarray(self.dims, np.int64))
+        starts, sizes = self.starts, np.asarray(self.dims, np.int64)
+        low, high = np.minimum(starts, sizes), np.minimum(starts + np.asarray(self.tile, np.int64), sizes)
+        for d, (_, ends) in enumerate(self.cuts):
+            high[:, d] = np.maximum(low[:, d], np.minimum(high[:, d], np.array(ends)[self.index[:, d]]))
         if self.holder is not None:
             others = np.arange(self.num_devices) != self.holder
             low[others] = 0
@@ -76,8 +103,26 @@ class Layout:
 
     def tiles_along(self, dim: int) -> tuple[Table, Table]:
         """Start and end of the real elements of every tile along a dim."""
-        starts = np.arange(self.counts[dim], dtype=np.int64) * self.tile[dim]
-        return np.minimum(starts, self.dims[dim]), np.minimum(starts + self.tile[dim], self.dims[dim])
+        starts, size = self.starts_along(dim), self.dims[dim]
+        low, high = np.minimum(starts, size), np.minimum(starts + self.tile[dim], size)
+        return low, np.maximum(low, np.minimum(high, np.array(self.cuts[dim][1]))) if self.cuts else high
+
+    def nested(self, outer: Dims, tile: Dims) -> Layout:
+        """The same index, but along each dim `outer` tiles of size `tile` are each cut into equal parts.
+
+        >>> rows = layout_of(HloSharding.parse("{devices=[4]<=[4]}"), (10,), 4).nested((2,), (5,))
+        >>> [bound[:, 0].tolist() for bound in rows.bounds()]
+        [[0, 3, 5, 8], [3, 5, 8, 10]]
+        """
+        parts = tuple(count // n for count, n in zip(self.counts, outer, strict=True))
+        steps = tuple(-(-size // n) for size, n in zip(tile, parts, strict=True))
+        cuts: list[tuple[Dims, Dims]] = []
+        for n, part, whole, step in zip(outer, parts, tile, steps, strict=True):
+            starts = [(i * whole + min(whole, j * step), (i + 1) * whole) for i in range(n) for j in range(part)]
+            cuts.append((tuple(start for start, _ in starts), tuple(min(start + step, end) for start, end in starts)))
+        return Layout(
+            self.num_devices, self.dims, self.counts, self.index, None, self.world, self.addend, steps, tuple(cuts)
+        )
 
     def flattened(self, runs: tuple[Dims, ...]) -> Layout | None:
         """The same tiles where each run of dims counts as one; None where a tile is then no run of elements.

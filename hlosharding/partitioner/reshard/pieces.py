@@ -5,8 +5,8 @@ Floor: partitioner/reshard.  Knows tables of where each device cuts and places; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hlosharding.cost import Machine, collective_time, op_time
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.reshard.steps import Dims, Pairs, Step, Tiles
+from hlosharding.partitioner.reshard.steps import Dims, Pairs, Step, Table, Tiles, renamed_pairs, renamed_tables
 
 if TYPE_CHECKING:
     from hlosharding.partitioner.emitter import Emitter
@@ -61,9 +61,29 @@ class Round:
         """Which operand a device cuts from."""
         return self.operands[device] if self.operands else 0
 
+    def by_operand(self) -> Iterator[tuple[int, Table, Table]]:
+        """(operand, devices that cut from it, who gets their pieces)"""
+        pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
+        number = np.array(self.operands or (0,) * (1 + int(pairs.max(initial=0))), np.int64)[pairs[:, 0]]
+        for operand in np.unique(number).tolist():
+            mine = pairs[number == operand]
+            yield operand, mine[:, 0], mine[:, 1]
+
     def real_sizes(self, device: int) -> Dims:
         """Sizes of the piece that a target gets."""
         return tuple(table[device] for table in self.real) if self.real else self.sizes
+
+    def renamed(self, names: Table) -> Round:
+        """The same among devices of other names."""
+        operands = renamed_tables((self.operands,), names)[0] if self.operands else ()
+        return replace(
+            self,
+            read=renamed_tables(self.read, names),
+            write=renamed_tables(self.write, names),
+            pairs=renamed_pairs(self.pairs, names),
+            real=renamed_tables(self.real, names),
+            operands=operands,
+        )
 
     @property
     def read_span(self) -> Dims:
@@ -146,6 +166,9 @@ class Pieces(Step):
             )
             for turn in sent
         )
+
+    def renamed(self, names: Table) -> Step:
+        return Pieces(self.sizes, tuple(turn.renamed(names) for turn in self.rounds))
 
     def buffer_bytes(self, local: Shape) -> int:
         largest = max((local.with_dims(turn.sizes).byte_size for turn in self.rounds), default=0)

@@ -2,13 +2,14 @@
 
 Floor: partitioner/reshard.  Puts together the axis plan and the direct plan, and chooses by bytes or by time.
 
-Nothing is gathered that the target does not hold, unless time alone decides: then small arrays may take the way by the
-whole, which is one collective.
+Nothing is gathered that the target does not hold, unless time alone decides: then whatever is faster is taken, the
+way by the whole array included, within the memory that the caller allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -20,8 +21,9 @@ from hlosharding.partitioner.reshard import detours, gathers
 from hlosharding.partitioner.reshard.axes import common_grid
 from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
 from hlosharding.partitioner.reshard.direct import MOST_PIECES, shipment
-from hlosharding.partitioner.reshard.emitted import emitted_seconds
+from hlosharding.partitioner.reshard.emitted import emitted_seconds, guessed_seconds
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.partitioner.reshard.own_order import exchange_and_reorder
 from hlosharding.partitioner.reshard.search import cheapest_path, problem_of
 from hlosharding.partitioner.reshard.steps import REDUCE_KINDS, AllGather, Pad, Permute, Slice, Step
 from hlosharding.sharding import HloSharding
@@ -29,6 +31,8 @@ from hlosharding.sharding import HloSharding
 Objective = Literal["bytes", "balanced", "time"]
 # Where time alone decides, plans that look at most so much slower than the fastest, and so many, are looked at closely.
 _NEAR, _FEW, _ROUNDS = 2.5, 5, 12
+_CLOSE_LOOK = 32
+"""Devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,13 @@ class Request:
     num_devices: int
     is_part: bool = False
     """Of a longer way: then no more detours."""
+    longest: float = math.inf
+    """Seconds of a way that is known: none that must take longer is worth a look."""
+
+    @property
+    def is_close_look(self) -> bool:
+        """Does time decide, among devices so few that many ways can be looked at in some milliseconds?"""
+        return self.objective == "time" and not self.is_part and self.num_devices <= _CLOSE_LOOK
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Where source and target tiles lie."""
@@ -70,6 +81,11 @@ class Request:
         local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
         return Planned(steps, *cost_of(steps, local, self.num_devices, self.machine))
 
+    def guess(self, steps: tuple[Step, ...]) -> float:
+        """About what `as_program` will say."""
+        local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
+        return guessed_seconds(steps, local, self.machine)
+
     def as_program(self, planned: Planned) -> Planned:
         """The same steps, priced op by op."""
         if not planned.mean_bytes:
@@ -77,10 +93,29 @@ class Request:
         local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
         return replace(planned, seconds=emitted_seconds(planned.steps, local, self.num_devices, self.machine))
 
+    def ways(self, source: HloSharding, target: HloSharding) -> Iterable[tuple[Step, ...]]:
+        """Plans of a part of the way that axes offer, or the only one."""
+        along_axes = self.exchanges(source, target)
+        return along_axes or (self.between(source, target).steps,)
+
+    def exchanges(
+        self, source: HloSharding, target: HloSharding, padded: tuple[int, ...] | None = None
+    ) -> Iterable[tuple[Step, ...]]:
+        """Axis plans of a part of the way; with `padded` each dim is padded to that, and tiles may be cut unevenly."""
+        part = replace(self, source=source, target=target)
+        return dict.fromkeys(found.steps for found in _axis_plans(part, padded))
+
+    def direct(self, source: Layout, target: Layout) -> Iterator[Step]:
+        """The fastest direct plan of a part of the way."""
+        pieces = shipment(source, target, self.machine, _ROUNDS * self.num_devices)
+        if pieces is not None:
+            # Padding that comes along in windows of the same size need not be masked.
+            yield pieces.plan(min(pieces.choices(self.shape), key=lambda c: (c.seconds, c.rounds, not c.is_grown)))
+
     def between(self, source: HloSharding, target: HloSharding) -> Planned:
         """The plan of a part of the way; memory is looked at once the way is whole."""
         kind = self.reduce_kind if _is_partial(source) or _is_partial(target) else None
-        part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None)
+        part = replace(self, source=source, target=target, reduce_kind=kind, memory_limit=None, longest=math.inf)
         return _planned(replace(part, is_part=not _is_partial(self.source)))
 
 
@@ -171,23 +206,26 @@ def _planned(request: Request) -> Planned:
         )
     if request.shape.size == 0:
         return request.planned(tuple(_resized(request)))
-    found = [request.planned(steps) for steps in dict.fromkeys(_candidates(request))]
+    found = [request.planned(steps) for steps in dict.fromkeys(candidates(request))]
     limit = request.memory_limit
     if limit is not None:
         # What the other objectives would choose may be leaner.
-        found += [request.planned(s) for o in OBJECTIVES for s in _candidates(replace(request, objective=o))]
+        found += [request.planned(s) for o in OBJECTIVES for s in candidates(replace(request, objective=o))]
     fitting = [p for p in found if limit is None or p.peak_bytes <= limit]
     if not fitting:
         raise _no_plan(request, found)
     if request.objective == "time" and not request.is_part and len(fitting) > 1:
-        fitting = [request.as_program(p) for p in _fastest(fitting)]
+        fitting = _fastest(request, fitting)
     return min(fitting, key=lambda p: (p.cost(request.objective), len(p.steps)))
 
 
-def _fastest(found: list[Planned]) -> list[Planned]:
-    """The few that are worth being priced as programs."""
-    order = sorted(found, key=lambda p: (p.seconds, len(p.steps)))
-    return [p for p in order if p.seconds <= _NEAR * order[0].seconds][:_FEW]
+def _fastest(request: Request, found: list[Planned]) -> list[Planned]:
+    """Those that may be the fastest, priced as programs; or where that takes long the likeliest one."""
+    guessed = [replace(p, seconds=request.guess(p.steps)) for p in found]
+    order = sorted(guessed, key=lambda p: (p.seconds, len(p.steps)))
+    if not request.is_close_look:
+        return order[:1]
+    return [request.as_program(p) for p in order[:_FEW] if p.seconds <= _NEAR * order[0].seconds]
 
 
 def _check(request: Request) -> None:
@@ -220,13 +258,14 @@ def _resized(request: Request) -> Iterator[Step]:
         yield Pad(target.tile)
 
 
-def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
+def candidates(request: Request) -> Iterator[tuple[Step, ...]]:
+    """The ways from source to target that are worth a price."""
     if _is_partial(request.target) and not _is_partial(request.source):
         yield from detours.to_partial(request)
         return
     source, target = request.layouts()
-    bound = least_mean_elements(source, target) * _element_bytes(request.shape)
-    found = list(_axis_plans(request, bound))
+    bound = _bound(request)
+    found = list(_axis_plans(request))
     best = min(found, key=lambda p: p.cost(request.objective), default=None)
     yield from (p.steps for p in found)
     if best is not None and _is_hard_to_beat(request, best, bound):
@@ -235,25 +274,38 @@ def _candidates(request: Request) -> Iterator[tuple[Step, ...]]:
         yield from detours.reduce_first(request)
         return
     detoured = [] if request.is_part else [*detours.gather_last(request), *detours.reorder_first(request)]
-    if request.objective == "time" and not request.is_part:
-        detoured += [
-            *detours.reorder_last(request),
-            *detours.tile_by_tile(request),
-            *(detours.gather_first(request) if best is None else ()),
-            *gathers.reorder_then_gather(request),
-            *gathers.gather_then_cut(request),
-        ]
-    yield from detoured
-    is_only_way = best is None and not detoured
     # Where time decides, nothing wins that takes dozens of rounds.
     most = _ROUNDS * request.num_devices if request.objective == "time" else MOST_PIECES
-    yield from ((step,) for step in _direct(request, source, target, best, None if is_only_way else most))
+    direct = [(step,) for step in _direct(request, source, target, best, most)]
+    if request.objective == "time" and not request.is_part:
+        known = [p for p in (*found, *map(request.planned, direct)) if not _is_too_large(request, p)]
+        looking = replace(request, longest=min((request.guess(p.steps) for p in known), default=math.inf))
+        detoured += _for_time(looking)
+    yield from detoured
+    yield from direct
+    if best is None and not (detoured or direct):
+        yield from ((step,) for step in _direct(request, source, target, best, None))
+
+
+def _for_time(request: Request) -> Iterator[tuple[Step, ...]]:
+    """Ways in more bytes, or more steps, that may be faster."""
+    yield from detours.reorder_last(request)
+    yield from detours.tile_by_tile(request)
+    yield from gathers.reorder_then_gather(request)
+    yield from gathers.gather_then_cut(request)
+    if request.is_close_look or not math.isfinite(request.longest):
+        yield from detours.gather_first(request)
+    if request.is_close_look:
+        yield from detours.cut_last(request)
+        yield from exchange_and_reorder(request)
 
 
 def _is_hard_to_beat(request: Request, best: Planned, bound: float) -> bool:
     """At the bound, in few steps; where time alone decides, small arrays may still travel faster in more bytes."""
-    most = 2 if request.objective != "time" else 1 if isinstance(best.steps[-1], (Permute, AllGather)) else 0
-    return best.mean_bytes <= bound * 1.0001 and len(best.steps) <= most
+    is_short = len(best.steps) <= 2
+    if request.objective == "time":
+        is_short = not best.steps or (len(best.steps) == 1 and isinstance(best.steps[0], (Permute, AllGather)))
+    return best.mean_bytes <= bound * 1.0001 and is_short
 
 
 def _direct(request: Request, source: Layout, target: Layout, best: Planned | None, most: int | None) -> Iterator[Step]:
@@ -279,24 +331,38 @@ def _is_too_large(request: Request, planned: Planned) -> bool:
     return request.memory_limit is not None and planned.peak_bytes > request.memory_limit
 
 
-def _axis_plans(request: Request, bound: float) -> Iterator[Planned]:
+def _axis_plans(request: Request, padded: tuple[int, ...] | None = None) -> Iterator[Planned]:
     grid = common_grid(request.source, request.target, request.shape.rank, request.num_devices)
     if grid is None:
         return
-    problem = problem_of(grid, request.shape.dims)
-    prices = MovePrices(problem, request.shape, request.machine, request.objective)
-    for wide in (False, True):
-        path = cheapest_path(problem, prices, wide=wide)
-        if path is not None:
-            found = request.planned(steps_of(problem, path[1], prices, request.reduce_kind or "add"))
-            yield found
-            if _is_hard_to_beat(request, found, bound):
-                return
+    problem, bound = problem_of(grid, request.shape.dims), _bound(request)
+    if padded is not None:
+        problem = replace(problem, target=replace(problem.target, padded=padded), is_nested=True)
+    is_close = request.is_close_look
+    # By themselves exchanges look dearer than they are in a program: where time decides, the leanest path counts, too.
+    for objective in ("time", "bytes") if is_close else (request.objective,):
+        prices, most = MovePrices(problem, request.shape, request.machine, objective), _most(request, objective)
+        for wide in (True,) if math.isfinite(request.longest) else (False, True):
+            path = cheapest_path(problem, prices, wide=wide, most=most)
+            if path is not None:
+                found = request.planned(steps_of(problem, path[1], prices, request.reduce_kind or "add"))
+                yield found
+                if _is_hard_to_beat(request, found, bound):
+                    return
+                most = path[0] if is_close else most
+
+
+def _most(request: Request, objective: str) -> float:
+    """What a path may cost that is worth a look."""
+    if objective == "bytes":
+        return request.longest * request.machine.inside.bandwidth * max(1, 2 * len(request.machine.torus))
+    return combined(objective, 0.0, _NEAR * request.longest)
 
 
 def _is_partial(sharding: HloSharding) -> bool:
     return sharding.is_unreduced() or sharding.is_unreduced_subgroup()
 
 
-def _element_bytes(shape: Shape) -> float:
-    return shape.byte_size / shape.size
+def _bound(request: Request) -> float:
+    """Mean bytes that no plan can do without."""
+    return least_mean_elements(*request.layouts()) * request.shape.byte_size / request.shape.size

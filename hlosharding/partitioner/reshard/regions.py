@@ -64,6 +64,11 @@ class Wanted:
     """The same, with what may come along: where only padding follows in the receiver's tile, all the sender has."""
 
 
+def count_of(region: Region, source: Layout, target: Layout) -> int:
+    """How many pieces `pieces_of` will find."""
+    return len(_overlaps(region, source, target, _source_tiles(source)[0])[0])
+
+
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     """The pieces of a region.
 
@@ -86,7 +91,8 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         high[:, dim] = np.minimum(last[ours], have_last[theirs])
     write = np.asarray(region.target) + low * np.asarray(region.target_steps) - target.starts[receivers]
     read = np.asarray(region.source) + low * np.asarray(region.source_steps)
-    read -= tiles[numbers, 1:] * np.asarray(source.tile, np.int64)
+    for dim in range(rank):
+        read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
     sizes = high - low

@@ -136,8 +136,9 @@ def plan_reshard(
 ) -> ReshardPlan:
     """Plan the way of an array of global `shape` from one sharding to another.
 
-    `objective`: "bytes": fewest received (mean over devices); "time": least predicted; "balanced": fewest bytes, but
-    that a collective weighs as much as some kilobytes.  `memory_limit`: bytes per device that may be alive at once.
+    `objective`: "bytes": fewest received (mean over devices); "time": least predicted, even by the whole array;
+    "balanced": fewest bytes, but that a collective weighs as much as some kilobytes.  `memory_limit`: bytes per device
+    that may be alive at once.
     `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source combine.  `num_devices`: needed
     only where neither sharding lists its devices.  Shardings may be given as text.
 

@@ -57,6 +57,8 @@ class Problem:
     sizes: Dims
     source: State
     target: State
+    is_nested: bool = False
+    """May tiles be cut unevenly, each padded at its end?  What a device then holds is not what a sharding would say."""
 
     def tile(self, state: State) -> Dims:
         """Local sizes."""
@@ -67,7 +69,11 @@ class Problem:
         """The padded size of `dim` once split by `axes`, where it is split by a prefix of them now; None: not even."""
         ways, now = self.grid.product(axes), state.dims[dim]
         if now:
-            return state.padded[dim] if state.padded[dim] % ways == 0 else None
+            if state.padded[dim] % ways == 0:
+                return state.padded[dim]
+            # In one go: parts of uneven parts lie elsewhere.
+            is_whole = axes == self.target.dims[dim] and self.source.dims[dim][: len(now)] == now
+            return -(-state.padded[dim] // ways) * ways if self.is_nested and is_whole else None
         known = (s.padded[dim] for s in (self.target, self.source) if s.dims[dim])
         return next((size for size in known if size % ways == 0), -(-self.sizes[dim] // ways) * ways)
 
@@ -98,19 +104,19 @@ class Prices(Protocol):
 Path = tuple[float, tuple[Move, ...]]
 
 
-def cheapest_path(problem: Problem, prices: Prices, *, wide: bool) -> Path | None:
-    """(cost, moves) of the cheapest way found; None where the grid offers none.
+def cheapest_path(problem: Problem, prices: Prices, *, wide: bool, most: float = math.inf) -> Path | None:
+    """(cost, moves) of the cheapest way found; None where the grid offers none that costs less than `most`.
 
     `wide` also tries axes where neither source nor target has them; else every axis goes where it is wanted.
     """
-    return _Search(problem, prices, wide).run()
+    return _Search(problem, prices, wide, most).run()
 
 
 class _Search:
     """Dijkstra from the source and, over reversed moves, from the target."""
 
-    def __init__(self, problem: Problem, prices: Prices, wide: bool) -> None:
-        self.problem, self.prices, self.wide = problem, prices, wide
+    def __init__(self, problem: Problem, prices: Prices, wide: bool, most: float) -> None:
+        self.problem, self.prices, self.wide, self.most = problem, prices, wide, most
         self.least = prices.least(problem.source, problem.target)
         self.ends = _Front(problem.source), _Front(problem.target)
         self.best: tuple[float, State, Move | None, State] | None = None
@@ -127,7 +133,7 @@ class _Search:
 
     @property
     def _limit(self) -> float:
-        return self.best[0] if self.best is not None else math.inf
+        return self.best[0] if self.best is not None else self.most
 
     def _done(self) -> bool:
         return self._limit <= _NEAR * self.least or min(end.least for end in self.ends) >= self._limit

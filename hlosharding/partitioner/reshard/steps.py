@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ Dims = tuple[int, ...]
 Groups = tuple[tuple[int, ...], ...]
 Pairs = tuple[tuple[int, int], ...]
 Tiles = Sequence[npt.NDArray[Any]]
+Table = npt.NDArray[np.int64]
 
 _NUMPY: dict[str, Any] = {
     "add": np.add,
@@ -64,6 +65,10 @@ class Step:
     def seconds(self, local: Shape, machine: Machine) -> float:
         """Predicted time, for a local shape before the step."""
         return 0.0
+
+    def renamed(self, names: Table) -> Step:
+        """The step as taken by other devices: what device d did, `names[d]` does.  Default: all do the same."""
+        return self
 
     def buffer_bytes(self, local: Shape) -> int:
         """Bytes alive while the step runs."""
@@ -125,8 +130,26 @@ class DynamicSlice(Step):
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.dynamic_slice(x, [emitter.per_device(table) for table in self.starts], self.sizes)
 
+    def renamed(self, names: Table) -> Step:
+        return replace(self, starts=renamed_tables(self.starts, names))
+
     def __str__(self) -> str:
         return f"each keeps its {list(self.sizes)}"
+
+
+def renamed_tables(tables: tuple[Dims, ...], names: Table) -> tuple[Dims, ...]:
+    """Tables over devices, for devices of other names."""
+    order = np.argsort(names).tolist()
+    return tuple(tuple(table[d] for d in order) for table in tables)
+
+
+def renamed_groups(groups: Groups, names: Table) -> Groups:
+    """Groups (or pairs) of devices, for devices of other names.
+
+    >>> renamed_groups(((0, 1), (2, 3)), np.array([3, 2, 1, 0]))
+    ((3, 2), (1, 0))
+    """
+    return tuple(tuple(row) for row in names[np.array(groups)].tolist())
 
 
 def _cut(tile: npt.NDArray[Any], starts: Sequence[int], sizes: Dims) -> npt.NDArray[Any]:
@@ -157,6 +180,9 @@ class Keep(Step):
         chosen = emitter.per_device(tuple(int(keep) for keep in self.keeps))
         is_kept = emitter.compare(chosen, "NE", emitter.constant(np.int32(0)))
         return emitter.select(is_kept, x, emitter.full(neutral(self.kind, x.shape.dtype), x.shape))
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, keeps=tuple(self.keeps[d] for d in np.argsort(names).tolist()))
 
     def __str__(self) -> str:
         keepers = _some([d for d, keep in enumerate(self.keeps) if keep])
@@ -224,6 +250,9 @@ class AllGather(Step):
         size = len(self.groups[0])
         return collective_time("all-gather", size * local.byte_size, size, self.groups, machine)
 
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
+
     def __str__(self) -> str:
         return f"all-gather dim {self.dim} over {_groups(self.groups)}"
 
@@ -255,6 +284,9 @@ class AllReduce(Step):
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("all-reduce", local.byte_size, len(self.groups[0]), self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         return f"all-reduce {self.kind} over {_groups(self.groups)}"
@@ -288,6 +320,9 @@ class ReduceScatter(Step):
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("reduce-scatter", local.byte_size, len(self.groups[0]), self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         return f"reduce-scatter {self.kind}, dim {self.dim}, over {_groups(self.groups)}"
@@ -363,12 +398,20 @@ class AllToAll(Step):
             return self.split.index(everything), self.join.index(everything)
         return None
 
+    @property
+    def is_simple(self) -> bool:
+        """Does it go from one dim to another, with nothing to transpose before it?"""
+        return self._single() is not None
+
     def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
         size = len(self.groups[0])
         return np.full(num_devices, (size - 1) / size * local.byte_size)
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return exchange_seconds(local.byte_size, self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
 
     def __str__(self) -> str:
         cut = [d for d, axes in enumerate(self.split) if axes]
@@ -408,8 +451,16 @@ class Permute(Step):
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("collective-permute", local.byte_size, 2, self.pairs, machine)
 
+    def renamed(self, names: Table) -> Step:
+        return Permute(renamed_pairs(self.pairs, names))
+
     def __str__(self) -> str:
         return f"permute {_some([f'{s}->{t}' for s, t in self.pairs if s != t])}"
+
+
+def renamed_pairs(pairs: Pairs, names: Table) -> Pairs:
+    """Pairs of devices of other names, in order of the targets."""
+    return tuple(sorted(((int(names[s]), int(names[t])) for s, t in pairs), key=lambda pair: pair[1]))
 
 
 def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
