@@ -3,8 +3,8 @@
 Floor: cost.  A value lives from its definition to its last use; tuples, bitcasts and the like are names for values; an
 op may write over an operand that dies there; a loop's carry is one buffer, passed through.  Arguments stay for the
 whole run unless they are donated; results take room from their definition on, not before (XLA lets temporaries use
-their place).  The order is the schedule where XLA wrote one, else the better of text order and
-post order.
+their place).  What lies in the host's memory is counted apart.  The order is the schedule where XLA wrote one, else
+the better of text order and post order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hlosharding.cost.executions import while_parts
 from hlosharding.cost.fusing import absorbed, is_fused
+from hlosharding.cost.hosted import hosted
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape
 
@@ -54,10 +55,30 @@ def peak_memory(module: Module) -> Peak:
     return _Memory(module).entry_peak()
 
 
-class _Memory:
-    """Peaks of a module's computations, each computed once."""
+def host_memory(module: Module) -> int:
+    """Bytes one device needs in its host's memory at the worst moment: values that were moved there, inputs and
+    results that the user keeps there."""
+    inputs, outputs = _kept_on_host(module)
+    away = hosted(module)
+    outputs -= away.get(module.entry.root, frozenset())  # those that the program itself moves
+    leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves]
+    results = module.entry.root.shape.leaves
+    kept = sum(leaves[n].byte_size for n in inputs) + sum(results[n].byte_size for n in outputs)
+    return kept + (_Memory(module, on_host=True).entry_peak().bytes if away else 0)
 
-    def __init__(self, module: Module) -> None:
+
+def _kept_on_host(module: Module) -> tuple[set[int], set[int]]:
+    """Numbers of the flat inputs and results with a memory kind of the host."""
+    kinds = [getattr(module.signature, f"{side}_memory", ()) for side in ("input", "output")]
+    inputs, outputs = ({n for n, kind in enumerate(side) if kind is not None and "host" in kind} for side in kinds)
+    return inputs, outputs
+
+
+class _Memory:
+    """Peaks of a module's computations, each computed once: of what lies on the device, or of what lies on the host."""
+
+    def __init__(self, module: Module, *, on_host: bool = False) -> None:
+        self.on_host, self.hosted = on_host, hosted(module)
         self.module = module
         self.fuses = not is_fused(module)
         self.order = schedules(module)
@@ -65,7 +86,15 @@ class _Memory:
 
     def entry_peak(self) -> Peak:
         entry = self.module.entry
-        return self._best(entry, frees=_donated(self.module))
+        # An input that the user keeps on the host is copied to the device: a value like others.
+        return self._best(entry, frees=_donated(self.module) | _kept_on_host(self.module)[0])
+
+    def byte_size(self, inst: Instruction) -> int:
+        """Of an instruction's arrays, those in the memory that is counted."""
+        if not self.hosted:
+            return 0 if self.on_host else inst.shape.byte_size
+        away = self.hosted.get(inst, frozenset())
+        return sum(leaf.byte_size for n, leaf in enumerate(inst.shape.leaves) if (n in away) == self.on_host)
 
     def inner_peak(self, computation: Computation, *, owned: bool) -> int:
         """Bytes at the worst moment of a called computation, its parameters included."""
@@ -84,14 +113,14 @@ class _Memory:
         """Bytes an op's computations need beyond its operands and results."""
         if op.opcode == "while":
             return max(
-                0, *(self.inner_peak(part, owned=True) - part.parameters[0].shape.byte_size for part in while_parts(op))
+                0, *(self.inner_peak(part, owned=True) - self.byte_size(part.parameters[0]) for part in while_parts(op))
             )
         if op.opcode in ("conditional", "call"):
             return max(0, *(self._beyond(callee) for callee in op.called))
         return 0
 
     def _beyond(self, callee: Computation) -> int:
-        given = sum(p.shape.byte_size for p in callee.parameters) + callee.root.shape.byte_size
+        given = sum(self.byte_size(p) for p in callee.parameters) + self.byte_size(callee.root)
         return self.inner_peak(callee, owned=False) - given
 
 
@@ -165,7 +194,6 @@ class _Walk:
             count = len(parameter.shape.leaves)
             self.held[parameter] = tuple(range(start, start + count))
             start += count
-        self.given = sum(self.size)
         for op in self.order:
             made: list[tuple[int, tuple[int, ...]]] = []
             if op in self.hidden or op.opcode in _NO_MEMORY:
@@ -173,6 +201,14 @@ class _Walk:
             elif op.opcode != "parameter":
                 self.held[op] = self._results(op, made)
             self.made.append(made)
+        if self.memory.hosted or self.memory.on_host:
+            self._count_one_memory()
+        self.given = sum(self.size[:start])
+
+    def _count_one_memory(self) -> None:
+        """Buffers in the other memory take no room in this one."""
+        away = {self.held[op][n] for op, leaves in self.memory.hosted.items() if self.held.get(op) for n in leaves}
+        self.size = [n if (b in away) == self.memory.on_host else 0 for b, n in enumerate(self.size)]
 
     def _results(self, op: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
         opcode = op.opcode
@@ -262,8 +298,10 @@ class _Walk:
                 for buffer in held[operand] if op.opcode != "get-tuple-element" else held.get(op, ()):
                     if last_use[buffer] < now:
                         last_use[buffer] = now
-        for buffer in held.get(self.computation.root, ()):
-            last_use[buffer] = _FOREVER
+        leaving = _kept_on_host(self.memory.module)[1] if self.computation.is_entry else ()
+        for place, buffer in enumerate(held.get(self.computation.root, ())):
+            if place not in leaving:  # results for the host leave as soon as they are there
+                last_use[buffer] = _FOREVER
 
     def peak(self) -> Peak:
         size, last_use = self.size, self.last_use

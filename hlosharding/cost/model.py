@@ -18,7 +18,7 @@ from hlosharding.cost.collective_time import layout_of, layout_time, op_time, pe
 from hlosharding.cost.executions import Runs, executions
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.memory import peak_memory
+from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.reading import Collective, collective_kind, device_count, module_of, read_collective
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.ir import Computation, Instruction, Module
@@ -79,6 +79,8 @@ class CostReport(InNotebooks):
     """Name of the instruction during which memory peaks."""
     rows: tuple[Priced, ...]
     """Every instruction that costs anything."""
+    host_memory_bytes: int = 0
+    """Bytes in the host's memory at the worst moment, which `peak_memory_bytes` does not contain."""
 
     @cached_property
     def by_opcode(self) -> dict[str, Subtotal]:
@@ -101,6 +103,7 @@ class CostReport(InNotebooks):
             f"{self.flops:.4g} FLOP, {self.comm_bytes:.4g} bytes received, peak {self.peak_memory_bytes / 1e6:,.1f} MB,"
             f" {self.time_s * 1e3:.3g} ms on {self.machine.name} ({self.compute_s * 1e3:.3g} compute,"
             f" {self.comm_s * 1e3:.3g} collectives)"
+            + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
         )
 
 
@@ -127,7 +130,7 @@ def cost(module: Any, machine: Machine | None = None) -> CostReport:
     for computation, how_often in runs.items():
         table.add(computation, how_often)
     peak = peak_memory(module)
-    return table.report(peak.bytes, peak.at)
+    return table.report(peak.bytes, peak.at, host_memory(module))
 
 
 class _Table:
@@ -173,7 +176,7 @@ class _Table:
         self.comm_s += seconds
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds))
 
-    def report(self, peak: int, peak_at: str) -> CostReport:
+    def report(self, peak: int, peak_at: str, on_host: int) -> CostReport:
         return CostReport(
             flops=self.flops,
             transcendentals=self.transcendentals,
@@ -187,6 +190,7 @@ class _Table:
             collectives=tuple(self.collectives),
             peak_at=peak_at,
             rows=tuple(self.rows),
+            host_memory_bytes=on_host,
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from hlosharding.cost import machines
 from hlosharding.cost.executions import trip_count, while_parts
+from hlosharding.cost.hosted import hosted
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import Priced, cost
 from hlosharding.cost.reading import device_count, module_of
@@ -60,6 +61,8 @@ class Simulation(InNotebooks):
     comm_s: float
     memory: tuple[tuple[float, int], ...]
     """(time, bytes alive) at each change, for one device."""
+    host_memory_bytes: int = 0
+    """Per device, in its host's memory at the worst moment."""
 
     @cached_property
     def critical_path(self) -> tuple[Event, ...]:
@@ -86,6 +89,7 @@ class Simulation(InNotebooks):
             f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
             f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
+            + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
         )
 
 
@@ -116,6 +120,7 @@ def simulate(program: Any, machine: Machine | None = None) -> Simulation:
         compute_s=report.compute_s,
         comm_s=report.comm_s,
         memory=tuple(_memory(module, timeline)),
+        host_memory_bytes=report.host_memory_bytes,
     )
 
 
@@ -224,13 +229,14 @@ class _Schedule:
 
 
 def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:
-    """Bytes alive over time: a value lives from the start of its op to the end of its last user."""
-    ends = {event.instruction: event for event in timeline}
+    """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
+    ends, away = {event.instruction: event for event in timeline}, hosted(module)
     alive = sum(p.shape.byte_size for p in module.entry.parameters)
     last = max((e.end for e in timeline), default=0.0)
     changes: list[tuple[float, int]] = []
     for event in timeline:
-        size = event.instruction.shape.byte_size
+        gone = away.get(event.instruction, ())
+        size = sum(leaf.byte_size for n, leaf in enumerate(event.instruction.shape.leaves) if n not in gone)
         users = [ends[u].end for u in event.instruction.users if u in ends]
         is_kept = event.instruction.is_root or any(u.is_root for u in event.instruction.users)
         changes += [(event.start, size), (last if is_kept else max(users, default=event.end), -size)]

@@ -22,9 +22,11 @@ def show_cost(cost: CostReport) -> Table:
         ("bytes received", as_count(cost.comm_bytes), f"{as_bytes(cost.comm_bytes)}, mean over devices"),
         ("memory traffic", as_count(cost.memory_traffic_bytes), as_bytes(cost.memory_traffic_bytes)),
         ("peak memory", as_count(cost.peak_memory_bytes), _memory_note(cost)),
+        ("on the host", as_count(cost.host_memory_bytes), f"{as_bytes(cost.host_memory_bytes)}, not in the peak"),
         ("priced time", as_seconds(cost.time_s), _time_note(cost)),
     ):
-        add_row(table, name, value, note)
+        if name != "on the host" or cost.host_memory_bytes:
+            add_row(table, name, value, note)
     return table
 
 

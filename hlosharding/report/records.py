@@ -230,6 +230,7 @@ def simulation_record(simulation: Simulation) -> Record:
         "comm_s": simulation.comm_s,
         "exposed_comm_s": simulation.exposed_comm_s,
         "peak_memory_bytes": int(simulation.peak_memory_bytes),
+        "host_memory_bytes": int(simulation.host_memory_bytes),
         "timeline": [
             {
                 "name": event.instruction.name,
@@ -313,6 +314,7 @@ def cost_record(cost: CostReport) -> Record:
         "comm_bytes": cost.comm_bytes,
         "memory_traffic_bytes": cost.memory_traffic_bytes,
         "peak_memory_bytes": int(cost.peak_memory_bytes),
+        "host_memory_bytes": int(cost.host_memory_bytes),
         "peak_at": cost.peak_at,
         "time_s": cost.time_s,
         "compute_s": cost.compute_s,

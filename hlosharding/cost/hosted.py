@@ -1,0 +1,89 @@
+"""Which values lie in the host's memory: what a move put there, what is made of it in place, until a move back.
+
+Floor: cost.  Follows XLA's HostOffloader in what stays: names, copies, parts taken and rows written, through loops,
+calls and branches, too.  Inputs and results that the user keeps on the host (`memory_kind`) are the signature's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+from hlosharding.ir import Computation, Instruction, Module, Shape, memory_of
+
+Hosted = dict[Instruction, frozenset[int]]
+"""Per instruction, the numbers of the leaves that lie on the host; others have none."""
+
+_IN_PLACE = frozenset(
+    "add-dependency bitcast copy dynamic-slice dynamic-update-slice opt-barrier reshape slice transpose".split()
+)
+_NONE: frozenset[int] = frozenset()
+
+
+def hosted(module: Module) -> Hosted:
+    """The leaves on the host, of every instruction that has such."""
+    if not any(memory_of(i) == "host" for i in module.instructions):
+        return {}
+    found: Hosted = {}
+    callers = {c: i for i in module.instructions for c in i.called}
+    is_new = True
+    while is_new:
+        is_new = False
+        for inst in module.instructions:
+            leaves = _leaves_on_host(inst, found, callers)
+            if leaves and leaves != found.get(inst, _NONE):
+                found[inst], is_new = leaves | found.get(inst, _NONE), True
+    found.update((i, frozenset({0})) for i in module.instructions if _begins_there(i, found))
+    return found
+
+
+def _leaves_on_host(inst: Instruction, found: Hosted, callers: dict[Computation, Instruction]) -> frozenset[int]:
+    memory = memory_of(inst)
+    if memory is not None:
+        return frozenset({0}) if memory == "host" else _NONE
+    match inst.opcode:
+        case "tuple":
+            first = _first_leaves(o.shape for o in inst.operands)
+            return frozenset(f + n for f, o in zip(first, inst.operands, strict=False) for n in found.get(o, _NONE))
+        case "get-tuple-element":
+            whole, here = inst.operands[0], len(inst.shape.leaves)
+            start = _first_leaves(whole.shape.tuple_shapes)[inst.tuple_index]
+            return frozenset(n - start for n in found.get(whole, _NONE) if start <= n < start + here)
+        case "while":
+            return _any_of((inst.operands[0], *(c.root for c in inst.called if c.root.shape.is_tuple)), found)
+        case "call" | "conditional":
+            return _any_of((c.root for c in inst.called), found)
+        case "parameter":
+            return _handed(inst, found, callers.get(inst.computation))
+        case opcode if opcode in _IN_PLACE:
+            return _any_of(inst.operands[: 2 if opcode == "dynamic-update-slice" else 1], found)
+        case _:
+            return _NONE
+
+
+def _any_of(insts: Iterable[Instruction], found: Hosted) -> frozenset[int]:
+    return _NONE.union(*(found.get(i, _NONE) for i in insts))
+
+
+def _handed(parameter: Instruction, found: Hosted, caller: Instruction | None) -> frozenset[int]:
+    """What the caller passes; of a loop, what it carries."""
+    if caller is None:
+        return _NONE
+    if caller.opcode == "while":
+        return found.get(caller, _NONE)
+    if caller.opcode == "conditional":
+        return found.get(caller.operands[1 + caller.called.index(parameter.computation)], _NONE)
+    return found.get(caller.operands[parameter.parameter_number], _NONE) if caller.opcode == "call" else _NONE
+
+
+def _begins_there(inst: Instruction, found: Hosted) -> bool:
+    """A buffer made for a loop that writes rows on the host (XLA allocates it there)."""
+    if inst.opcode != "broadcast" or len(inst.users) != 1 or inst.users[0].opcode != "tuple":
+        return False
+    carry = inst.users[0]
+    place = _first_leaves(o.shape for o in carry.operands)[carry.operands.index(inst)]
+    return any(u.opcode == "while" and place in found.get(u, _NONE) for u in carry.users)
+
+
+def _first_leaves(shapes: Iterable[Shape]) -> tuple[int, ...]:
+    return tuple(accumulate((len(s.leaves) for s in shapes), initial=0))

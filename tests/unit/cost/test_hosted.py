@@ -1,0 +1,93 @@
+"""Values in the host's memory take no room on the device, and are counted apart."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+
+KB = 1024
+MOVE = 'custom_call_target="MoveTo{}"'.format
+
+
+def read(body: str, callees: str = "") -> hs.Module:
+    return hs.load(f"HloModule m\n{callees}\nENTRY main {{\n{body}\n}}", format="hlo")
+
+
+def test_a_value_is_on_the_host_between_the_moves() -> None:
+    dot = "lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    body = f"""x = f32[256,256] parameter(0)
+      b = f32[256,256] dot(x, x), {dot}
+      {{}}
+      c = f32[256,256] dot(b, x), {dot}
+      d = f32[256,256] dot(c, c), {dot}
+      e = f32[256,256] dot(d, c), {dot}
+      {{}}
+      ROOT f = f32[256,256] dot(e, back), {dot}"""
+    move = "{} = f32[256,256] custom-call({}), " + MOVE("{}")
+    kept = hs.cost(read(body.format(move.format("out", "b", "Device"), move.format("back", "out", "Device"))))
+    away = hs.cost(read(body.format(move.format("out", "b", "Host"), move.format("back", "out", "Device"))))
+    assert kept.host_memory_bytes == 0
+    assert away.host_memory_bytes == 256 * KB  # f32[256,256]
+    # x, c, d and e; while b is here, x, b, c, d and e.
+    assert (away.peak_memory_bytes, kept.peak_memory_bytes) == (4 * 256 * KB, 5 * 256 * KB)
+    assert "0.3 MB on the host" in str(away)
+
+
+def test_rows_that_a_loop_puts_on_the_host_are_there_for_the_whole_loop() -> None:
+    callees = f"""
+    add {{ p = (s32[], f32[64,1024], f32[1,1024]) parameter(0)  i = s32[] get-tuple-element(p), index=0
+      rows = f32[64,1024] get-tuple-element(p), index=1  x = f32[1,1024] get-tuple-element(p), index=2
+      y = f32[1,1024] tanh(x)  out = f32[1,1024] custom-call(y), {MOVE("Host")}  zero = s32[] constant(0)
+      new = f32[64,1024] dynamic-update-slice(rows, out, i, zero)  one = s32[] constant(1)  j = s32[] add(i, one)
+      ROOT t = (s32[], f32[64,1024], f32[1,1024]) tuple(j, new, y) }}
+    more {{ p = (s32[], f32[64,1024], f32[1,1024]) parameter(0)  i = s32[] get-tuple-element(p), index=0
+      n = s32[] constant(64)  ROOT c = pred[] compare(i, n), direction=LT }}"""
+    body = f"""x = f32[1,1024] parameter(0)  zero = s32[] constant(0)  f = f32[] constant(0)
+      room = f32[64,1024] broadcast(f), dimensions={{}}
+      t = (s32[], f32[64,1024], f32[1,1024]) tuple(zero, room, x)
+      w = (s32[], f32[64,1024], f32[1,1024]) while(t), condition=more, body=add
+      rows = f32[64,1024] get-tuple-element(w), index=1
+      five = s32[] constant(5)  row = f32[1,1024] dynamic-slice(rows, five, zero), dynamic_slice_sizes={{1,1024}}
+      ROOT back = f32[1,1024] custom-call(row), {MOVE("Device")}"""
+    report = hs.cost(read(body, callees))
+    assert 256 * KB <= report.host_memory_bytes <= 264 * KB  # the rows; one row that is written, or read
+    assert report.peak_memory_bytes < 32 * KB
+
+
+def test_inputs_and_results_kept_on_the_host_are_counted_there(mesh_2x4: Mesh) -> None:
+    def places(kind: str) -> NamedSharding:
+        return NamedSharding(mesh_2x4, P("data"), memory_kind=kind)
+
+    def step(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sin(jnp.cos(jax.device_put(x, jax.memory.Space.Device)) @ w)
+
+    x = np.ones((64, 64), np.float32)
+    reports = []
+    for kind in ("pinned_host", "device"):
+        jitted = hs.jit(step, mesh=mesh_2x4, in_shardings=(places(kind), P()), out_shardings=places(kind))
+        partitioned = jitted.trace(x, x).propagate().partition().partitioned
+        np.testing.assert_allclose(partitioned.run(x, x), np.sin(np.cos(x) @ x), rtol=1e-5)
+        reports.append(partitioned.cost)
+        assert hs.simulate(partitioned).host_memory_bytes == partitioned.cost.host_memory_bytes
+    away, here = reports
+    assert here.host_memory_bytes == 0
+    assert away.host_memory_bytes == 2 * 32 * 64 * 4  # half of the rows, in and out
+    assert away.peak_memory_bytes < here.peak_memory_bytes
+
+
+def test_the_simulated_memory_over_time_is_the_devices() -> None:
+    body = f"""x = f32[256,256] parameter(0)
+      y = f32[256,256] dot(x, x), lhs_contracting_dims={{0}}, rhs_contracting_dims={{1}}
+      out = f32[256,256] custom-call(y), {MOVE("Host")}
+      z = f32[256,256] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      back = f32[256,256] custom-call(out), {MOVE("Device")}
+      ROOT r = f32[256,256] add(z, back)"""
+    found = hs.simulate(read(body))
+    assert found.host_memory_bytes == 256 * KB
+    assert "on the host" in str(found)
+    assert max(n for _, n in found.memory) <= 5 * 256 * KB
