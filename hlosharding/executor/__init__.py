@@ -1,5 +1,6 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
+from hlosharding.executor.kept import kept
 from hlosharding.executor.layout import Layout, assemble, split
 from hlosharding.executor.program import Executable, Program, find_devices
 from hlosharding.executor.raw import raw
@@ -15,6 +16,7 @@ __all__ = [
     "as_python",
     "assemble",
     "find_devices",
+    "kept",
     "lay_out",
     "raw",
     "run_local",

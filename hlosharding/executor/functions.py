@@ -26,6 +26,8 @@ class Shared:
     steps: tuple[Step, ...]
     results: tuple[Var, ...]
     lines: tuple[Line, ...]
+    calls: int
+    """How often it is called."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +122,8 @@ def _calls(
     )
     results = tuple(body[i].defines[j] for i, j in outputs)
     steps = plan(body, results, structure) if repeat.length > MIN_SAVING else tuple(body)
-    shared = Shared(tuple(Slot(i, _var(key[0])) for key, i in slots.items()), steps, results, tuple(body))
+    parameters = tuple(Slot(i, _var(key[0])) for key, i in slots.items())
+    shared = Shared(parameters, steps, results, tuple(body), len(stretches))
     for number, (start, stretch) in enumerate(zip(repeat.starts, stretches, strict=True)):
         made = [stretch[i].defines[j] for i, j in outputs]
         kept = tuple(v if used_by.get(v, -1) >= start + repeat.length else None for v in made)

@@ -105,7 +105,7 @@ def _rng(op: Op) -> str:
 
 
 for _opcode in ("set-dimension-size", "dynamic-reshape"):
-    REFUSED.add(_opcode, "arrays whose sizes change at run time have no form in JAX")
+    REFUSED.add(_opcode, "arrays whose sizes change at run time have no form in JAX; use run_reference")
 for _opcode in ("infeed", "outfeed", "send", "send-done", "recv", "recv-done"):
     REFUSED.add(_opcode, "a transfer to or from the host belongs to one device; take it out of the partitioned program")
 REFUSED.add("rng-get-and-update-state", "the state is the runtime's own; use rng-bit-generator")

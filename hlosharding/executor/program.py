@@ -6,9 +6,9 @@ Floor: executor.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -22,7 +22,8 @@ from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
-from hlosharding.ir import Module
+from hlosharding.executor.two_bits import check_two_bits
+from hlosharding.ir import Module, Shape
 
 _numbers = count()
 
@@ -117,6 +118,8 @@ class Executable:
     program: Program
     devices: tuple[Any, ...]
     donate: tuple[int, ...] = ()
+    _lies_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
+    """Whether arrays of a sharding can be input `number` as they are: JAX takes long to say so, in every call."""
 
     @cached_property
     def mesh(self) -> Any:
@@ -169,16 +172,23 @@ class Executable:
             spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in (q or (None,) for q in parts)])
         return jax.sharding.NamedSharding(self.mesh, spec)
 
-    def _width(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def _own_settings(self) -> Iterator[None]:
+        """The width of the program and its own mesh, whatever `jax.set_mesh` and the like say around it."""
         import jax
 
-        return jax.enable_x64(True) if self.program.written.is_wide else nullcontext()
+        width = jax.enable_x64(True) if self.program.written.is_wide else nullcontext()
+        with width, jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+            yield
 
     @cached_property
     def jitted(self) -> Any:
         """`jax.jit` of the generated program over boundary arrays."""
         import jax
 
+        prepare_custom_calls(self.program.module)
+        check_callbacks(self.program.module)
+        check_two_bits(self.program.module)
         function = self.program.build(self.mesh)
         return jax.jit(
             function,
@@ -190,9 +200,7 @@ class Executable:
     @cached_property
     def compiled(self) -> Any:
         """The program traced, lowered and compiled."""
-        prepare_custom_calls(self.program.module)
-        check_callbacks(self.program.module)
-        with self._width():
+        with self._own_settings():
             lowered = self.jitted.lower(*self.abstract_inputs)
             try:
                 return lowered.compile()
@@ -223,41 +231,34 @@ class Executable:
         inputs = self.program.written.inputs
         if len(arrays) != len(inputs):
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.program.module.name}")
-        with self._width():
-            placed = [self.place(array, number) for number, array in enumerate(arrays)]
+        typed = [_typed(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
+        with self._own_settings():
+            placed = [self.place(array, number) for number, array in enumerate(typed)]
             results = self._call(*placed)
         return [
             self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)
         ]
 
     def place(self, array: Any, number: int) -> Any:
-        """Input `number` as the boundary array that the program takes; what already lies right is not copied."""
+        """Input `number`, of its type, as the boundary array that the program takes; what lies right is not copied."""
         import jax
 
         layout, sharding = self.program.written.inputs[number], self.input_shardings[number]
         if tuple(np.shape(array)) != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
         if layout.spec is not None:
-            if isinstance(array, jax.Array) and array.dtype == layout.shape.dtype:
-                if array.sharding.is_equivalent_to(sharding, array.ndim):
+            if isinstance(array, jax.Array):
+                key = number, array.sharding
+                if key not in self._lies_right:
+                    self._lies_right[key] = array.sharding.is_equivalent_to(sharding, array.ndim)
+                if self._lies_right[key]:
                     return array
             elif isinstance(array, ShardedArray):
                 array = np.asarray(array)
-            return self._typed(array, layout, lambda a: jax.device_put(a, sharding))
+            return jax.device_put(array, sharding)
         if isinstance(array, ShardedArray) and array.sharding == layout.sharding:
             return self._relabelled(array.tiles, sharding)
-        return self._typed(
-            array, layout, lambda a: self._relabelled(stacked(np.asarray(a), layout.sharding, self.devices), sharding)
-        )
-
-    def _typed(self, array: Any, layout: Layout, put: Callable[[Any], Any]) -> Any:
-        if not hasattr(array, "dtype"):
-            array = np.asarray(array, layout.shape.dtype)
-        if array.dtype != layout.shape.dtype and _canonical(array.dtype) == layout.shape.dtype:
-            array = np.asarray(array).astype(layout.shape.dtype)
-        if array.dtype != layout.shape.dtype:
-            raise ExecutionError(f"an input of type {array.dtype}, the program takes {layout.shape}")
-        return put(array)
+        return self._relabelled(stacked(np.asarray(array), layout.sharding, self.devices), sharding)
 
     def _relabelled(self, tiles: Any, sharding: Any) -> Any:
         """Tiles stacked in device order as the program's array, stacked in mesh order: the same buffers."""
@@ -280,8 +281,14 @@ class Executable:
         return [np.asarray(result) for result in self(*arrays)]
 
 
-def _canonical(dtype: Any) -> Any:
-    """What JAX makes of a numpy type: 64 bits are cut unless they are enabled."""
+def _typed(array: Any, shape: Shape) -> Any:
+    """An input of the type that the program takes: 64 bits are cut where JAX does, as the user set it."""
     import jax
 
-    return jax.dtypes.canonicalize_dtype(dtype)
+    if not hasattr(array, "dtype"):
+        return np.asarray(array, shape.dtype)
+    if array.dtype == shape.dtype:
+        return array
+    if jax.dtypes.canonicalize_dtype(array.dtype) != shape.dtype:
+        raise ExecutionError(f"an input of type {array.dtype}, the program takes {shape}")
+    return np.asarray(array).astype(shape.dtype)

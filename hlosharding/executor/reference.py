@@ -21,6 +21,7 @@ from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
+from hlosharding.executor.two_bits import check_two_bits
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
 
 _IDS = frozenset({"partition-id", "replica-id"})
@@ -61,6 +62,7 @@ def run_local(module: Module, arguments: Values) -> Values:
     """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
     prepare_custom_calls(module)
     check_callbacks(module)
+    check_two_bits(module)
     return _Machine(module, len(arguments)).computation(module.entry, arguments)
 
 

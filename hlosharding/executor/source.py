@@ -26,12 +26,15 @@ from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, processor_of
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
 _INLINE_ELEMENTS = 16
 _MANY_INPUTS = 40
+_MANY_SAVED = 400
+"""Lines that XLA need not compile again if a function's calls stay calls.  At fewer, what it fuses across their borders
+and the memory that results take weigh more."""
 _INDENT = "    "
 _RECORD = re.compile(r"_out(_\d+)?$")
 
@@ -133,9 +136,9 @@ class _Writer:
         name = self._functions.get(key)
         if name is None:
             name = self._functions[key] = self._global_name(identifier(computation.name))
-            # A function that XLA may keep as one is traced and lowered once; regions of ops have to be plain.
+            # Traced and lowered once; regions of ops have to be plain.
             is_called = any(c.opcode in ("call", "fusion") for c in self._callers(computation))
-            self._write_flow(name, flow_of(computation), is_jitted=is_called)
+            self._write_flow(name, flow_of(computation), decorator="@jax.jit" if is_called else "")
         return name
 
     def _callers(self, computation: Computation) -> list[Instruction]:
@@ -181,7 +184,7 @@ class _Writer:
 
     # ---- functions
 
-    def _write_flow(self, name: str, flow: Flow, *, is_jitted: bool) -> None:
+    def _write_flow(self, name: str, flow: Flow, *, decorator: str) -> None:
         steps = plan(flow.lines, leaves(flow.result), self._structure)
         scope = self._scope()
         signature, unpack = self._signature(flow.parameters, scope)
@@ -191,13 +194,13 @@ class _Writer:
             body += wrapped("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
         else:
             body.append(f"return {scope.text(result)}")
-        self._define(name, signature, body, is_jitted=is_jitted)
+        self._define(name, signature, body, decorator=decorator)
 
     def _scope(self) -> Scope:
         return Scope(self._functions.values())
 
-    def _define(self, name: str, signature: list[str], body: Sequence[str], *, is_jitted: bool) -> None:
-        head = ["@jax.jit"] if is_jitted else []
+    def _define(self, name: str, signature: list[str], body: Sequence[str], *, decorator: str = "") -> None:
+        head = [decorator] if decorator else []
         lines = [*head, *wrapped(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
         self._blocks.append("\n".join(lines))
 
@@ -232,17 +235,20 @@ class _Writer:
 
     def _lines(self, steps: Sequence[Step], scope: Scope) -> list[str]:
         lines: list[str] = []
-        location = ""
+        location, is_away = "", False
         for step in steps:
             if isinstance(step, Call):
-                location = ""
+                location, is_away = "", False
                 lines += self._call(step, scope)
                 continue
-            here = self._location(step.inst)
+            here, goes_away = self._location(step.inst), processor_of(step.inst) == "host"
+            indent = _INDENT if goes_away else ""
             if here and here != location:
-                lines.append(f"# {here}")
-            location = here
-            lines.append(self._line(step, scope))
+                lines.append(f"{indent if is_away else ''}# {here}")
+            if goes_away and not is_away:
+                lines.append('with compute_on("device_host"):')
+            location, is_away = here, goes_away
+            lines.append(indent + self._line(step, scope))
         return lines
 
     def _line(self, line: Line, scope: Scope) -> str:
@@ -278,7 +284,9 @@ class _Writer:
         texts = [scope.text(r) for r in shared.results]
         namer = Namer()
         keys = [namer.fresh(wish(r)) for r in shared.results]
-        self._define(name, signature, [*body, *_returned(texts, keys)], is_jitted=True)
+        saved = len(shared.lines) * (shared.calls - 1)
+        decorator = "@kept" if saved >= _MANY_SAVED else "@jax.jit"
+        self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
         self._shared[shared] = name, keys
         return name, keys
 
@@ -304,7 +312,7 @@ class _Writer:
         body = self._lines(steps, scope)
         kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
         results = list(dict.fromkeys(scope.root(v) for v in kept))
-        self._define(name, arguments, [*body, *_returned(results, results)], is_jitted=True)
+        self._define(name, arguments, [*body, *_returned(results, results)], decorator="@jax.jit")
         target = ", ".join(results) + ("," if len(results) == 1 else "")
         if len(results) > MANY:
             target = scope.namer.fresh(f"{name}_out")
@@ -334,7 +342,7 @@ class _Writer:
         returned = [_at_boundary(scope.text(r), layout) for r, layout in zip(results, outputs, strict=True)]
         ending = wrapped("return (", returned, ",)" if len(returned) == 1 else ")", "")
         doc = '"""One device\'s share of the program."""'
-        self._define(name, signature, [doc, *head, *body, *ending], is_jitted=False)
+        self._define(name, signature, [doc, *head, *body, *ending])
         return "\n\n\n".join([
             self._header(), *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs),
             _PROGRAM.format(name=name),
@@ -387,10 +395,13 @@ class _Writer:
         if "ml_dtypes." in blocks:
             body += "\nimport ml_dtypes"
         body += "\nimport numpy as np\nfrom jax import lax\nfrom jax.sharding import PartitionSpec as P"
+        if "with compute_on(" in blocks:
+            body += "\nfrom jax.experimental.compute_on import compute_on"
         if "io_callback(" in blocks:
             body += "\nfrom jax.experimental import io_callback"
-        if self._raw:
-            body += "\n\nfrom hlosharding.executor import raw"
+        ours = [name for name, is_used in (("kept", "@kept\n" in blocks), ("raw", self._raw)) if is_used]
+        if ours:
+            body += f"\n\nfrom hlosharding.executor import {', '.join(ours)}"
         names = ", ".join(f'"{n}"' for n in self.axes.names) + ("," if len(self.axes.names) == 1 else "")
         body += f"\n\nAXES = ({names})"
         if "CLAMPED" in blocks:

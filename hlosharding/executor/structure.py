@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding import wire
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import Computation, Instruction, processor_of
 
 _NOT_MEANING = (
     "name", "id", "operand_ids", "control_predecessor_ids", "called_computation_ids", "sharding", "metadata", "shape",
@@ -33,6 +33,7 @@ class Structure:
                 inst.shape,
                 tuple(o.shape for o in inst.operands),
                 _attributes(inst),
+                processor_of(inst),
                 tuple(self.computation(c) for c in inst.called),
             )
             self._instructions[inst] = key

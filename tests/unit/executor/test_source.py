@@ -67,6 +67,19 @@ def test_layers_are_one_function_called_many_times() -> None:
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("count", "is_kept"), [(6, False), (40, True)])
+def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> None:
+    # Small weights: deep nets of large ones are chaotic.
+    layers = jax.tree.map(lambda w: w / 8, weights(count))
+    program = Program(traced(jax.value_and_grad(network), layers, X))
+    assert ("@kept\n" in program.source) == is_kept
+    compiled = program.compile().compiled.as_text()
+    assert (compiled.count(" call(") >= count - 4) == is_kept
+    expected = jax.tree.leaves(jax.value_and_grad(network)(layers, X))
+    for got, want in zip(program.run(*jax.tree.leaves((layers, X))), expected, strict=True):
+        np.testing.assert_allclose(got, np.asarray(want), rtol=1e-3, atol=1e-4 * np.abs(np.asarray(want)).max())
+
+
 def test_repeats_with_other_constants_stay_apart() -> None:
     def different(x: Any) -> Any:
         for number in range(12):
