@@ -20,7 +20,7 @@ from tests.xla_mirror.partitioner.standing import Standing, recorded, standing
 
 
 def main() -> None:
-    """A line a topic, then every case that is not as it should be."""
+    """A line a topic, then every case that is not as it should be, exempt, or not run."""
     conftest.set_environment()
     answers = recorded()
     found: dict[str, list[tuple[Case, Standing]]] = defaultdict(list)
@@ -39,8 +39,11 @@ def main() -> None:
     console = Console(width=max(120, Console().width))
     for topic, cases in found.items():
         for case, s in cases:
-            if s.known:
-                console.print(f"{topic} {case.name} ({case.mirrors}): {s.known}: {s.behind}", markup=False)
+            if s.known or case.exempt:
+                what = s.known or "exempt"
+                console.print(f"{topic} {case.name} ({case.mirrors}): {what}: {s.behind}", markup=False)
+            if case.unrun:
+                console.print(f"{topic} {case.name} ({case.mirrors}): not run: {case.unrun}", markup=False)
     finish(table, kept)
 
 

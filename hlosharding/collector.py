@@ -16,8 +16,32 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FEW, _MANY = 50_000, 4_000_000
-_unseen = 0
-"""Objects that joined the oldest generation since the last full collection."""
+
+
+class _OldGeneration:
+    """Where young objects go when a pass ends; where the user froze some, the collector sees to them."""
+
+    def __init__(self) -> None:
+        self.unseen = 0
+        """Objects that joined since the last full collection."""
+        gc.callbacks.append(self._collected)
+
+    def join(self) -> None:
+        young = gc.get_count()[0]
+        if young < _FEW or gc.get_freeze_count():
+            return
+        gc.freeze()
+        gc.unfreeze()
+        self.unseen += young
+        if self.unseen > _MANY:
+            gc.collect()
+
+    def _collected(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            self.unseen = 0
+
+
+_old = _OldGeneration()
 
 
 def collector_waits(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,29 +59,7 @@ def collector_waits(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*arguments, **keywords)
         finally:
-            _grow_old()
+            _old.join()
             gc.enable()
 
     return call
-
-
-def _grow_old() -> None:
-    """Let the young objects join the oldest generation; where the user froze some, the collector sees to them."""
-    global _unseen
-    young = gc.get_count()[0]
-    if young < _FEW or gc.get_freeze_count():
-        return
-    gc.freeze()
-    gc.unfreeze()
-    _unseen += young
-    if _unseen > _MANY:
-        gc.collect()
-
-
-def _seen(phase: str, info: dict[str, Any]) -> None:
-    global _unseen
-    if phase == "stop" and info["generation"] == 2:
-        _unseen = 0
-
-
-gc.callbacks.append(_seen)

@@ -107,7 +107,8 @@ _MESSAGES: dict[str, str] = {
     " async_execution_thread 79 string; k 81 int64; largest 85 bool;"
     " collective_device_list 87 CollectiveDeviceListProto;"
     " ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers; iota_replica_groups 92 IotaReplicaGroupListProto;"
-    " mesh_replica_groups 93 MeshReplicaGroupListProto; comparison_order 102 string",
+    " mesh_replica_groups 93 MeshReplicaGroupListProto; is_reverse 94 bool; num_carries 95 int64;"
+    " comparison_order 102 string",
     "HloComputationProto": "name 1 string; *instructions 2 HloInstructionProto; program_shape 4 ProgramShapeProto;"
     " id 5 int64; root_id 6 int64; execution_thread 8 string",
     "AliasEntryProto": "*output_shape_index 1 int64; parameter_number 2 int64; *parameter_shape_index 3 int64;"

@@ -263,10 +263,13 @@ def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (
 
 
 @contextmanager
-def custom_partitioning_looked_into() -> Iterator[None]:
-    """While it lasts, functions under `custom_partitioning` are lowered as what they compute.
+def custom_partitioning_as_calls(found: list[dict[str, Any]], attribute: str, rule_attribute: str) -> Iterator[None]:
+    """While it lasts, functions under `custom_partitioning` are lowered as marked calls of what they compute.
 
-    JAX lowers them so wherever there is one device; else as a call that only XLA's own partitioner can resolve.
+    JAX lowers them as calls that only XLA's own partitioner can resolve.  What the user gave with each goes into
+    `found`: `partition`, `infer_sharding_from_operands`, `in_tree`, `out_tree`, `static_args`; its place there is the
+    call's frontend attribute `attribute`, its rule (in Shardy's form) `rule_attribute`.  Inside a `shard_map` such a
+    function is per device already, and is lowered as what it computes.
     """
     from jax.interpreters import mlir
 
@@ -275,17 +278,74 @@ def custom_partitioning_looked_into() -> Iterator[None]:
     if module is None:
         yield
         return
-    primitive, usual = module.custom_partitioning_p, module._custom_partitioning_lowering_rule
+    owner, primitive = module.custom_partitioning, module.custom_partitioning_p
+    usual_call, usual = owner.__call__, module._custom_partitioning_lowering_rule
 
-    def looked_into(context: Any, *values: Any, call: Any, **_: Any) -> Any:
-        function = _first_import("jax._src.core").jaxpr_as_fun(call)
-        return mlir.lower_fun(function, multiple_results=True)(context, *values)
+    def call_with_rule(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # Without Shardy JAX drops the rule: it travels with the callback, which is kept.
+        plain = self.partition
+        self.partition = _WithRule(plain, self.sharding_rule)
+        try:
+            return usual_call(self, *arguments, **keywords)
+        finally:
+            self.partition = plain
 
-    mlir.register_lowering(primitive, looked_into)
+    def as_call(context: Any, *values: Any, call: Any, **given: Any) -> Any:
+        results = _called(context, values, call)
+        made = getattr(results[0], "owner", None)
+        is_call = made is not None and made.name == "func.call" and list(made.results) == list(results)
+        if is_call and not getattr(context.module_context.axis_context, "manual_axes", None):
+            marks = {attribute: str(len(found)), "inlineable": "false"}
+            rule = _rule_text(module, given, [v.type for v in values], [r.type for r in results])
+            _mark(made, marks if rule is None else {**marks, rule_attribute: rule})
+            found.append(given)
+        return results
+
+    owner.__call__ = call_with_rule
+    mlir.register_lowering(primitive, as_call)
     try:
         yield
     finally:
+        owner.__call__ = usual_call
         mlir.register_lowering(primitive, usual)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _WithRule:
+    """A `partition` callback and the rule that was given with it."""
+
+    partition: Any
+    rule: Any
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.partition(*arguments)
+
+
+def _called(context: Any, values: Sequence[Any], call: Any) -> list[Any]:
+    """A call of a function that holds the traced one, as `jax.jit` inside a function is lowered."""
+    import jax
+    from jax.interpreters import mlir
+
+    function = _first_import("jax._src.core").jaxpr_as_fun(call)
+
+    def custom_partitioning(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return list(mlir.lower_fun(jax.jit(custom_partitioning), multiple_results=True)(context, *values))
+
+
+def _rule_text(module: Any, given: dict[str, Any], operands: Sequence[Any], results: Sequence[Any]) -> str | None:
+    """The rule as Shardy writes it; None where there is none, or where a function of the mesh makes it."""
+    rule = given.get("sharding_rule") or getattr(given["partition"], "rule", None)
+    if not isinstance(rule, module.SdyShardingRule):
+        return None
+    return str(module.sdy_sharding_rule_to_mlir(rule, operands, results))
+
+
+def _mark(operation: Any, attributes: dict[str, str]) -> None:
+    ir = _first_import("jaxlib.mlir.ir")
+    texts = {name: ir.StringAttr.get(text) for name, text in attributes.items()}
+    operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(texts)
 
 
 def lowering_facts(lowered: Any) -> dict[str, Any]:

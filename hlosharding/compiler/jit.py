@@ -11,7 +11,7 @@ from functools import update_wrapper
 from typing import Any
 
 from hlosharding import xla_bridge
-from hlosharding.compiler.stages import Compiled, Traced
+from hlosharding.compiler.stages import Compiled, PartitionedStage, Traced
 from hlosharding.errors import TraceError
 from hlosharding.frontends import is_one_array, trace
 
@@ -46,11 +46,11 @@ class Jitted:
             static_argnums=_positions(self._static_given, arguments),
             platform=self._platform(),
         )(*arguments, **keywords)
-        return Traced(module, self._donated_parameters(arguments))
+        return Traced(module, self._donated_parameters(arguments), self._devices())
 
-    def lower(self, *arguments: Any, **keywords: Any) -> Traced:
-        """As `trace`, under the name jax.jit gives the stage before compiling."""
-        return self.trace(*arguments, **keywords)
+    def lower(self, *arguments: Any, **keywords: Any) -> PartitionedStage:
+        """The stage before compiling, as jax.jit names it: `f.lower(x).compile()(x)`."""
+        return self.trace(*arguments, **keywords).lower()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if self._is_traced(arguments, keywords):
@@ -58,7 +58,7 @@ class Jitted:
         key = self._key(arguments, keywords)
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = self.trace(*arguments, **keywords).propagate().partition().compile(self._devices())
+            compiled = self.lower(*arguments, **keywords).compile()
             self._compiled[key] = compiled
         return compiled(*arguments, **keywords)
 
@@ -66,9 +66,9 @@ class Jitted:
         """Forget compiled programs."""
         self._compiled.clear()
 
-    def _devices(self) -> Sequence[Any] | None:
+    def _devices(self) -> tuple[Any, ...] | None:
         devices = getattr(self._mesh, "devices", None)
-        return None if devices is None else list(devices.flat)
+        return None if devices is None else tuple(devices.flat)
 
     def _platform(self) -> str | None:
         devices = self._devices()

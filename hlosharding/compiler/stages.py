@@ -24,12 +24,18 @@ class Traced:
     module: Module
     donated: tuple[int, ...] = ()
     """Numbers of the flat parameters whose buffers may be reused."""
+    devices: tuple[Any, ...] | None = None
+    """Those of the mesh; None: JAX's own."""
 
     def propagate(self) -> PropagatedStage:
         """Find a sharding for every value; open inputs and outputs are chosen too."""
         signature = self.module.signature
         found = propagate(self.module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
-        return PropagatedStage(found, self.donated)
+        return PropagatedStage(found, self.donated, self.devices)
+
+    def lower(self) -> PartitionedStage:
+        """Propagate and partition in one step, under the name JAX gives it: `f.trace(x).lower().compile()`."""
+        return self.propagate().partition()
 
     def as_text(self) -> str:
         """HLO text."""
@@ -42,6 +48,7 @@ class PropagatedStage:
 
     propagation: Propagation
     donated: tuple[int, ...] = ()
+    devices: tuple[Any, ...] | None = None
 
     @property
     def module(self) -> Module:
@@ -59,7 +66,8 @@ class PropagatedStage:
 
     def partition(self, *, machine: Machine | None = None, options: PartitionOptions | None = None) -> PartitionedStage:
         """Rewrite to per-device shapes."""
-        return PartitionedStage(partition(self.propagation, machine=machine, options=options), self.donated)
+        local = partition(self.propagation, machine=machine, options=options)
+        return PartitionedStage(local, self.donated, self.devices)
 
     def as_text(self) -> str:
         """HLO text with shardings."""
@@ -72,6 +80,7 @@ class PartitionedStage:
 
     partitioned: Partitioned
     donated: tuple[int, ...] = ()
+    devices: tuple[Any, ...] | None = None
 
     @property
     def module(self) -> Module:
@@ -92,8 +101,9 @@ class PartitionedStage:
         return {"flops": cost.flops, "bytes received": cost.comm_bytes, "seconds": cost.time_s}
 
     def compile(self, devices: Sequence[Any] | None = None) -> Compiled:
-        """Make it executable on `devices` (default: JAX's own)."""
-        return Compiled(self.partitioned, self.partitioned.compile(devices, donate=self.donated))
+        """Make it executable on `devices` (default: those of the mesh)."""
+        found = self.devices if devices is None else devices
+        return Compiled(self.partitioned, self.partitioned.compile(found, donate=self.donated))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.boundary import broadcast
+from hlosharding.frontends.leaves import is_key, of_numbers
 from hlosharding.sharding import HloSharding, ShardGroup, add_shape_dims
 
 _group_ids = count(1)
@@ -71,6 +72,9 @@ def _constrain(x: Any, sharding: Any) -> Any:
     if isinstance(sharding, (jax.sharding.PartitionSpec, jax.sharding.Sharding)):
         return jax.lax.with_sharding_constraint(x, sharding)
     found = _as_hlo(sharding, np.shape(x))
+    if is_key(x):
+        numbers = _constrain(jax.random.key_data(x), of_numbers(found, x))
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x))
     if xla_bridge.is_shardy():
         named = _over_context_mesh(found)
         return x if named is None else jax.lax.with_sharding_constraint(x, named)

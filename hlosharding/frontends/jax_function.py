@@ -14,11 +14,12 @@ from typing import Any
 from hlosharding import xla_bridge
 from hlosharding.errors import TraceError
 from hlosharding.frontends import boundary
+from hlosharding.frontends.custom_partitioning import custom_partitionings
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto
-from hlosharding.frontends.leaves import is_one_array
+from hlosharding.frontends.leaves import is_one_array, of_numbers
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.signature import Signature
-from hlosharding.ir import Module
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Module
 from hlosharding.sharding import HloSharding, MeshInfo
 
 _OWN_FILES = str(Path(__file__).parent.parent)
@@ -75,8 +76,11 @@ def trace(
         xla_bridge.hide_frames_of(_OWN_FILES)
         where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
         call = _arguments(args, kwargs, static, in_shardings, where_mesh)
-        with _mesh_context(mesh), xla_bridge.shardy(False):
+        found: list[dict[str, Any]] = []
+        kept = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
+        with _mesh_context(mesh), xla_bridge.shardy(False), kept:
             module = _lower(fn, call, out_shardings, static, platform)
+        module.partitionings = custom_partitionings(found, call.mesh)
         return prepare_module(module) if prepare else module
 
     return traced
@@ -115,7 +119,8 @@ def _arguments(
         for entry, (_, leaf), name in zip(entries, paths, names, strict=True)
     ]
     found = tuple(
-        boundary.as_hlo(w, a.shape, f"argument {name}") for w, a, name in zip(wanted, avals, names, strict=True)
+        of_numbers(boundary.as_hlo(w, a.shape, f"argument {name}"), a)
+        for w, a, name in zip(wanted, avals, names, strict=True)
     )
     handed = [_handed(leaf, aval, w) for (_, leaf), aval, w in zip(paths, avals, wanted, strict=True)]
     new_dynamic, new_kwargs = jax.tree.unflatten(tree, handed)
@@ -180,8 +185,7 @@ def _lower(
     results = _results(traced, out_shardings, call.mesh)
     if results.for_jax is not None:
         traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
-    with xla_bridge.custom_partitioning_looked_into():
-        lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
+    lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
     module = from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered))
     _attach(module, lowered, call, results, static)
     return module
@@ -205,7 +209,8 @@ def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:
     entries = boundary.broadcast(out_shardings, traced.out_info, "out_shardings")
     wanted = [boundary.resolve(e, mesh, f"output {n}") for n, e in enumerate(entries)]
     found = tuple(
-        boundary.as_hlo(w, leaf.shape, f"output {n}") for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
+        of_numbers(boundary.as_hlo(w, leaf.shape, f"output {n}"), leaf)
+        for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
     )
     for_jax = [
         w if w is None or boundary.divides(w, leaf.shape) else _stand_in(mesh, wanted, found)

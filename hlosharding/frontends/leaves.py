@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from hlosharding.sharding import HloSharding, add_shape_dims
+
 # JAX's name of a key's dtype -> the generator that `jax.random.wrap_key_data` is told.
 _GENERATORS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
@@ -18,10 +22,14 @@ def is_one_array(node: Any) -> bool:
 
 def is_key(array: Any) -> bool:
     """Is it an array of PRNG keys, or a description of one?"""
+    # Asked of every leaf in every call: numpy's own types are no keys, without JAX's tables.
+    dtype = getattr(array, "dtype", None)
+    if dtype is None or isinstance(dtype, np.dtype):
+        return False
     import jax.numpy as jnp
     from jax.dtypes import prng_key
 
-    return hasattr(array, "dtype") and jnp.issubdtype(array.dtype, prng_key)
+    return jnp.issubdtype(dtype, prng_key)
 
 
 def as_numbers(leaf: Any) -> Any:
@@ -31,10 +39,26 @@ def as_numbers(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
+def of_numbers(sharding: HloSharding | None, leaf: Any) -> HloSharding | None:
+    """The sharding of a leaf as that of what the program takes or gives: the numbers of one key stay together.
+
+    >>> import jax
+    >>> keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+    >>> str(of_numbers(HloSharding.parse("{devices=[4]<=[4]}"), keys))
+    '{devices=[4,1]<=[4]}'
+    """
+    return sharding if sharding is None or not is_key(leaf) else add_shape_dims(sharding, len(leaf.shape), 1)
+
+
 def as_described(output: Any, aval: Any) -> Any:
-    """An output of the program as the function gave it: u32 data as keys where the function returns keys."""
+    """An output of the program as the function gave it: u32 data as keys where the function returns keys.
+
+    Keys are always jax arrays: those of pieces that JAX cannot lay out are put together.
+    """
     import jax
 
     if not is_key(aval):
         return output
+    if is_one_array(output):
+        output = np.asarray(output)
     return jax.random.wrap_key_data(output, impl=_GENERATORS.get(str(aval.dtype)))

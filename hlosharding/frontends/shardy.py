@@ -15,7 +15,7 @@ from hlosharding import wire
 from hlosharding.errors import LoadError
 from hlosharding.frontends.editing import Edit
 from hlosharding.frontends.shardy_text import Meshes, SdySharding, parse_manual_axes, parse_meshes, parse_shardings
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import RULE_MARK, Computation, Instruction, Module
 from hlosharding.sharding import HloSharding, ShardGroup
 
 _PREFIX = "xla.sdy."
@@ -96,7 +96,7 @@ class _Rewrite:
 
     def _drop_marks(self, instruction: Instruction) -> None:
         if _is_marked(instruction) or instruction.opcode == "get-tuple-element":
-            _keep_attributes(instruction, lambda key: not key.startswith(_PREFIX) and key != "inlineable")
+            _keep_attributes(instruction, _is_kept)
 
     def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
         return parse_shardings(instruction.frontend_attributes.get(_PREFIX + key, ""), self.meshes)
@@ -117,6 +117,11 @@ class _Rewrite:
         made = self.edit.create(like.computation, "custom-call", shape, (operand,), proto, name=like.name)
         self.edit.shardings[made] = sharding
         return made
+
+
+def _is_kept(key: str) -> bool:
+    """A custom call's rule is no mark of Shardy's passes, but the user's word."""
+    return key == RULE_MARK or not (key.startswith(_PREFIX) or key == "inlineable")
 
 
 def _behind_tuples(instruction: Instruction) -> Instruction:

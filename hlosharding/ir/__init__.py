@@ -13,6 +13,7 @@ from hlosharding.ir.attributes import (
 )
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Computation, Module
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
@@ -23,7 +24,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
 )
-from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory
+from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory, processor_of
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.verifier import verify
 
@@ -36,7 +37,9 @@ __all__ = [
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
     "MOVE_TARGETS",
+    "PARTITIONING_MARK",
     "PLACEMENT_MARK",
+    "RULE_MARK",
     "Builder",
     "Computation",
     "ComputationBuilder",
@@ -53,6 +56,7 @@ __all__ = [
     "WindowDim",
     "memory_of",
     "named_memory",
+    "processor_of",
     "rewrite",
     "verify",
 ]

@@ -81,7 +81,8 @@ class Module:
 
     `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
     `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
-    Python function a trace came from.  `callbacks` are Python functions that custom calls name by number.
+    Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
+    `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
     """
 
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
@@ -94,6 +95,7 @@ class Module:
         self.weights: dict[str, Any] = {}
         self.signature: Any = None
         self.callbacks: tuple[Any, ...] = ()
+        self.partitionings: tuple[Any, ...] = ()
         self.proto: Any = wire.HloModuleProto(name=name)
         self._entry: Computation | None = None
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -161,19 +163,20 @@ class Module:
         """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
         out = Module(self.name, num_partitions=self.num_partitions)
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
-        out._frames, out.callbacks = self._frames, self.callbacks
+        out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
         new: dict[Instruction, Instruction] = {}
+        of = new.__getitem__
         for old, computation in new_computation.items():
             for i in old.instructions:
                 copy = new[i] = Instruction(i.name, i.opcode, i.shape, (), i.proto, computation)
                 copy.id = i.id
-                computation.instructions.append(copy)
+            computation.instructions = list(map(of, old.instructions))
             computation.set_root(new[old.root])
             out.computations.append(computation)
         for i, copy in new.items():
-            copy.operands = tuple([new[o] for o in i.operands])
-            copy.users = [new[u] for u in i.users]
+            copy.operands = tuple(map(of, i.operands))
+            copy.users = list(map(of, i.users))
             if i.called:
                 copy.called = tuple(new_computation[c] for c in i.called)
             if i.control_predecessors:

@@ -1,4 +1,4 @@
-"""Which memory a custom call moves a value to: JAX's marks (`jax.device_put` inside jit) and what XLA makes of them.
+"""Which memory a custom call moves a value to, and which processor runs an op: JAX's marks and what XLA makes of them.
 
 Floor: ir.  The names are those of XLA's ConvertMemoryPlacementToInternalAnnotations.
 """
@@ -30,3 +30,10 @@ def memory_of(inst: Instruction) -> Memory | None:
     if inst.opcode != "custom-call":
         return None
     return _MEMORIES.get(inst.custom_call_target) or _KINDS.get(named_memory(inst) or "")
+
+
+def processor_of(inst: Instruction) -> str | None:
+    """The processor that an op is to run on (`host` under JAX's `compute_on`); None for the device's own."""
+    if not inst.proto.frontend_attributes.map:  # asked of every instruction: most have none
+        return None
+    return inst.frontend_attributes.get("_xla_compute_type")

@@ -11,7 +11,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.builder import write_attributes
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.instruction import MAY_ACT, Instruction
 from hlosharding.ir.module import Computation, Module
 from hlosharding.ir.shape import Shape
 
@@ -80,6 +80,17 @@ def insert(
     return instruction
 
 
+def copy(instruction: Instruction, position: int, operands: Iterable[Instruction], *, to: Computation) -> Instruction:
+    """Insert the same op on other operands at a text position of `to`, attributes and callees shared.
+
+    It has the old one's name: remove that, or rename one of the two.  Its id is -1 until `renumber`.
+    """
+    made = Instruction(instruction.name, instruction.opcode, instruction.shape, tuple(operands), instruction.proto, to)
+    made.called = instruction.called
+    to.instructions.insert(position, made)
+    return made
+
+
 def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Instruction] | None = None) -> None:
     """Turn an instruction into another op of the same name, shape and metadata; its attributes go."""
     old = instruction.own_proto()
@@ -120,9 +131,17 @@ def dead_code(module: Module) -> bool:
     return changed
 
 
+_MAY_STAY = MAY_ACT | {"parameter"}
+
+
+def _stays(instruction: Instruction) -> bool:
+    return instruction.opcode == "parameter" or instruction.has_side_effect
+
+
 def _dead_instructions(computation: Computation) -> bool:
     root = computation.root
-    stack = [i for i in computation.instructions if i is root or i.opcode == "parameter" or i.has_side_effect]
+    stack = [i for i in computation.instructions if (i.called or i.opcode in _MAY_STAY) and _stays(i)]
+    stack.append(root)
     live = set(stack)
     while stack:
         instruction = stack.pop()

@@ -11,8 +11,8 @@ from hlosharding.partitioner.pieces import is_computed_as_is
 from hlosharding.partitioner.uniform import common_dims
 from hlosharding.partitioner.value import Value
 
-# A copy is no op here, and a bitcast may have a dim more than its operand.
-ALIGNABLE = frozenset(opcode for opcode in ELEMENTWISE if is_computed_as_is(opcode)) - {"copy", "bitcast-convert"}
+# A copy is no op here, a convert remembers what it was made of, and a bitcast may have a dim more than its operand.
+ALIGNABLE = frozenset(filter(is_computed_as_is, ELEMENTWISE)) - {"copy", "convert", "bitcast-convert"}
 
 
 def aligned(context: Context, inst: Instruction) -> Value | None:

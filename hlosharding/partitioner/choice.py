@@ -44,6 +44,8 @@ class Lowering:
     """What was chosen from, kept alive: the identity of signatures is part of the key."""
     is_plain: bool
     """Do operands enter the piece as they are?"""
+    same: tuple[tuple[int, ...], ...]
+    """Per result leaf the dims along which all elements are the same."""
     is_op_itself: bool
     """Is the piece, besides, one array made by the op itself on local operands, and nothing owed?"""
 

@@ -16,6 +16,7 @@ from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.pricing import Cost, Prices
 from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
 from hlosharding.partitioner.reshard import plan_steps
+from hlosharding.partitioner.uniform import slice_to_move, slimmed
 from hlosharding.partitioner.value import (
     AnyValue,
     Form,
@@ -49,6 +50,8 @@ class Decisions:
     """Of products that could be loops: are they faster so?"""
     has_worlds: bool = False
     """Does the program have manual regions over some of the mesh axes?"""
+    bound: frozenset[str] = frozenset()
+    """Names of the values that the user annotated."""
     by_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
@@ -187,8 +190,12 @@ class Context:
         return [v if type(v := values[o]) is Value and v.world is world else self.array(o) for o in operands]
 
     def local_shape(self, shape: Shape, sharding: HloSharding) -> Shape:
-        """The shape of one tile."""
-        return shape.with_dims(local_shape_dims(sharding, shape.dims)) if shape.is_array else shape
+        """The shape of one tile; asked for thousands of times, of few shapes."""
+        found = sharding.memo.get(shape)
+        if found is None:
+            found = shape.with_dims(local_shape_dims(sharding, shape.dims)) if shape.is_array else shape
+            sharding.memo[shape] = found
+        return found
 
     def reshard(self, value: Value, target: HloSharding, reason: str = "reshard") -> Value:
         """The value in another sharding; made once per value and target."""
@@ -208,6 +215,12 @@ class Context:
             value = value.reshards[REPLICATED]
         if self.world is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
             return self._reshard_inside(value, target, reason)
+        if value.same and value.reduce_kind is None:
+            slices = slice_to_move(value.shape, value.sharding, target, value.same)
+            if slices and self.prices.move(value.shape, value.sharding, target, None) > 0:
+                return self._reshard_slice(value, target, slices, reason)
+        if value.narrow is not None and self.price(value.narrow, target) < self.price(value, target):
+            return self._reshard_narrow(value, value.narrow, target, reason)
         self.emitter.reason = reason
         steps = plan_steps(
             value.shape,
@@ -223,7 +236,31 @@ class Context:
             local = step.emit(self.emitter, local)
         if value.reduce_kind is not None:
             self.emitter.owes(value.local, written)
-        made = Value(local, value.shape, target)
+        made = Value(local, value.shape, target, same=value.same)
+        made.reshards[value.sharding] = value
+        return made
+
+    def _reshard_narrow(self, value: Value, narrow: Value, target: HloSharding, reason: str) -> Value:
+        """Elements travel as what they were before a convert made them wider."""
+        moved = self.reshard(narrow, target, reason)
+        made = Value(
+            self.emitter.op("convert", self.local_shape(value.shape, target), (moved.local,)), value.shape, target
+        )
+        made.narrow, made.same = moved, value.same
+        made.reshards[value.sharding] = value
+        return made
+
+    def _reshard_slice(self, value: Value, target: HloSharding, dims: tuple[int, ...], reason: str) -> Value:
+        """Of a value that is the same along `dims` one slice moves, and is repeated where it arrives."""
+        emitter, tile = self.emitter, value.local.shape.dims
+        limits = [1 if d in dims else size for d, size in enumerate(tile)]
+        slim, source, wanted = slimmed(value.shape, value.sharding, target, dims)
+        part = Value(emitter.slice(value.local, [0] * len(tile), limits), slim, source, world=self.world)
+        moved = self.reshard(part, wanted, reason).local
+        kept = [d for d in range(len(tile)) if d not in dims]
+        line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
+        local = emitter.broadcast(line, local_shape_dims(target, value.shape.dims), kept)
+        made = Value(local, value.shape, target, same=value.same)
         made.reshards[value.sharding] = value
         return made
 
@@ -244,7 +281,7 @@ class Context:
         """Seconds to have the value in another sharding; nothing where it is made anew."""
         if value.is_at_hand:
             return 0.0
-        return self.prices.move(value.shape, value.sharding, target, value.reduce_kind)
+        return self.prices.move(*slimmed(value.shape, value.sharding, target, value.same), value.reduce_kind)
 
     def whole(self, value: Value, reason: str = "replicate") -> Value:
         """The value replicated; of a manual region: over each of its groups."""

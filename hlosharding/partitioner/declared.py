@@ -14,6 +14,7 @@ from hlosharding.partitioner.masking import identity, mask_padding, only_first
 from hlosharding.partitioner.pieces import Piece, compute_piece, is_computed_as_is
 from hlosharding.partitioner.projection import REPLICATED, member_numbers, uneven_dims, without_partials
 from hlosharding.partitioner.rings import go_round, ring_for
+from hlosharding.partitioner.uniform import uniform_results
 from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
 from hlosharding.partitioner.windowed import HALO_OPCODES, mirrored_dims, taps_signature, windows_of
 from hlosharding.rules import Reduce, Signature, counted_signature
@@ -47,7 +48,8 @@ def _op_itself(
         v.local if v.sharding is target else context.reshard(v, target, f"operand {number}").local
         for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
-    made = Value(context.emitter.local(inst, lowering.shapes[0], operands), inst.shape, choice.results[0])
+    local = context.emitter.local(inst, lowering.shapes[0], operands)
+    made = Value(local, inst.shape, choice.results[0], same=lowering.same[0])
     return made if made.sharding is wanted else context.settle(made, wanted)
 
 
@@ -80,16 +82,17 @@ def _lowering(
     known, counted = context.decisions.lowerings, counted_signature(inst, signature)
     # Identities and spellings: no call of a sharding's own hash.
     asked = [None if w is None else w.uid for w in wanted]
-    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand) for v in values]
+    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand, v.same) for v in values]
     key = (id(signature), id(counted), inst.opcode, *asked, *given)
     lowering = known.get(key)
     if lowering is None:
         candidates = candidates_signature(inst, signature, values[0].sharding) if values else None
         others = counted, candidates, taps_signature(inst, signature)
         readings = [signature, *(s for s in others if s is not None)]
-        choice = choose(_problems(inst, readings, values, wanted), context.prices)
+        same = uniform_results(inst, signature, [v.same for v in values])
+        choice = choose(_problems(inst, readings, values, wanted, same), context.prices)
         shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
-        lowering = known[key] = _follow_up(inst, choice, shapes, _masked_dims(inst, choice, values), readings)
+        lowering = known[key] = _follow_up(inst, choice, shapes, same, _masked_dims(inst, choice, values), readings)
     return lowering
 
 
@@ -97,16 +100,21 @@ def _follow_up(
     inst: Instruction,
     choice: Choice,
     shapes: tuple[Shape, ...],
+    same: tuple[tuple[int, ...], ...],
     masked: tuple[tuple[int, ...], ...],
     readings: list[Signature],
 ) -> Lowering:
     is_plain = not choice.owed and not any(masked)
     itself = is_plain and choice.reduce_kind is None and is_computed_as_is(inst.opcode) and not inst.shape.is_tuple
-    return Lowering(choice, shapes, masked, readings, is_plain, itself)
+    return Lowering(choice, shapes, masked, readings, is_plain, same, itself)
 
 
 def _problems(
-    inst: Instruction, readings: list[Signature], values: list[Value], wanted: tuple[HloSharding | None, ...]
+    inst: Instruction,
+    readings: list[Signature],
+    values: list[Value],
+    wanted: tuple[HloSharding | None, ...],
+    same: tuple[tuple[int, ...], ...],
 ) -> list[Problem]:
     shapes, shardings = tuple(v.shape for v in values), tuple(v.sharding for v in values)
     kinds, remade = tuple(v.reduce_kind for v in values), tuple(v.is_at_hand for v in values)
@@ -122,6 +130,8 @@ def _problems(
             _allowed(inst, s),
             windows_of(inst, s),
             mirrored_dims(inst, s),
+            tuple(v.same for v in values),
+            same,
         )
         for s in readings
     ]
@@ -142,12 +152,19 @@ def _masked_dims(inst: Instruction, choice: Choice, values: list[Value]) -> tupl
 
 
 def _allowed(inst: Instruction, signature: Signature) -> frozenset[int]:
-    return splittable(
+    allowed = splittable(
         signature,
         halo=inst.opcode in HALO_OPCODES,
         indexed=inst.opcode in INDEXED_OPCODES,
         any_reducer=combining_of(inst) is not None,
     )
+    if any(leaf.element_type in _NO_ADDENDS for leaf in inst.shape.leaves):
+        return frozenset(n for n in allowed if not isinstance(signature.factors[n].owes, Reduce))
+    return allowed
+
+
+# Sums in these depend on their order in the first digit already, and XLA's CPU all-reduce drops the NaN of f8e8m0fnu.
+_NO_ADDENDS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
 def _compute(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
@@ -169,10 +186,10 @@ def _compute(context: Context, inst: Instruction, lowering: Lowering, values: li
         leaves = zip(combined(context.emitter, piece, local), inst.shape.leaves, choice.results, strict=True)
         return [Value(leaf, shape, without_partials(partial)) for leaf, shape, partial in leaves]
     if not inst.shape.is_tuple:
-        return [Value(local, inst.shape, choice.results[0], choice.reduce_kind)]
+        return [Value(local, inst.shape, choice.results[0], choice.reduce_kind, same=lowering.same[0])]
     made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
-    for value in made:
-        value.reduce_kind = choice.reduce_kind
+    for value, same in zip(made, lowering.same, strict=True):
+        value.reduce_kind, value.same = choice.reduce_kind, same
     return list(made)
 
 
@@ -201,7 +218,16 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, low
 
 def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
     """The last resort: every device computes the op on whole operands.  Said aloud when it costs anything."""
+    warn_of_gathers(context, inst, why)
     moved = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
+    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved])
+    whole = context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
+    wanted = context.wanted_leaves(inst)
+    return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])
+
+
+def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
+    """Say that an op takes whole operands, and what that gathers; nothing where it gathers nothing."""
     cost = sum(
         leaf.shape.byte_size
         for o in inst.operands
@@ -213,7 +239,3 @@ def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
         context.emitter.program.warnings.append(
             f"{name} at {inst.location or '%' + inst.name} is not partitioned: {why}; replicated, gathers {cost} bytes"
         )
-    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved])
-    whole = context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
-    wanted = context.wanted_leaves(inst)
-    return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])

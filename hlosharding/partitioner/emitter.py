@@ -104,6 +104,8 @@ class Program:
         return body.computation
 
 
+# A barrier is there to keep what is behind it apart.
+_EACH_FOR_ITSELF = frozenset({"opt-barrier"})
 # Nearly all that reducers consist of: opcode, shape and number say what they compute.
 _BARE = frozenset({"parameter", "add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
@@ -113,13 +115,18 @@ def _token(inst: Instruction, source: Computation, called: dict[Computation, Com
     if inst.opcode in _BARE:
         reads = tuple([source.instructions.index(o) for o in inst.operands])
         return inst.opcode, inst.shape, inst.parameter_number, reads, inst.is_root
+    places = tuple(source.instructions.index(o) for o in inst.operands)
+    callees = tuple(id(called[c]) for c in inst.called)
+    return _attributes(inst), inst.opcode, places, callees, inst.is_root
+
+
+def _attributes(inst: Instruction) -> bytes:
+    """What an instruction's proto says of the result but for its operands and callees."""
     proto = wire.HloInstructionProto()
     proto.CopyFrom(inst.proto)
     for field_name in ("name", "id", "metadata", "operand_ids", "called_computation_ids", "sharding"):
         proto.ClearField(field_name)
-    places = tuple(source.instructions.index(o) for o in inst.operands)
-    callees = tuple(id(called[c]) for c in inst.called)
-    return proto.SerializeToString(deterministic=True), inst.opcode, places, callees, inst.is_root
+    return proto.SerializeToString(deterministic=True)
 
 
 class Emitter:
@@ -135,6 +142,7 @@ class Emitter:
         self.source: Instruction | None = None
         self.reason = "reshard"
         self._made: dict[Any, Instruction] = {}
+        self._copied: dict[Any, tuple[Instruction, Instruction]] = {}
         self._cuts: set[Instruction] = set()
 
     @property
@@ -150,7 +158,7 @@ class Emitter:
     def inside(self, world: World) -> Emitter:
         """Writes into the same computation on behalf of every group of a manual region."""
         inner = Emitter(self.program, self.computation, world)
-        inner._made, inner._cuts = self._made, self._cuts
+        inner._made, inner._copied, inner._cuts = self._made, self._copied, self._cuts
         return inner
 
     @property
@@ -178,7 +186,8 @@ class Emitter:
         **attrs: Any,
     ) -> Instruction:
         """A helper op; the same op on the same operands is returned again instead of made twice."""
-        key = (opcode, shape, tuple(operands), tuple(called), tuple(sorted(attrs.items())))
+        named = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
+        key = (opcode, shape, tuple(operands), tuple(called), named)
         found = self._made.get(key)
         if found is None:
             found = self.computation.add(opcode, shape, operands, metadata_of=self.source, called=called, **attrs)
@@ -194,11 +203,25 @@ class Emitter:
         opcode: str | None = None,
         **attrs: Any,
     ) -> Instruction:
-        """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
-        called = [self.program.copy_computation(c) for c in source.called] if source.called else ()
-        if not attrs:
-            return self.computation.again(source, opcode or source.opcode, shape, operands, called, source.name)
-        return self.computation.add(opcode or source.opcode, shape, operands, like=source, called=called, **attrs)
+        """The op of the global instruction `source`, on local operands; attributes given replace the global ones.
+
+        Equal ops on equal operands are one, as after the HloCSE that ends XLA's partitioning.
+        """
+        called = tuple([self.program.copy_computation(c) for c in source.called]) if source.called else ()
+        opcode, operands = opcode or source.opcode, tuple(operands)
+        if opcode in _EACH_FOR_ITSELF or source.has_side_effect:
+            return self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
+        changed = tuple(sorted(attrs.items())) if attrs else ()
+        key = (opcode, shape, operands or _attributes(source), called, changed)
+        known = self._copied.get(key)
+        # Most equal keys are equal ops: attributes are compared only then.
+        if known is not None and known[0].proto is not source.proto and _attributes(known[0]) != _attributes(source):
+            key = (*key, _attributes(source))
+            known = self._copied.get(key)
+        if known is None:
+            made = self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
+            known = self._copied[key] = source, made
+        return known[1]
 
     # Data movement without communication.
 
@@ -362,6 +385,9 @@ class Emitter:
         """Elementwise reduction over each group; every member gets the result."""
         if len(groups[0]) == 1:
             return x
+        if not x.shape.rank and kind in ("and", "or"):
+            # The groups hold copies.  Asked together, nobody need show that they agree on where a loop ends.
+            groups = (tuple(device for group in groups for device in group),)
         groups = self._everywhere(groups)
         reducer = self.program.reducer(kind, x.shape.element_type)
         return self._collective(

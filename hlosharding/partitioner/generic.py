@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import NamedTuple
+
+import numpy as np
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.choice import Choice
@@ -26,6 +28,7 @@ from hlosharding.partitioner.projection import (
     untile,
     without_partials,
 )
+from hlosharding.partitioner.uniform import slimmed
 from hlosharding.partitioner.windowed import Windowed
 from hlosharding.rules import Dims, Halo, Reduce, Signature, Whole
 from hlosharding.sharding import HloSharding, merge_if_compatible, move_and_merge_tiles
@@ -51,6 +54,10 @@ class Problem:
     """Of each factor along which pieces need neighbours' elements: what they need."""
     mirrored: tuple[tuple[int, ...], ...]
     """Of each operand the dims whose tiles lie in the opposite order."""
+    same: tuple[tuple[int, ...], ...]
+    """Of each operand the dims along which all elements are the same."""
+    same_results: tuple[tuple[int, ...], ...]
+    """The same, of each result leaf."""
 
 
 def splittable(signature: Signature, *, halo: bool, indexed: bool, any_reducer: bool) -> frozenset[int]:
@@ -83,36 +90,56 @@ def choose(problems: Sequence[Problem], prices: Prices) -> Choice:
     Problems are readings of one op.
     """
     tried: list[_Tried] = []
-    for problem in problems:
+    agreed = [_agreed(p) for p in problems]
+    for problem, common in zip(problems, agreed, strict=True):
         claims = [space for _, space in _claims(problem)]
-        for space in dict.fromkeys([*_candidates(claims), *_moved(problem)]):
+        for space in dict.fromkeys([*_candidates(claims), common, *_moved(problem)]):
             choice = _priced(problem, space, prices)
             if choice is not None:
-                tried.append(_Tried(choice, _work(problem, space), _share(problem, space)))
-    most = _EXTRA_WORK * _necessary_work(problems, tried)
-    lean = [t.choice for t in tried if t.work <= most]
-    return min(lean or [t.choice for t in tried], key=lambda c: c.seconds)
+                tried.append(_Tried(problem, choice, _work(problem, space, common)))
+    most = _EXTRA_WORK * _necessary_work(problems, agreed, tried)
+    lean = [t for t in tried if t.work <= most]
+    best = min(lean or tried, key=lambda t: t.choice.seconds)
+    return _over_copies(best.problem, best.choice, prices)
 
 
 class _Tried(NamedTuple):
+    problem: Problem
     choice: Choice
     work: float
     """The part of the op one device computes."""
-    share: float
-    """The same, if all dims were split evenly."""
 
 
-def _necessary_work(problems: Sequence[Problem], tried: Sequence[_Tried]) -> float:
+def _necessary_work(problems: Sequence[Problem], agreed: Sequence[HloSharding], tried: Sequence[_Tried]) -> float:
     """The work of the splits that the op's tensors agree on.
 
-    A contraction computes far more than it reads: there it is the work of the candidates that are split most ways, if
-    those are more.  How far these round uneven dims up is no repeated work.
+    A contraction computes far more than it reads: there it is that of the candidate that divides most, if that is less.
     """
-    agreed = min((_work(p, space), _share(p, space)) for p in problems for space in (_agreed(p),))
-    least = min(t.share for t in tried)
-    if agreed[1] <= _EXTRA_WORK * least or not any(_contracts(p.signature) for p in problems):
-        return agreed[0]
-    return max(t.work for t in tried if t.share <= _EXTRA_WORK * least)
+    necessary = min(_work(p, space, space) for p, space in zip(problems, agreed, strict=True))
+    least = min(t.work for t in tried)
+    if necessary <= _EXTRA_WORK * least or not any(_contracts(p.signature) for p in problems):
+        return necessary
+    return least
+
+
+def _over_copies(problem: Problem, best: Choice, prices: Prices) -> Choice:
+    """Where copies of one addend would be made: each makes its part of it, if no more moves for that."""
+    if not best.owed or None in problem.wanted or best.space.num_tiles == best.space.total_num_tiles:
+        return best
+    moving = best.seconds - _working(problem, best, prices)
+    for factor, ways in enumerate(best.space.data_dims):
+        size = problem.signature.factors[factor].size
+        parts = math.gcd(size, best.space.total_num_tiles // best.space.num_tiles)
+        if ways > 1 or parts == 1 or factor not in problem.allowed or owes_reduction(problem.signature, factor):
+            continue
+        choice = _priced(problem, _beside(best.space, factor, parts), prices)
+        if choice is not None and choice.seconds - _working(problem, choice, prices) <= moving * _SAME:
+            return choice
+    return best
+
+
+# What one more collective counts beside large arrays, unless the objective is time.
+_SAME = 1.001
 
 
 def _contracts(signature: Signature) -> bool:
@@ -122,18 +149,30 @@ def _contracts(signature: Signature) -> bool:
     )
 
 
-def _work(problem: Problem, space: HloSharding) -> float:
-    """The part of the op one device computes."""
+def _work(problem: Problem, space: HloSharding, agreed: HloSharding) -> float:
+    """The part of the op one device computes.
+
+    How far splits that the tensors agree on round uneven dims up, and the sums that they owe, is no repeated work.
+    """
     signature = problem.signature
-    whole = _elements(signature, (1,) * len(signature.factors)) or 1
-    return _elements(signature, _ways(signature, space)) / whole
+    ways, kept = _ways(signature, space), _ways(signature, agreed)
+    work = 1.0
+    for number, factor in enumerate(signature.factors):
+        if factor.size and not is_looked_up(signature, number):
+            even = kept[number] > 1 or not factor.size % ways[number]
+            work *= 1 / min(ways[number], factor.size) if even else -(-factor.size // ways[number]) / factor.size
+    owed = math.prod(n for f, n in enumerate(ways) if kept[f] == 1 and owes_reduction(signature, f))
+    return work + _adding_up(problem, ways, owed) if owed > 1 and _contracts(signature) else work
 
 
-def _share(problem: Problem, space: HloSharding) -> float:
-    """The same, if all dims were split evenly."""
+def _adding_up(problem: Problem, ways: Sequence[int], parts: int) -> float:
+    """What a device adds up of so many partial results, beside the multiplications and additions of all of the op."""
     signature = problem.signature
-    ways = enumerate(zip(signature.factors, _ways(signature, space), strict=True))
-    return 1 / math.prod(max(1, min(f.size, n)) for number, (f, n) in ways if not is_looked_up(signature, number))
+    elements = sum(
+        math.prod(-(-size // math.prod(ways[f] for f in factors)) for size, factors in zip(s.dims, dims, strict=True))
+        for s, dims in zip(problem.result_shapes, signature.results, strict=True)
+    )
+    return elements * (parts - 1) / parts / 2 / (_elements(signature, (1,) * len(signature.factors)) or 1)
 
 
 def _agreed(problem: Problem) -> HloSharding:
@@ -154,8 +193,29 @@ def _agreed(problem: Problem) -> HloSharding:
         if common is None and split and _carriers(signature, factor) == 1:
             common = split[0]
         if common is not None:
-            agreed = _merge(agreed, common)
+            # A split of rows that indices name divides no work: it is worth no copies.
+            is_named = isinstance(signature.factors[factor].owes, Whole)
+            agreed = _merge(agreed, common) if is_named else _both(agreed, common, factor)
     return agreed
+
+
+def _both(agreed: HloSharding, split: HloSharding, factor: int) -> HloSharding:
+    """Both splits; where the devices of one are not those of the other, the second goes over copies of the first."""
+    if agreed.kind != "tiled" or merge_if_compatible(agreed, split) is not None:
+        return _merge(agreed, split)
+    ways = split.num_tiles_along(factor)
+    return agreed if agreed.total_num_tiles // agreed.num_tiles % ways else _beside(agreed, factor, ways)
+
+
+def _beside(space: HloSharding, factor: int, ways: int) -> HloSharding:
+    """The space with a whole factor split over its copies.
+
+    >>> str(_beside(HloSharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), 1, 2))
+    '{devices=[2,2,2]<=[8] last_tile_dim_replicate}'
+    """
+    dims = space.data_dims
+    grid = np.moveaxis(space.tiles.array.reshape(*dims, ways, -1), len(dims), factor)
+    return HloSharding.partial_tile(grid.reshape(*dims[:factor], ways, *dims[factor + 1 :], -1)).meaning
 
 
 def _carriers(signature: Signature, factor: int) -> int:
@@ -248,18 +308,25 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
         return None
     placed = [_placed(problem, number, target, windowed, prices) for number, target in enumerate(operands)]
     operands = tuple(place for _, place in placed)
-    seconds = sum(price for price, _ in placed) + prices.work(
-        _elements(signature, ways), _local_bytes(problem, operands, results), bool(owed) or _mixes(signature)
-    )
-    for shape, source, wanted in zip(problem.result_shapes, results, problem.wanted, strict=True):
+    seconds = sum(price for price, _ in placed)
+    leaves = zip(problem.result_shapes, results, problem.wanted, problem.same_results, strict=True)
+    for shape, source, wanted, same in leaves:
         target = wanted if wanted is not None else without_partials(source)
         if kind == "other":
             seconds += prices.gather_partials(shape, source) + prices.move(
                 shape, without_partials(source), target, None
             )
         else:
-            seconds += prices.move(shape, source, target, kind)
-    return Choice(signature, space, operands, results, owed, kind, seconds)
+            seconds += prices.move(*slimmed(shape, source, target, () if kind else same), kind)
+    choice = Choice(signature, space, operands, results, owed, kind, seconds)
+    return replace(choice, seconds=seconds + _working(problem, choice, prices))
+
+
+def _working(problem: Problem, choice: Choice, prices: Prices) -> float:
+    """Seconds of computing the pieces."""
+    elements = _elements(choice.signature, _ways(choice.signature, choice.space))
+    nbytes = _local_bytes(problem, choice.operands, choice.results)
+    return prices.work(elements, nbytes, bool(choice.owed) or _mixes(choice.signature))
 
 
 def major_dims(dims: Dims, signature: Signature) -> Dims:
@@ -302,7 +369,9 @@ def _placed(
 
     def move(place: HloSharding) -> float:
         kind = problem.reduce_kinds[number]
-        return 0.0 if free else prices.move(shape, problem.operand_shardings[number], place, kind)
+        if free:
+            return 0.0
+        return prices.move(*slimmed(shape, problem.operand_shardings[number], place, problem.same[number]), kind)
 
     seen = [(w.dim, plan) for w, n in windowed if w.sees(number) and (plan := w.plan(n, number)) is not None]
     if not seen:

@@ -6,7 +6,6 @@ needed; what lies outside the array is filled.  Works for uneven tiles, for seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -84,6 +83,24 @@ class HaloPlan:
         return max(low, start) < min(high, start + size)
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Which piece of a split factor each device computes, and who computes the next one."""
+
+    space: HloSharding
+    """The split of all factors of the op."""
+    factor: int
+    numbers: tuple[int, ...]
+    """Per device."""
+
+    def neighbours(self, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
+        """(source, target) where the source's piece lies `distance` further, for the pieces `wanting`.
+
+        All other factors are the same: a device may hold only its part of what others hold whole.
+        """
+        return _neighbours(self.space, self.factor, distance, wanting)
+
+
 def fetch(
     emitter: Emitter,
     x: Instruction,
@@ -91,7 +108,7 @@ def fetch(
     sharding: HloSharding,
     dim: int,
     plan: HaloPlan,
-    pieces: Sequence[int],
+    pieces: Pieces,
     fill: Any,
 ) -> Instruction:
     """`x` with `dim` replaced by the run that each device's piece needs; places outside the array hold `fill`.
@@ -99,25 +116,24 @@ def fetch(
     `sharding` is that of `x`, whose `dim` is split like the pieces, or whole: then nothing is sent.
     """
     emitter.reason = "halo"
+    starts = tuple(plan.starts[p] for p in pieces.numbers)
     if sharding.num_tiles_along(dim) > 1:
-        before = _received(emitter, x, sharding, dim, plan, -1)
-        behind = _received(emitter, x, sharding, dim, plan, 1)
+        before, behind = (_received(emitter, x, dim, plan, pieces, side) for side in (-1, 1))
         joined = emitter.concatenate([*reversed(before), x, *behind], dim)
-        offsets = [plan.starts[p] - p * plan.tile + plan.left for p in pieces]
+        offsets = [start - p * plan.tile + plan.left for start, p in zip(starts, pieces.numbers, strict=True)]
     else:
-        joined, offsets = x, [plan.starts[p] for p in pieces]
+        joined, offsets = x, list(starts)
     # Offsets are those of each device's run in what it holds; runs that begin or end outside are padded for.
     low = max(0, -min(offsets))
     high = max(0, max(offsets) + plan.count - joined.shape.dims[dim])
     padding = [[amount if d == dim else 0 for d in range(shape.rank)] for amount in (low, high)]
     joined = emitter.pad(joined, padding[0], padding[1], fill)
     run = cut(emitter, joined, dim, [o + low for o in offsets], plan.count)
-    starts = tuple(plan.starts[p] for p in pieces)
     return _filled(emitter, run, dim, starts, shape.dims[dim], fill)
 
 
 def _received(
-    emitter: Emitter, x: Instruction, sharding: HloSharding, dim: int, plan: HaloPlan, side: int
+    emitter: Emitter, x: Instruction, dim: int, plan: HaloPlan, pieces: Pieces, side: int
 ) -> list[Instruction]:
     """The strips from one side, nearest first; only pieces that need one receive it."""
     found = []
@@ -126,15 +142,14 @@ def _received(
         starts[dim], limits[dim] = (plan.tile - size, plan.tile) if side < 0 else (0, size)
         strip = emitter.slice(x, starts, limits)
         # Where nobody reads a strip its place is kept by whatever is at hand.
-        pairs = _neighbours(sharding, dim, side * distance, wanting)
+        pairs = pieces.neighbours(side * distance, wanting)
         found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
     return found
 
 
 @lru_cache(maxsize=1 << 12)
-def _neighbours(sharding: HloSharding, dim: int, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
-    """(source, target) where the source's tile lies `distance` tiles further along `dim`, for the pieces `wanting`."""
-    tiles = np.moveaxis(sharding.tiles.array, dim, 0)
+def _neighbours(space: HloSharding, factor: int, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
+    tiles = np.moveaxis(space.tiles.array, factor, 0)
     pairs: list[tuple[int, int]] = []
     for piece in sorted(wanting):
         if 0 <= piece + distance < len(tiles):

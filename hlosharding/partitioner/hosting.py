@@ -1,18 +1,16 @@
 """Moves between a device's memory and its host's: each device moves its own tile, and what lies on a host stays there.
 
-Floor: partitioner.  Devices exchange data before a value goes to their hosts, or after it is back.  What asks for more
-(another kind of memory, an op that is to run on the host's processor) is said to be left undone.
+Floor: partitioner.  Devices exchange data before a value goes to their hosts, or after it is back.  Ops for the
+host's processor stay marked.  What asks for more (another kind of memory, another processor) is said to be left undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlosharding.ir import Instruction, Module, memory_of, named_memory
+from hlosharding.ir import Instruction, Module, memory_of, named_memory, processor_of
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.value import AnyValue, Value
-
-_PROCESSOR = "_xla_compute_type"
 
 
 def is_move(inst: Instruction) -> bool:
@@ -33,16 +31,17 @@ def left_undone(module: Module) -> list[str]:
     """A warning for each source line whose ops shall run, or lie, where the per-device program does not put them."""
     found: dict[tuple[str, str], list[Instruction]] = {}
     for inst in module.instructions:
-        for wish in _unmet(inst):
-            found.setdefault((inst.location or f"%{inst.name}", wish), []).append(inst)
+        # Asked of every instruction: nothing is decoded where there is nothing.
+        if inst.opcode == "custom-call" or inst.proto.HasField("frontend_attributes"):
+            for wish in _unmet(inst):
+                found.setdefault((inst.location or f"%{inst.name}", wish), []).append(inst)
     return [_warning(place, wish, insts) for (place, wish), insts in found.items()]
 
 
 def _unmet(inst: Instruction) -> Iterator[str]:
-    if inst.proto.frontend_attributes.map:  # asked of every instruction: nothing is decoded where there are none
-        processor = inst.frontend_attributes.get(_PROCESSOR)
-        if processor is not None:
-            yield f"is to run on processor {processor!r} ({_PROCESSOR}); it runs on the device"
+    processor = processor_of(inst)
+    if processor not in (None, "host"):
+        yield f"is to run on processor {processor!r} (_xla_compute_type); it runs on the device"
     kind = named_memory(inst)
     if kind is not None and memory_of(inst) is None:
         yield f"is to lie in memory {kind!r}; it stays where it is"

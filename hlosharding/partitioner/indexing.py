@@ -6,8 +6,6 @@ the device's own rows.  Index values that count along a split dim count anew in 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
@@ -78,7 +76,7 @@ def _counting_anew(emitter: Emitter, piece: Piece) -> Piece:
             indices, changed = _with_count(emitter, indices, how.vector_dim, column, along.index(factors)), True
     if not changed:
         return piece
-    return replace(piece, operands=(*piece.operands[: how.indices], indices, *piece.operands[how.indices + 1 :]))
+    return piece._replace(operands=(*piece.operands[: how.indices], indices, *piece.operands[how.indices + 1 :]))
 
 
 def _with_count(emitter: Emitter, indices: Instruction, vector_dim: int, column: int, along: int) -> Instruction:

@@ -24,7 +24,7 @@ from hlosharding.partitioner.borders import (
 )
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.manual import alike, is_manual
-from hlosharding.partitioner.partials import Paths, accumulators, found_owed, may_accumulate
+from hlosharding.partitioner.partials import Paths, accumulators, first_leaf, found_owed, may_accumulate
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, parts_of
 
@@ -81,7 +81,9 @@ def _accumulators(context: Context, inst: Instruction, body: Computation, condit
     readers = condition.parameters[0].users
     if not inst.shape.is_tuple or any(u.opcode != "get-tuple-element" for u in readers):
         return {}
-    return accumulators(body.parameters[0], body.root, frozenset(u.tuple_index for u in readers))
+    hidden = ((first_leaf(inst.shape, u.tuple_index), len(u.shape.leaves)) for u in readers)
+    leaves = frozenset(leaf for first, count in hidden for leaf in range(first, first + count))
+    return accumulators(body.parameters[0], body.root, leaves)
 
 
 def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:

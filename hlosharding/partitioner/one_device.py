@@ -1,7 +1,8 @@
-"""Ops that act, and are to act once: a branch on the partition id, which one device takes.
+"""Custom calls of one device: a branch on the partition id, which that device takes.
 
-Floor: partitioner.  As XLA does with one-device ops that have side effects.  What they return is handed to all devices
-where somebody reads it.  Ops without side effects are computed by all: nobody sees the difference.
+Floor: partitioner.  As XLA's HandleSingleDevice: for those that act, which shall act once, and for those that nobody
+knows (a callback into Python is called once, and all devices see the same answer).  What they return is handed to all
+devices where somebody reads it.  All other ops are computed by all: nobody sees the difference.
 """
 
 from __future__ import annotations
@@ -10,22 +11,30 @@ import numpy as np
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.declared import warn_of_gathers
 from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of
+from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import HloSharding
 
 
 def acting_device(context: Context, inst: Instruction) -> int | None:
-    """The device on which alone a custom call acts; None where it does not act, or on no single device."""
-    if inst.opcode != "custom-call" or not inst.proto.custom_call_has_side_effect or context.world is not None:
-        return None
+    """The device on which alone a custom call is to run; None where it may run on all, or on no single device."""
     given = context.wanted(inst)
-    return None if given is None else given.device
+    if given is None or given.device is None or context.world is not None:
+        return None
+    return given.device if inst.proto.custom_call_has_side_effect or _is_unknown(inst) else None
+
+
+def _is_unknown(inst: Instruction) -> bool:
+    return isinstance(signature_of(inst), Opaque)
 
 
 def act_once(context: Context, inst: Instruction, device: int) -> AnyValue:
     """The op on whole operands, in a branch of its own; zeros elsewhere, so that a sum hands out its result."""
+    if not inst.proto.custom_call_has_side_effect:
+        warn_of_gathers(context, inst, f"it runs on device {device} alone")
     values = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
     packed = [context.pack(v) for v in values]
     context.emitter.lowering(inst)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.masking import is_identity
 from hlosharding.partitioner.projection import local_shape_dims, without_partials
@@ -45,10 +45,13 @@ def pass_through(context: Context, inst: Instruction) -> Pending | None:
 def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool:
     """Does a later op on the way of the addends `came` add up several of them, or want less than the sum for all?
 
-    If not, the reduction is made at once: then what follows it can be fused into its readers.
+    If not, the reduction is made at once: then what follows it can be fused into its readers.  Past what the user
+    annotated addends go only on the way to a sum in the same sharding.
     """
-    size, tiles = came.shape.byte_size, _tiles(context, came)
+    size, tiles, held = came.shape.byte_size, _tiles(context, came), _annotated(context, came)
     while inst.opcode in _LINEAR:
+        if held is not None and context.wanted(inst) != held:
+            return False
         if inst in context.hopeful and inst.opcode not in SUMS:
             return True
         # A reduction for all costs twice what one costs that leaves each device its part.
@@ -56,8 +59,14 @@ def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool
             return True
         if len(inst.users) != 1 or inst.is_root:
             return False
+        held = _annotated(context, inst) or held
         came, inst = inst, inst.users[0]
     return False
+
+
+def _annotated(context: Context, inst: Instruction) -> HloSharding | None:
+    """The sharding that the user gave a value."""
+    return context.wanted(inst) if inst.name in context.decisions.bound else None
 
 
 def _adds(context: Context, came: Instruction, inst: Instruction) -> bool:
@@ -92,34 +101,45 @@ def is_only_reader(element: Instruction) -> bool:
 
 
 Paths = dict[int, tuple[Instruction, ...]]
-"""By its place in the carry, all that an accumulator goes through, from the element read to the one given back."""
+"""By its leaf's number in the carry, all that an accumulator goes through, from its element to what is given back."""
 
 
 def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int]) -> Paths:
-    """Elements of a loop's carry that its body does nothing with but pass them on, linear ops on the way.
+    """Arrays of a loop's carry that its body does nothing with but pass them on, linear ops on the way.
 
-    `carry` is the body's parameter, `result` its root; `hidden` are elements that others read.
+    `carry` is the body's parameter, `result` its root; `hidden` are leaves that others read.
     """
-    if result.opcode != "tuple" or any(u.opcode != "get-tuple-element" for u in carry.users):
+    if result.opcode != "tuple":
         return {}
-    found: Paths = {}
-    for element in carry.users:
-        index = element.tuple_index
-        if index not in hidden and element.shape.is_array and is_only_reader(element):
-            path = _passed_on(element, result, index)
-            if path is not None:
-                found[index] = path
-    return found
+    found = ((number, _passed_on(array, result, number)) for number, array in _arrays(carry) if number not in hidden)
+    return {number: path for number, path in found if path is not None}
 
 
-def _passed_on(element: Instruction, result: Instruction, index: int) -> tuple[Instruction, ...] | None:
+def _arrays(packed: Instruction, first: int = 0) -> Iterator[tuple[int, Instruction]]:
+    """What is taken out of a tuple by one reader each, with the number of its leaf."""
+    if any(u.opcode != "get-tuple-element" for u in packed.users):
+        return
+    for element in filter(is_only_reader, packed.users):
+        number = first + first_leaf(packed.shape, element.tuple_index)
+        if element.shape.is_array:
+            yield number, element
+        elif element.shape.is_tuple:
+            yield from _arrays(element, number)
+
+
+def first_leaf(shape: Shape, index: int) -> int:
+    """The number of the first leaf of a tuple's element."""
+    return sum(len(s.leaves) for s in shape.tuple_shapes[:index])
+
+
+def _passed_on(element: Instruction, result: Instruction, number: int) -> tuple[Instruction, ...] | None:
     """How the element goes through linear ops, at least one of them a sum, to its own place in the result."""
     path, sums = [element], 0
     while len(element.users) == 1:
         user = element.users[0]
-        if user is result:
-            places = [n for n, o in enumerate(result.operands) if o is element]
-            return tuple(path) if sums and places == [index] else None
+        place = _leaf_of(result, element)
+        if place is not None:
+            return tuple(path) if sums and place == number else None
         if user.opcode == "tuple":
             following, loops = _through_tuple(element, user)
             if following is None:
@@ -131,6 +151,18 @@ def _passed_on(element: Instruction, result: Instruction, index: int) -> tuple[I
             element, sums = user, sums + (user.opcode in SUMS)
         path.append(element)
     return None
+
+
+def _leaf_of(result: Instruction, element: Instruction) -> int | None:
+    """Which leaf of `result` the element is, if tuples are all that is between them."""
+    number = 0
+    while element is not result:
+        user = element.users[0] if len(element.users) == 1 else None
+        if user is None or user.opcode != "tuple" or user.operands.count(element) > 1:
+            return None
+        number += first_leaf(user.shape, user.operands.index(element))
+        element = user
+    return number
 
 
 def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
@@ -291,7 +323,7 @@ def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding |
 
 
 def _kept(context: Context, inst: Instruction) -> Value | None:
-    """A copy, often a former annotation: it binds the sum, not the addends."""
+    """A copy, often a former annotation: see `waiting_pays` for how that binds."""
     return _addends(context, inst, inst.operands[0])
 
 

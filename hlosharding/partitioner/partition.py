@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from types import MappingProxyType
 
 from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine, cost, simulate
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Builder, ComputationBuilder, Instruction, Module, rewrite
+from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction, Module, rewrite
 from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
 from hlosharding.partitioner.departures import BATCH_OVER_ALL, Departure, departures
 from hlosharding.partitioner.divergent import gather_where_groups_part
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.partitioner.freedom import suited
+from hlosharding.partitioner.hoisting import hoist_invariants
 from hlosharding.partitioner.hosting import left_undone
 from hlosharding.partitioner.manual import has_worlds
 from hlosharding.partitioner.pricing import Prices
@@ -75,12 +75,14 @@ def partition_module(
     if options.overlap not in OVERLAPS:
         raise PartitionError(f"overlap is {options.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")
     prices = Prices(machine.with_devices(num_partitions), options.objective)
-    decisions = Decisions(prices, overlap=options.overlap, has_worlds=has_worlds(module))
+    annotated = frozenset(bound)
+    decisions = Decisions(prices, overlap=options.overlap, has_worlds=has_worlds(module), bound=annotated)
     made = _with_decisions(module, bound, decisions, num_partitions)
     if options.overlap != "auto" or not any(decisions.faster_rings.values()):
         return made
     # A product that is faster as a loop need not make the program faster: the wait may be hidden already.
-    plain = _with_decisions(module, bound, Decisions(prices, has_worlds=decisions.has_worlds), num_partitions)
+    still = Decisions(prices, has_worlds=decisions.has_worlds, bound=annotated)
+    plain = _with_decisions(module, bound, still, num_partitions)
     return min(plain, made, key=lambda local: simulate(local.module, prices.machine).time_s)
 
 
@@ -119,7 +121,7 @@ def _partitioned(
     why: Mapping[int, str] = MappingProxyType({}),
 ) -> LocalProgram:
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    program.channel = max(map(_CHANNEL, module.instructions), default=0)  # those of manual regions stay
+    program.channel = max((i.channel_id for i in module.instructions if i.opcode in _CHANNELED), default=0)
     builder = program.builder.computation(module.entry.name)
     context = Context(Emitter(program, builder), shardings, decisions)
     boundary: dict[Instruction, HloSharding] = {}
@@ -132,12 +134,12 @@ def _partitioned(
             context.values[inst] = lower(context, inst)
     root = _finish_root(context, module.entry.root, boundary)
     builder.root(root)
-    local = _close(program, builder, module, boundary)
+    local = _close(program, builder, module, boundary, decisions)
     return replace(local, departures=departures(module, shardings, program.undecided, why))
 
 
-_CHANNEL = attrgetter("proto.channel_id")
-"""As `Instruction.channel_id`, of all instructions without a call for each."""
+_CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
+"""What may have a channel already: that of a manual region stays."""
 
 
 def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
@@ -157,15 +159,20 @@ def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloShard
 
 
 def _close(
-    program: Program, entry: ComputationBuilder, source: Module, boundary: dict[Instruction, HloSharding]
+    program: Program,
+    entry: ComputationBuilder,
+    source: Module,
+    boundary: dict[Instruction, HloSharding],
+    decisions: Decisions,
 ) -> LocalProgram:
     module = program.builder.finish(entry)
     module.proto.input_output_alias.CopyFrom(source.proto.input_output_alias)
     module.proto.buffer_donor.CopyFrom(source.proto.buffer_donor)
     rewrite.dead_code(module)
     module.renumber()
+    hoist_invariants(module, decisions.prices, program.owed)
     module.shardings = {i.id: s for i, s in boundary.items()}
-    if has_worlds(source):
+    if decisions.has_worlds:
         gather_where_groups_part(module)
         module.shardings = {i.id: s for i, s in boundary.items()}
     verify_partitioned(module, program.owed)

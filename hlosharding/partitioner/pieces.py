@@ -6,8 +6,7 @@ Floor: partitioner.  More is needed where indices are to be shifted (`indexing`)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.ir import ELEMENTWISE, Instruction, Shape
 from hlosharding.partitioner.choice import Choice
@@ -16,8 +15,7 @@ from hlosharding.registry import Registry
 from hlosharding.rules import Signature, local_attributes
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What a piece function gets: the global op, how it is split, and its operands on this device."""
 
     inst: Instruction
@@ -78,7 +76,7 @@ def plain_piece(
     result = piece.result_shapes[0].dims if piece.result_shapes else ()
     attributes = local_attributes(piece.inst, [o.shape.dims for o in operands], result)
     if piece.inst.opcode == "custom-call" and piece.inst.proto.constrain_layout:
-        attributes["operand_shapes"] = [o.shape for o in operands]
+        attributes["operand_shapes"] = tuple(o.shape for o in operands)
     for name, change in changes.items():
         attributes[name] = change(attributes.get(name))
     return emitter.local(piece.inst, shape or piece.shape, operands, **attributes)

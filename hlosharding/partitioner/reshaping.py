@@ -16,6 +16,7 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.pricing import Cost
 from hlosharding.partitioner.projection import REPLICATED, local_shape_dims, uneven_dims, untile
 from hlosharding.partitioner.reshard import Region, Shipped, layout_of, ship
+from hlosharding.partitioner.uniform import slimmed, uniform_after_reshape
 from hlosharding.partitioner.value import AnyValue, Value
 from hlosharding.sharding import HloSharding, propagate_through_reshape
 
@@ -24,15 +25,16 @@ Dims = tuple[int, ...]
 
 def reshape(context: Context, inst: Instruction) -> AnyValue:
     """The cheapest of: the result's tiling carried back, the operand's carried on, each without what hinders."""
-    value = context.array(inst.operands[0])
+    value, shape = context.array(inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
-    source, target = choose_reshape(context, value, inst.shape, wanted)
+    source, target = choose_reshape(context, value, shape, wanted)
     moved = context.reshard(value, source, "operand of a reshape")
-    if not is_local(source, value.shape.dims, target, inst.shape.dims):
+    if not is_local(source, value.shape.dims, target, shape.dims):
         return _over_borders(context, inst, moved, target)
-    local = context.emitter.reshape(moved.local, local_shape_dims(target, inst.shape.dims))
-    made = Value(local, inst.shape, target, value.reduce_kind if source is value.sharding else None)
-    return context.settle(made, wanted)
+    local = context.emitter.reshape(moved.local, context.local_shape(shape, target).dims)
+    same = value.same and uniform_after_reshape(value.shape.dims, shape.dims, value.same)
+    made = Value(local, shape, target, value.reduce_kind if source is value.sharding else None, same=same)
+    return made if target is wanted else context.settle(made, wanted)
 
 
 def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
@@ -67,17 +69,17 @@ def choose_reshape(
     Local, or straight from what the operand has to what is wanted, elements moving between.
     """
     asked = None if wanted is None else wanted.uid
-    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, asked)
+    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.same, asked)
     found = context.decisions.reshapes.get(key)
     if found is None:
-        prices = context.prices
+        prices, same = context.prices, uniform_after_reshape(value.shape.dims, shape.dims, value.same)
 
         def price(pair: tuple[HloSharding, HloSharding]) -> float:
             source, target = pair
             work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
             return (
                 context.price(value, source)
-                + prices.move(shape, target, wanted or target, None)
+                + prices.move(*slimmed(shape, target, wanted or target, same), None)
                 + prices.work(0, work, False)
             )
 

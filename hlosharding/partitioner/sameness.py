@@ -37,6 +37,8 @@ class Sameness:
         self._callers = _callers(module)
         self._found: dict[Node, np.ndarray] = {}
         self._exact: dict[Node, np.ndarray] = {}
+        self._moved: dict[Instruction, tuple[Instruction, np.ndarray]] = {}
+        """Arrays that only moved between devices: of what, and whose each device has (-1: zeros that nobody sent)."""
 
     def condition(self, inst: Instruction) -> np.ndarray:
         """One number per device for a while or conditional: devices with equal ones take the same way."""
@@ -136,8 +138,12 @@ class Sameness:
         self._exact.pop(node, None)
         if inst.opcode == "parameter" and inst.computation.is_entry:
             return self._of_parameter(inst, path)
-        if inst.opcode in _DISTINCT:
+        if inst.opcode in _DISTINCT or (inst.opcode == "collective-permute" and path):
             return np.arange(self._count)
+        if inst.opcode in ("collective-permute", "select") and not path and self._move(inst):
+            source, owners = self._moved[inst]
+            known = self._found.get((source, ()), self._same)
+            return self._classes([np.where(owners < 0, -1, known[owners])])
         given = [self._found.get(source, self._same) for source in self._sources(node)]
         return self._exchanged(inst, given) if inst.opcode in COLLECTIVES else self._classes(given)
 
@@ -158,11 +164,6 @@ class Sameness:
 
     def _exchanged(self, inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray:
         classes = self._classes(given)
-        if inst.opcode == "collective-permute":
-            out = np.full(self._count, -1)
-            for source, target in inst.source_target_pairs:
-                out[target] = classes[source]
-            return self._classes([out])
         groups = inst.replica_groups or (tuple(range(self._count)),)
         rows = np.zeros((self._count, len(groups[0]) + 1), np.int64)
         for group in groups:
@@ -170,6 +171,25 @@ class Sameness:
                 rows[device, : len(group)] = classes[list(group)]
                 rows[device, -1] = place if inst.opcode in ("reduce-scatter", "all-to-all") else 0
         return self._classes(list(rows.T))
+
+    def _move(self, inst: Instruction) -> bool:
+        """Note whose array each device has after a permute, or after a choice between what came and what was there."""
+        if inst in self._moved:
+            return True
+        given = [self._moved.get(o, (o, np.arange(self._count))) for o in inst.operands]
+        if inst.opcode == "collective-permute":
+            source, owners = given[0]
+            found = np.full(self._count, -1)
+            for sender, target in inst.source_target_pairs:
+                found[target] = owners[sender]
+        else:
+            chosen = self._exact.get((_scalar(inst.operands[0]), ()))
+            (source, owners), (other, others) = given[1:]
+            if chosen is None or source is not other:
+                return False
+            found = np.where(chosen != 0, owners, others)
+        self._moved[inst] = source, found
+        return True
 
     def _exact_value(self, inst: Instruction) -> np.ndarray | None:
         """The integers themselves, one per device, where they follow from partition ids and constants."""
@@ -185,6 +205,11 @@ class Sameness:
             return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
         known = [g for g in given if g is not None]
         return _computed(inst, known) if known and len(known) == len(given) else None
+
+
+def _scalar(inst: Instruction) -> Instruction:
+    """What an array is a broadcast of."""
+    return _scalar(inst.operands[0]) if inst.opcode == "broadcast" else inst
 
 
 def _computed(inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray | None:

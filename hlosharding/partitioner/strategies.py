@@ -14,6 +14,7 @@ from hlosharding.partitioner import (
     control_flow,
     created,
     custom_partitioning,
+    dynamic,
     host_queues,
     hosting,
     indexing,  # noqa: F401  (fills PIECES)
@@ -23,6 +24,7 @@ from hlosharding.partitioner import (
     one_device,
     reducing,  # noqa: F401  (fills PIECES)
     reshaping,
+    scanning,
 )
 from hlosharding.partitioner.aligned import ALIGNABLE, aligned
 from hlosharding.partitioner.context import Context
@@ -46,7 +48,7 @@ Strategy = Callable[[Context, Instruction], AnyValue | Pending]
 
 def _tuple(context: Context, inst: Instruction) -> AnyValue:
     """Elements are kept apart; a sharding given to the tuple binds each.  A sum that only the tuple has can wait."""
-    parts = [(o, part) for o in inst.operands for part in parts_of(context.waiting(o, inst) or context.value(o))]
+    parts = [(o, part) for o in inst.operands for part in _parts_for(context, o, inst)]
     wanted = context.wanted_leaves(inst)
     moved = [_tuple_part(context, o, part, w) for (o, part), w in zip(parts, wanted, strict=True)]
     made = from_parts(inst.shape, moved)
@@ -54,11 +56,25 @@ def _tuple(context: Context, inst: Instruction) -> AnyValue:
     return made
 
 
+def _parts_for(context: Context, operand: Instruction, reader: Instruction) -> tuple[Value | Pending, ...]:
+    """The operand's arrays; those are addends whose sums nobody but the reader can need."""
+    value = context.values[operand]
+    if not isinstance(value, TupleValue) or not _is_readers_own(context, operand, reader):
+        return parts_of(context.waiting(operand, reader) or context.value(operand))
+    return tuple(p.settled if isinstance(p, Pending) and p.settled is not None else p for p in parts_of(value))
+
+
+def _is_readers_own(context: Context, operand: Instruction, reader: Instruction) -> bool:
+    return operand.users == [reader] and not operand.is_root and not context.decisions.has_worlds
+
+
 def _tuple_part(
     context: Context, operand: Instruction, part: Value | Pending, wanted: HloSharding | None
 ) -> Value | Pending:
     if isinstance(part, Pending):
         return Pending(part.partial, wanted if wanted is not None else part.wanted, part.maker or operand)
+    if part.shape.dynamic_dims:
+        dynamic.check_whole(operand, wanted)
     return context.reshard(part, wanted if wanted is not None else part.whole_sharding, "tuple element")
 
 
@@ -69,7 +85,10 @@ def _element(context: Context, inst: Instruction) -> AnyValue | Pending:
     if isinstance(element, Pending) and is_only_reader(inst):
         wanted = context.wanted_leaves(inst)[0]
         return Pending(element.partial, wanted if wanted is not None else element.wanted, element.maker)
-    if context.decisions.has_worlds or any(isinstance(part, Pending) for part in parts_of(element)):
+    owes = any(isinstance(part, Pending) for part in parts_of(element))
+    if owes and is_only_reader(inst) and not context.decisions.has_worlds:
+        return element
+    if owes or context.decisions.has_worlds:
         source = context.value(inst.operands[0])
         assert isinstance(source, TupleValue)
         element = source.elements[inst.tuple_index]
@@ -89,13 +108,41 @@ def _copy(context: Context, inst: Instruction) -> AnyValue:
     return _as_wanted(context, inst, context.value(inst.operands[0]))
 
 
+def _convert(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """As other elementwise ops; what was widened can travel as what it was before."""
+    signature, source = signature_of(inst), context.array(inst.operands[0])
+    assert isinstance(signature, Signature)
+    made = lower_declared(context, inst, signature)
+    if isinstance(made, Value) and source.shape.byte_size < made.shape.byte_size:
+        made.narrow = source
+    return made
+
+
+def _all_reduce(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """Outside manual regions: across replicas, of which there is one; else of what each device has, which is all."""
+    signature = signature_of(inst)
+    if inst.channel_id and context.num_partitions > 1:
+        if _adds_nothing(inst):
+            return _copy(context, inst)
+        return compute_whole(context, inst, "it adds up what each of its devices has of a global value, all of it")
+    assert isinstance(signature, Signature)
+    return lower_declared(context, inst, signature)
+
+
+def _adds_nothing(inst: Instruction) -> bool:
+    """Is every device alone, as in a `psum` over a mesh axis of size 1?"""
+    return inst.shape.is_array and {len(group) for group in inst.replica_groups} == {1}
+
+
 STRATEGIES: dict[str, Strategy] = {
     "tuple": _tuple,
     "get-tuple-element": _element,
     "copy": _copy,
+    "convert": _convert,
     "constant": created.constant,
     "iota": created.iota,
     "broadcast": created.broadcast,
+    "rng": created.random,
     "reshape": reshaping.reshape,
     "slice": moving.move,
     "pad": moving.move,
@@ -104,6 +151,7 @@ STRATEGIES: dict[str, Strategy] = {
     "dynamic-slice": moving.move,
     "dynamic-update-slice": moving.move,
     "while": loops.while_loop,
+    "scan": scanning.scan,
     "conditional": control_flow.conditional,
     "call": control_flow.call,
     "opt-barrier": control_flow.barrier,
@@ -111,6 +159,7 @@ STRATEGIES: dict[str, Strategy] = {
     "outfeed": host_queues.outfeed,
     "after-all": control_flow.token,
     "add-dependency": control_flow.token,
+    "all-reduce": _all_reduce,
     "partition-id": control_flow.per_device,
     "replica-id": control_flow.per_device,
 }
@@ -151,6 +200,8 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
     device = one_device.acting_device(context, inst) if is_call else None
     if device is not None:
         return one_device.act_once(context, inst, device)
+    if dynamic.is_dynamic(inst):
+        return dynamic.lower_dynamic(context, inst)
     if inst.opcode == "call" and custom_partitioning.is_marked(inst):
         return custom_partitioning.lower_marked(context, inst)
     strategy = STRATEGIES.get(inst.opcode)

@@ -33,6 +33,10 @@ class Value:
     """The manual region whose groups `sharding` speaks of; None: of all devices."""
     views: dict[World | None, Value] = field(default_factory=dict)
     """The same array, seen from inside a region or from outside."""
+    same: tuple[int, ...] = ()
+    """Dims along which all elements (or, of partial results, their sums) are the same."""
+    narrow: Value | None = None
+    """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
 
     @property
     def is_at_hand(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, Shape, WindowDim
 from hlosharding.partitioner.emitter import Emitter
-from hlosharding.partitioner.halo import HaloPlan, cut, fetch
+from hlosharding.partitioner.halo import HaloPlan, Pieces, cut, fetch
 from hlosharding.partitioner.masking import identity
 from hlosharding.partitioner.pieces import PIECES, Piece, plain_piece
 from hlosharding.partitioner.projection import tile_table
@@ -132,8 +132,7 @@ class _Split:
     ways: int
     plan: HaloPlan
     """Of operand 0."""
-    pieces: tuple[int, ...]
-    """Which piece each device computes."""
+    pieces: Pieces
 
 
 def _split_windows(piece: Piece) -> list[_Split]:
@@ -145,7 +144,8 @@ def _split_windows(piece: Piece) -> list[_Split]:
             plan = windowed.plan(ways)
             assert plan is not None, "a candidate without a plan is never chosen"
             table = tile_table(space, len(piece.signature.factors), space.num_devices or 1)
-            found.append(_Split(windowed, ways, plan, tuple(index[number] for index in table)))
+            pieces = Pieces(space, number, tuple(index[number] for index in table))
+            found.append(_Split(windowed, ways, plan, pieces))
     return found
 
 
@@ -180,7 +180,7 @@ def _on_time(emitter: Emitter, piece: Piece, local: Instruction, number: int = 0
     """Result `number` without them."""
     for split in _split_windows(piece):
         if any(split.plan.lags):
-            lags, dim = [split.plan.lags[p] for p in split.pieces], split.windowed.out
+            lags, dim = [split.plan.lags[p] for p in split.pieces.numbers], split.windowed.out
             local = cut(emitter, local, dim, lags, piece.result_shapes[number].dims[dim])
     return local
 
@@ -221,7 +221,7 @@ def _taps_apart(piece: Piece) -> Iterator[list[_Taps]]:
             if split.windowed.window.window_reversal:
                 real = real[::-1]
             bounds = sorted({0, *real})
-            yield [_Taps(split, a, b, tuple(real[p] >= b for p in split.pieces)) for a, b in pairwise(bounds)]
+            yield [_Taps(split, a, b, tuple(real[p] >= b for p in split.pieces.numbers)) for a, b in pairwise(bounds)]
 
 
 def _with_taps(emitter: Emitter, piece: Piece, x: Instruction, taps: Sequence[_Taps]) -> Instruction:
@@ -286,5 +286,5 @@ def _select_and_scatter(emitter: Emitter, piece: Piece) -> Instruction:
         plans = selection_plans(s.windowed.window, s.windowed.size, s.windowed.result, s.ways)
         assert plans is not None, "planned above"
         begins = plans[2]
-        made = cut(emitter, made, s.windowed.dim, [begins[p] for p in s.pieces], s.plan.tile)
+        made = cut(emitter, made, s.windowed.dim, [begins[p] for p in s.pieces.numbers], s.plan.tile)
     return made

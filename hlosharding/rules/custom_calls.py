@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlosharding.errors import RuleError
-from hlosharding.ir import Instruction
+from hlosharding.ir import RULE_MARK, Instruction
 from hlosharding.registry import Registry
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.notation import parse_rule, parse_shardy_rule
@@ -41,7 +41,7 @@ def _carried_rule(inst: Instruction) -> Rule | None:
     given = inst.frontend_attributes
     if "num_batch_dims" in given:
         return _batched_dims(int(given["num_batch_dims"]))
-    text = given.get("xla.sdy.sharding_rule") or given.get("sdy.sharding_rule")
+    text = given.get(RULE_MARK) or given.get("sdy.sharding_rule")
     return parse_shardy_rule(text).bind if text else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,3 +171,26 @@ def test_a_compiled_function_gives_its_proto() -> None:
     proto, header = xla_bridge.compiled_to_hlo_proto(jax.jit(lambda x: x + 1).lower(np.ones(3)).compile())
     assert wire.HloModuleProto.FromString(proto).computations
     assert header.startswith("HloModule jit__lambda")
+
+
+def test_functions_under_custom_partitioning_become_marked_calls_for_a_while() -> None:
+    import jax
+    from jax.experimental.custom_partitioning import custom_partitioning
+
+    @custom_partitioning
+    def twice(x: jax.Array) -> jax.Array:
+        return x + x
+
+    def partition(*_: object) -> None:
+        return None
+
+    twice.def_partition(partition, sharding_rule="i -> i", need_replication_factors=("i",))
+    found: list[dict[str, Any]] = []
+    with xla_bridge.shardy(False), xla_bridge.custom_partitioning_as_calls(found, "place", "rule"):
+        text = jax.jit(lambda x: twice(x) * 3).lower(np.ones(4, np.float32)).as_text()
+    assert 'place = "0"' in text
+    assert "need_replication={i}" in text
+    assert [given["partition"].partition for given in found] == [partition]
+    assert twice.partition is partition
+    after = jax.jit(lambda x: twice(x) * 5).lower(np.ones(4, np.float32)).as_text()
+    assert "place" not in after

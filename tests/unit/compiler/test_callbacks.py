@@ -1,4 +1,4 @@
-"""Calls back into Python from a partitioned program: pure ones on all devices, those that act on one."""
+"""Calls back into Python from a partitioned program: one device makes each, and all get its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import io_callback
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
@@ -35,6 +35,38 @@ def test_a_pure_callback_gets_the_whole_array(mesh_2x4: Mesh) -> None:
     [warning] = stage.partitioned.warnings
     assert "python_cpu_callback at test_callbacks.py" in warning
     assert "jax.pure_callback(CALLBACKS[0]" in stage.as_python()
+
+
+def test_a_pure_callback_is_called_once_and_all_devices_see_one_answer(mesh_2x4: Mesh) -> None:
+    seen: list[int] = []
+
+    def host(a: jax.Array) -> np.ndarray:
+        seen.append(1)
+        return np.random.default_rng().normal(size=a.shape).astype(np.float32)
+
+    def program(x: jax.Array) -> jax.Array:
+        drawn = jax.pure_callback(host, LIKE, x)
+        # A copy on each device, and the rows of another one: equal only if all drew the same.
+        return lax.with_sharding_constraint(drawn, NamedSharding(mesh_2x4, P())) - lax.with_sharding_constraint(
+            drawn, NamedSharding(mesh_2x4, P("data", "model"))
+        )
+
+    np.testing.assert_array_equal(run(mesh_2x4, program), np.zeros_like(X))
+    assert len(seen) == 1
+
+
+def test_a_callback_in_every_trip_of_a_loop(mesh_2x4: Mesh) -> None:
+    seen: list[int] = []
+
+    def host(a: jax.Array) -> np.ndarray:
+        seen.append(1)
+        return np.asarray(a) / 2
+
+    def program(x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, 3, lambda _, y: jax.pure_callback(host, LIKE, y) + 1, x)
+
+    np.testing.assert_allclose(run(mesh_2x4, program), X / 8 + 1.75)
+    assert len(seen) == 3
 
 
 def test_two_results_of_two_types(mesh_2x4: Mesh) -> None:

@@ -1,8 +1,9 @@
-"""Functions under JAX's `custom_partitioning` are partitioned as what they compute."""
+"""Functions under JAX's `custom_partitioning`: the user's `partition` says what each device computes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,7 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding.errors import ExecutionError
+from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError, PartitionError
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
@@ -50,6 +52,155 @@ def test_rule_strings_do_not_stand_in_the_way(mesh_2x4: Mesh, specs: tuple[P, P]
     assert not stage.partitioned.warnings
     want = jax.nn.softmax(2 * X @ X.T + 1, -1).sum(0)
     np.testing.assert_allclose(stage.partitioned.run(X, X.T), want, rtol=1e-5)
+
+
+@dataclass
+class Recorder:
+    """A custom_partitioning that tells what its `partition` is offered, and lowers to `local` for each device."""
+
+    function: Callable[..., Any]
+    local: Callable[..., Any]
+    wanted: Callable[[Any, Any], tuple[Any, Any]] | None = None
+    """(argument specs, result specs) from those offered; as they are where None."""
+    offered: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def made(self, infer: Callable[..., Any] | None = None, **rule: Any) -> Any:
+        made = custom_partitioning(self.function)
+        made.def_partition(partition=self.partition, infer_sharding_from_operands=infer, **rule)
+        return made
+
+    def partition(self, mesh: Any, arguments: Any, result: Any) -> Any:
+        offer = jax.tree.map(lambda x: x.sharding.spec, (arguments, result))
+        self.offered.append(offer)
+        if self.wanted is not None:
+            offer = self.wanted(*offer)
+        is_spec = {"is_leaf": lambda s: isinstance(s, P)}
+        taken, given = (jax.tree.map(lambda s: NamedSharding(mesh, s), o, **is_spec) for o in offer)
+        return mesh, self.local, given, taken
+
+
+def partitioned(function: Any, mesh: Mesh, specs: tuple[P, ...], *arrays: np.ndarray) -> hs.Partitioned:
+    return hs.jit(function, mesh=mesh, in_shardings=specs).trace(*arrays).propagate().partition().partitioned
+
+
+def assert_right(local: hs.Partitioned, want: Any, *arrays: np.ndarray) -> None:
+    for run in (local.run, local.run_reference):
+        for got, one in zip(jax.tree.leaves(run(*arrays)), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(got, one, rtol=1e-5, atol=1e-5)
+
+
+def test_the_users_function_of_tiles_is_what_runs_and_may_communicate(mesh_2x4: Mesh) -> None:
+    local = Recorder(
+        lambda x, w: x @ w,
+        lambda x, w: jax.lax.psum(x @ w, "model"),
+        lambda *_: ((P("data", "model"), P("model", None)), P("data", None)),
+    )
+    matmul = local.made(sharding_rule="i j, j k -> i k", reduction_factors=("j",))
+    specs = (P("data", "model"), P("model"))
+    program = partitioned(lambda x, w: jnp.sin(matmul(x, w)), mesh_2x4, specs, X, X.T)
+    assert_right(program, np.sin(X @ X.T), X, X.T)
+    assert [c.kind for c in program.collectives if c.bytes_per_device] == ["all-reduce"]
+    assert not program.warnings
+    assert local.offered == [((P("data", "model"), P("model", None)), P("data", None))]
+
+
+def test_a_need_for_the_whole_in_the_rule_is_brought_about_before_partition_is_asked(mesh_2x4: Mesh) -> None:
+    local = Recorder(lambda x: x[:, ::-1], lambda x: x[:, ::-1])
+    flip = local.made(sharding_rule="i j -> i j", need_replication_factors=("j",))
+    program = partitioned(flip, mesh_2x4, (P("data", "model"),), X)
+    assert_right(program, X[:, ::-1], X)
+    assert all(dict(enumerate(taken)).get(1) is None for ((taken,), _) in local.offered)
+
+
+def test_without_a_rule_the_offer_is_that_of_gspmd(mesh_2x4: Mesh) -> None:
+    def rows(mesh: Any, arguments: Any, result: Any) -> Any:
+        return NamedSharding(mesh, P(arguments[0].sharding.spec[0], None))
+
+    def offers() -> tuple[Recorder, Any]:
+        local = Recorder(lambda x: jnp.cumsum(x, 1), lambda x: jnp.cumsum(x, 1), lambda _, r: ((r,), r))
+        return local, local.made(rows)
+
+    ours, scan = offers()
+    program = partitioned(scan, mesh_2x4, (P("data", "model"),), X)
+    assert_right(program, np.cumsum(X, 1), X)
+    theirs, scan = offers()
+    with xla_bridge.shardy(False):
+        split = NamedSharding(mesh_2x4, P("data", "model"))
+        np.testing.assert_allclose(jax.jit(scan, in_shardings=split)(X), np.cumsum(X, 1), rtol=1e-5, atol=1e-5)
+    assert ours.offered[0][0] == theirs.offered[0][0] == (P("data", "model"),)
+
+
+def test_functions_without_rule_or_inference_get_what_propagation_found(mesh_2x4: Mesh) -> None:
+    local = Recorder(lambda x: {"twice": 2 * x, "sum": x.sum(1)}, lambda x: {"twice": 2 * x, "sum": x.sum(1)})
+    twice = local.made()
+    program = partitioned(lambda x: twice(x + 1), mesh_2x4, (P("data"),), X)
+    assert_right(program, {"twice": 2 * X + 2, "sum": (X + 1).sum(1)}, X)
+    assert local.offered == [((P("data", None),), {"twice": P("data", None), "sum": P("data")})]
+    assert not program.collectives
+
+
+def test_inside_a_loop_partition_is_asked_once_and_its_program_runs_every_trip(mesh_2x4: Mesh) -> None:
+    local = Recorder(
+        lambda c, w: jnp.tanh(c @ w),
+        lambda c, w: jnp.tanh(jax.lax.psum(c @ w, "model")),
+        lambda *_: ((P(None, "model"), P("model", None)), P(None, None)),
+    )
+    step = local.made(sharding_rule="i j, j k -> i k", reduction_factors=("j",))
+
+    def loop(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda c, _: (step(c, w), None), x, None, length=3)[0]
+
+    want = X
+    for _ in range(3):
+        want = np.tanh(want @ X.T)
+    program = partitioned(loop, mesh_2x4, (P(), P("model")), X, X.T)
+    assert_right(program, want, X, X.T)
+    assert len({str(o) for o in local.offered}) == len(local.offered)
+    assert [c.executions for c in program.collectives if c.kind == "all-reduce"] == [3]
+
+
+@pytest.mark.parametrize("rows", [7, 13])
+def test_uneven_tiles_are_not_handed_to_a_function_that_knows_nothing_of_padding(mesh_2x4: Mesh, rows: int) -> None:
+    local = Recorder(lambda x: x - x.max(0), lambda x: x - jax.lax.pmax(x.max(0), "data"))
+    shifted = local.made(sharding_rule="i j -> i j", reduction_factors=())
+    x = -1 - np.arange(rows * 8, dtype=np.float32).reshape(rows, 8)
+    program = partitioned(shifted, mesh_2x4, (P("data"),), x)
+    assert_right(program, x - x.max(0), x)
+
+
+def test_a_program_from_text_has_lost_the_callbacks_and_computes_the_same(mesh_2x4: Mesh) -> None:
+    text = hs.trace(both, mesh=mesh_2x4, in_shardings=(P("data"), P()))(X, X.T).to_hlo_text()
+    want = jax.nn.softmax(2 * X @ X.T + 1, -1).sum(0)
+    np.testing.assert_allclose(hs.partition(hs.load(text)).run(X, X.T), want, rtol=1e-5)
+
+
+def test_inside_shard_map_the_function_is_per_device_already(mesh_2x4: Mesh) -> None:
+    local = Recorder(lambda x: x * 3, lambda x: x * 5)
+    triple = local.made(sharding_rule="i j -> i j")
+    mapped = jax.shard_map(triple, mesh=mesh_2x4, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    assert_right(partitioned(mapped, mesh_2x4, (P("data"),), X), 3 * X, X)
+    assert not local.offered
+
+
+def _raises(*_: Any) -> Any:
+    raise KeyError("no such axis")
+
+
+@pytest.mark.parametrize(
+    ("local", "wanted", "message"),
+    [
+        (lambda x: x, _raises, r"partition of a custom_partitioning fails: KeyError: 'no such axis'.*test_custom_p"),
+        (_raises, None, r"the function that partition returned.*fails: KeyError"),
+        (lambda x: x[:1], None, r"makes f32\[2,8\].*the whole is f32\[8,8\]"),
+        (lambda x: x, lambda *_: ((P("nowhere"),), P("data")), r"partition of a custom_partitioning fails: .*nowhere"),
+    ],
+)
+def test_what_fails_in_the_users_callbacks_says_whose_they_are(
+    mesh_2x4: Mesh, local: Any, wanted: Any, message: str
+) -> None:
+    made = Recorder(lambda x: x * 2, local, wanted).made(sharding_rule="i j -> i j")
+    with pytest.raises(PartitionError, match=message):
+        partitioned(made, mesh_2x4, (P("data"),), X)
 
 
 def test_jax_itself_lowers_them_as_before(mesh_2x4: Mesh) -> None:

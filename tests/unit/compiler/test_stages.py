@@ -41,10 +41,17 @@ def test_abstract_arguments_are_enough(traced: Traced) -> None:
     assert traced.module.signature.names[-1] == "x" or len(traced.module.signature.names) == 3
 
 
-def test_lower_is_another_name_for_trace(step: hs.compiler.Jitted, traced: Traced) -> None:
-    assert [i.opcode for i in step.lower(PARAMS, X).module.instructions] == [
-        i.opcode for i in traced.module.instructions
-    ]
+def test_jaxs_own_names_lead_to_the_same_program(step: hs.compiler.Jitted, traced: Traced) -> None:
+    for stage in (step.lower(PARAMS, X), step.trace(PARAMS, X).lower()):
+        assert stage.as_text() == traced.propagate().partition().as_text()
+        np.testing.assert_allclose(stage.compile()(PARAMS, X), f(PARAMS, X), rtol=1e-6)
+
+
+def test_a_program_runs_on_the_devices_of_its_mesh() -> None:
+    devices = jax.devices("cpu")[:2:-1][:4]
+    double = hs.jit(lambda x: 2 * x, mesh=Mesh(np.array(devices), ("data",)), in_shardings=P("data"))
+    for result in (double(X), double.lower(X).compile()(X)):
+        assert [s.device for s in sorted(result.addressable_shards, key=lambda s: s.index[0].start)] == devices
 
 
 def test_propagation_can_be_asked(traced: Traced) -> None:

@@ -65,3 +65,11 @@ def test_another_opcode_keeps_name_and_metadata(module: Module) -> None:
     rewrite.change_opcode(y, "copy")
     assert (y.opcode, y.name, y.shape) == ("copy", "y", VECTOR)
     verify(module)
+
+
+def test_a_copy_is_the_same_op_on_other_operands(module: Module) -> None:
+    x, y = module.by_name("x"), module.by_name("y")
+    copy = rewrite.copy(y, 1, (y,), to=module.entry)
+    assert (copy.opcode, copy.shape, copy.operands, module.entry.instructions[1]) == ("negate", VECTOR, (y,), copy)
+    assert users(module, "y") == ["z", "y"]
+    assert users(module, x.name) == ["y", "out"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tests.properties.program_check import run_local
 from tests.unit.partitioner.programs import mark, opcodes, right, split
 
 TILINGS = ["[8,1]<=[8]", "[1,8]<=[8]", "[2,4]5,1,4,0,7,3,6,2", "[2,2,2]<=[8] copies", ""]
@@ -58,3 +60,16 @@ def test_users_that_differ_get_an_iota_each() -> None:
         ROOT t = (s32[16], s32[16]) tuple(a, b), sharding={{{{devices=[8]<=[8]}}, {{replicated}}}}""")
     assert opcodes(local).count("iota") == 2
     assert not local.collectives
+
+
+@pytest.mark.parametrize(("dims", "tiling"), [("8", ""), ("8", "[2,4]<=[8] copies"), ("5,3", "[2,1,4]<=[8] copies"),
+                                              ("3", ""), ("", ""), ("16", "[8]<=[8]")])  # fmt: skip
+def test_devices_agree_on_random_numbers_that_several_hold(dims: str, tiling: str) -> None:
+    # Every device draws from a state of its own; `joined` refuses copies that differ.
+    local = split(f"""
+        low = s32[] parameter(0)
+        high = s32[] parameter(1)
+        ROOT y = s32[{dims}] rng(low, high), distribution=rng_uniform{mark(tiling)}""")
+    [numbers] = run_local(local, [np.asarray(-5, np.int32), np.asarray(1 << 30, np.int32)])
+    assert np.unique(numbers).size == numbers.size
+    assert ((numbers >= -5) & (numbers < 1 << 30)).all()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 import hlosharding as hs
-from hlosharding.ir import Module
+from hlosharding.ir import Module, Shape
+from tests.properties.program_check import run_local
 from tests.unit.partitioner.programs import kinds, mark, module_of, opcodes, right, split
 
 
@@ -66,3 +70,62 @@ def test_registered_rules_lift_the_replication() -> None:
     local = hs.partition(module)
     assert not local.warnings
     assert not local.collectives
+
+
+def test_an_all_reduce_of_a_global_program_adds_up_what_all_its_devices_have() -> None:
+    # As XLA's HandleAllReduce: the array is whole on each of the devices that the channel joins.
+    local = split(f"""
+        x = f32[8,4] parameter(0){mark("[8,1]<=[8]")}
+        ROOT y = f32[8,4] all-reduce(x), channel_id=1, use_global_device_ids=true,
+          replica_groups={{{{0,1,2,3,4,5,6,7}}}}, to_apply=add_f32{mark("")}""")
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    [y] = run_local(local, [x])
+    np.testing.assert_array_equal(y, 8 * x)
+    assert any("all-reduce" in warning for warning in local.warnings)
+
+
+# What is gathered: the smaller of what there is.
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("bf16", "f32"), ("s8", "bf16"), ("pred", "f32"), ("f32", "bf16")])
+def test_a_weight_is_gathered_in_the_narrower_of_its_types(narrow: str, wide: str) -> None:
+    local = right(f"""
+        x = {narrow}[64,32] parameter(0){mark("[8,1]<=[8]")}
+        b = {wide}[128,64] parameter(1){mark("[8,1]<=[8]")}
+        c = {wide}[64,32] convert(x)
+        d = {wide}[128,32] dot(b, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark("[8,1]<=[8]")}
+        ROOT r = {wide}[128,32] negate(d){mark("[8,1]<=[8]")}""")
+    (gather,) = local.collectives
+    assert (gather.kind, gather.dtype) == ("all-gather", min(narrow, wide, key=lambda t: Shape.array(t).byte_size))
+
+
+def test_a_widened_weight_that_is_read_in_parts_and_whole_is_gathered_narrow() -> None:
+    local = right(f"""
+        x = bf16[64,32] parameter(0){mark("[8,1]<=[8]")}
+        b = f32[128,64] parameter(1){mark("[8,1]<=[8]")}
+        c = f32[64,32] convert(x)
+        d = f32[128,32] dot(b, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark("[8,1]<=[8]")}
+        e = f32[64,32] tanh(c){mark("[8,1]<=[8]")}
+        f = f32[128,32] dot(b, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark("[8,1]<=[8]")}
+        g = f32[128,32] add(d, f)
+        ROOT r = (f32[128,32], f32[64,32]) tuple(g, e), sharding={{{{devices=[8,1]<=[8]}}, {{devices=[8,1]<=[8]}}}}""")
+    assert [(c.kind, c.dtype) for c in local.collectives] == [("all-gather", "bf16")]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "z = f32[] constant(0)  c = f32[64] reduce(x, z), dimensions={1}, to_apply=add_f32",
+        "c = f32[64,4] slice(x), slice={[0:64], [3:7]}",
+        "y = f32[64,32] negate(x)  c = pred[64,32] compare(x, y), direction=LT",
+    ],
+)
+def test_what_an_op_makes_smaller_is_gathered_behind_it(after: str) -> None:
+    *head, made = after.split("  ")
+    local = right(f"""
+        x = f32[64,32] parameter(0){mark("[8,1]<=[8]")}
+        {"  ".join(head)}
+        ROOT {made}{mark("")}""")
+    (gather,) = local.collectives
+    assert gather.kind == "all-gather"
+    assert gather.nbytes == local.module.entry.root.shape.byte_size

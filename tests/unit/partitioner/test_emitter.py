@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
-from hlosharding.ir import Builder, Instruction, Shape
+import hlosharding as hs
+from hlosharding.ir import Builder, Instruction, Shape, SliceDim
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.xla_bridge import run_proto
 
@@ -42,6 +46,45 @@ def test_equal_helpers_are_one_instruction() -> None:
     assert emitter.constant(np.int32(3)) is not emitter.constant(np.float32(3))
     assert emitter.all_gather(x, 0, GROUPS) is emitter.all_gather(x, 0, GROUPS)
     assert emitter.all_gather(x, 0, GROUPS) is not emitter.all_gather(x, 1, GROUPS)
+
+
+def test_equal_ops_of_the_program_are_one_instruction() -> None:
+    bench = Bench()
+    emitter, x = bench.emitter, bench.x
+    main = Builder("program").computation("main")
+    y = main.parameter(0, x.shape)
+    half = Shape.array("f32", (2, 6))
+    sines = [main.add("sine", x.shape, (y,)) for _ in range(2)]
+    rows = [main.add("slice", half, (y,), slice_dims=(SliceDim(start, start + 2, 1), SliceDim(0, 6, 1)))
+            for start in (0, 2, 0)]  # fmt: skip
+    numbers_ = [main.constant(np.float32(v)) for v in (1, 2, 1)]
+    barriers = [main.add("opt-barrier", x.shape, (y,)) for _ in range(2)]
+    draws = [main.add("rng", x.shape, (), distribution=1) for _ in range(2)]
+    made = [emitter.local(s, x.shape, (x,)) for s in sines]
+    assert made[0] is made[1]
+    cuts = [emitter.local(r, half, (x,)) for r in rows]
+    assert cuts[0] is cuts[2]
+    assert cuts[0] is not cuts[1]
+    same = [emitter.local(n, n.shape, ()) for n in numbers_]
+    assert same[0] is same[2]
+    assert same[0] is not same[1]
+    assert emitter.local(barriers[0], x.shape, (x,)) is not emitter.local(barriers[1], x.shape, (x,))
+    assert emitter.local(draws[0], x.shape, ()) is not emitter.local(draws[1], x.shape, ())
+
+
+def test_what_is_computed_twice_is_partitioned_once() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+
+    def twice(x: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ x.T) + jnp.tanh(x @ x.T)
+
+    step = hs.jit(twice, mesh=mesh, in_shardings=PartitionSpec("x"))
+    x = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+    local = step.trace(x).propagate().partition().module
+    opcodes = [i.opcode for i in local.instructions]
+    # XLA's partitioner leaves one of each, too.
+    assert [opcodes.count(o) for o in ("dot", "tanh", "all-gather")] == [1, 1, 1]
+    np.testing.assert_allclose(step(x), twice(x), rtol=1e-5, atol=1e-5)
 
 
 def test_what_changes_nothing_is_not_made() -> None:

@@ -332,3 +332,39 @@ def test_the_smaller_operand_travels() -> None:
 def test_uneven_results_keep_rounded_tiles() -> None:
     assert tuple(root_dims(split(dot(5, 8, 3, ("[8,1]<=[8]", "", "[8,1]<=[8]"))))) == (1, 3)
     assert tuple(root_dims(split(dot(9, 8, 3, ("[8,1]<=[8]", "", "[8,1]<=[8]"))))) == (2, 3)
+
+
+def test_the_even_one_of_two_sums_is_split() -> None:
+    # One operand lies split along five places, the other along two: splitting the five would leave one device three.
+    local = right(f"""
+        a = f32[8,2,5] parameter(0){mark("[1,1,2]<=[2]")}
+        b = f32[2,5,6] parameter(1){mark("[2,1,1]<=[2]")}
+        ROOT d = f32[8,6] dot(a, b), lhs_contracting_dims={{1,2}}, rhs_contracting_dims={{0,1}}{mark("[1,2]<=[2]")}""",
+        devices=2)  # fmt: skip
+    [product] = [i for i in local.module.instructions if i.opcode == "dot"]
+    assert product.operands[0].shape.size * product.operands[1].shape.dims[-1] == 8 * 10 * 6 / 2
+
+
+def test_copies_of_addends_make_a_part_of_them_each() -> None:
+    # Four devices have the same half of both operands: two of them make the sums of half the rows each.
+    halves = mark("[1,2,4]<=[8] copies")
+    local = right(f"""
+        a = f32[122,1000] parameter(0){halves}
+        b = f32[164,1000] parameter(1){halves}
+        ROOT d = f32[122,164] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{halves}""")
+    assert local.comm_bytes_per_device == 122 * 164 * 4 / 2
+    [product] = [i for i in local.module.instructions if i.opcode == "dot"]
+    assert product.shape.size == 122 * 164 / 2
+
+
+def test_two_splits_that_two_tensors_each_agree_on_share_the_devices() -> None:
+    # Indices and updates are split along places, room and result along columns, in another order of devices.
+    columns, places = mark("[1,2,4]<=[8] copies"), mark("[4,1,1,2]<=[8] copies")
+    local = right(f"""
+        x = f32[40,6] parameter(0){columns}
+        i = s32[8,4,1] parameter(1){places}
+        u = f32[8,4,6] parameter(2){places}
+        ROOT y = f32[40,6] scatter(x, i, u), to_apply=add_f32, update_window_dims={{2}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=2{columns}""")
+    [rows] = [i for i in local.module.instructions if i.opcode == "scatter"]
+    assert rows.operands[2].shape.dims == (2, 4, 3)

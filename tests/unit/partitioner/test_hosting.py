@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,16 +57,49 @@ def test_jax_device_put_inside_a_program_is_kept_and_runs(mesh_2x4: Mesh) -> Non
     assert [text.count(f'_xla_buffer_placement = "{kind}"') for kind in ("pinned_host", "device")] == [1, 1]
 
 
-def test_an_op_for_the_hosts_processor_is_named(mesh_2x4: Mesh) -> None:
+def test_ops_for_the_hosts_processor_stay_there_and_their_collectives_do_not(mesh_2x4: Mesh) -> None:
     @compute_on("device_host")
     @jax.jit
     def on_host(x: jax.Array) -> jax.Array:
-        return jnp.sin(x)
+        return jnp.sin(x) @ x.T
 
-    [warning] = hs.partition(lowered_for_gpus(lambda x, w: on_host(x @ w) + 1, mesh_2x4)).warnings
-    assert warning.startswith("sine %sine")
-    assert "_xla_compute_type" in warning
-    assert " at -:" in warning
+    def step(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.sin(on_host(x @ w) + 1)
+
+    local = hs.partition(lowered_for_gpus(step, mesh_2x4))
+    assert local.warnings == ()
+    for run in (local.run, local.run_reference):
+        np.testing.assert_allclose(run(X / 64, X / 64), step(X / 64, X / 64), rtol=1e-4, atol=1e-4)
+    again = jax.jit(local.program.build(local.program.compile().mesh)).trace(X, X)
+    text = again.lower(lowering_platforms=("cuda",)).as_text()
+    marked = [line for line in text.split("\n") if '_xla_compute_type = "host"' in line]
+    here = {op for line in marked for op in re.findall(r"stablehlo\.(\w+)", line)}
+    assert {"sine", "dot_general"} <= here
+    assert not here & {"all_gather", "all_reduce", "collective_permute", "all_to_all", "add"}
+
+
+def test_equal_ops_for_both_processors_do_not_become_one_function(mesh_2x4: Mesh) -> None:
+    def block(x: jax.Array) -> jax.Array:
+        for _ in range(6):
+            x = jnp.sin(x) * 2 + jnp.cos(x)
+        return x
+
+    def step(x: jax.Array, w: jax.Array) -> jax.Array:
+        return block(compute_on("device_host")(jax.jit(block))(block(x)))
+
+    local = hs.partition(lowered_for_gpus(step, mesh_2x4))
+    marked = [line for line in local.as_python().split("\n") if line.startswith("        ") and "lax.sin(" in line]
+    assert len(marked) == 6
+
+
+def test_an_op_for_another_processor_is_named() -> None:
+    local = split(
+        """x = f32[8] parameter(0)
+        ROOT y = f32[8] sine(x), frontend_attributes={_xla_compute_type="sparse"},
+          metadata={source_file="m.py" source_line=3}"""
+    )
+    [warning] = local.warnings
+    assert warning.startswith("sine %y at m.py:3 is to run on processor 'sparse'")
 
 
 def test_a_memory_that_nobody_can_name_in_jax_is_named() -> None:

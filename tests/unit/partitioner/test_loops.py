@@ -14,7 +14,10 @@ START, TRIPS = 3, 4
 
 
 def loop(update: str, *, kind: str = "f32", condition: str = "", result: str = "new") -> str:
-    """Computations of a loop over (counter, s, x, w); `update` computes `new` from `s` and `d`, the partial product."""
+    """Computations of a loop over (counter, s, x, w); `update` computes `new` from `s` and `d`, the partial product.
+
+    x is itself in every trip, but the partitioner cannot know: else it would compute what never changes once.
+    """
     state = STATE.format(kind=kind)
     return f"""
       body {{
@@ -27,7 +30,8 @@ def loop(update: str, *, kind: str = "f32", condition: str = "", result: str = "
         w = {kind}[64,24] get-tuple-element(p), index=3
         d = {kind}[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
         {update}
-        ROOT t = {state} tuple(next, {result}, x, w)
+        later = {kind}[16,64] maximum(x, x)
+        ROOT t = {state} tuple(next, {result}, later, w)
       }}
       condition {{
         q = {state} parameter(0)
@@ -106,12 +110,16 @@ def test_what_follows_the_loop_gets_its_part_by_reduce_scatter() -> None:
         "v = f32[24,16] transpose(d), dimensions={1,0}  b = f32[16,24] transpose(v), dimensions={1,0}\n"
         " new = f32[16,24] add(s, b)",
         "v = f32[2,8,24] reshape(d)  b = f32[16,24] reshape(v)  new = f32[16,24] add(s, b)",
-        "e = f32[16,24] add(s, d)  new = f32[16,24] add(e, d)",
     ],
 )
 def test_linear_steps_keep_the_sum_waiting(update: str) -> None:
     local = right(entry(), computations=loop(update))
-    assert executions(local) == [1] if "add(e, d)" not in update else executions(local)
+    assert executions(local) == [1]
+
+
+def test_addends_that_two_ops_read_are_added_up_in_every_trip() -> None:
+    update = "e = f32[16,24] add(s, d)  new = f32[16,24] add(e, d)"
+    assert executions(right(entry(), computations=loop(update))) == [TRIPS]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +316,7 @@ def test_elements_that_change_places_are_no_accumulators() -> None:
         loop(SUM).replace(STATE.format(kind="f32"), state).replace("index=3", "index=4").replace("index=2", "index=3")
     )
     text = text.replace("s = f32[16,24]", "o = f32[16,24] get-tuple-element(p), index=2\n s = f32[16,24]")
-    text = text.replace("tuple(next, new, x, w)", "tuple(next, o, new, x, w)")
+    text = text.replace("tuple(next, new, later, w)", "tuple(next, o, new, later, w)")
     right(
         f"""
         a = f32[16,24] parameter(0){mark("")}
@@ -415,3 +423,62 @@ def test_addends_pass_through_tuples() -> None:
 def test_uneven_tiles_of_an_accumulator_are_right() -> None:
     body = entry().replace("[1,8]<=[8]", "[1,4,2]<=[8] last_tile_dim_replicate")
     right(body.replace("[8,1]<=[8]", "[4,2]<=[8]"), computations=loop(SUM))
+
+
+NESTED = """
+      body {
+        p = ((s32[], f32[16,64]), (f32[64,24], f32[16,24])) parameter(0)
+        u = (s32[], f32[16,64]) get-tuple-element(p), index=0
+        v = (f32[64,24], f32[16,24]) get-tuple-element(p), index=1
+        i = s32[] get-tuple-element(u), index=0
+        one = s32[] constant(1)
+        next = s32[] add(i, one)
+        x = f32[16,64] get-tuple-element(u), index=1
+        w = f32[64,24] get-tuple-element(v), index=0
+        s = f32[16,24] get-tuple-element(v), index=1
+        d = f32[16,24] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+        new = f32[16,24] add(s, d)
+        later = f32[16,64] maximum(x, x)
+        a = (s32[], f32[16,64]) tuple(next, later)
+        b = (f32[64,24], f32[16,24]) tuple(w, new)
+        ROOT t = ((s32[], f32[16,64]), (f32[64,24], f32[16,24])) tuple(a, b)
+      }
+      condition {
+        q = ((s32[], f32[16,64]), (f32[64,24], f32[16,24])) parameter(0)
+        c = (s32[], f32[16,64]) get-tuple-element(q), index=0
+        j = s32[] get-tuple-element(c), index=0
+        n = s32[] constant(7)
+        ROOT more = pred[] compare(j, n), direction=LT
+      }"""
+
+
+@pytest.mark.parametrize(("start", "is_read"), [(3, False), (9, False), (3, True)])
+def test_a_sum_in_a_nested_tuple_is_reduced_once_after_the_loop(start: int, is_read: bool) -> None:
+    condition = "ROOT more = pred[] compare(j, n), direction=LT"
+    reading = """e = (f32[64,24], f32[16,24]) get-tuple-element(q), index=1
+        y = f32[16,24] get-tuple-element(e), index=1
+        z = f32[] constant(0)
+        sum = f32[] reduce(y, z), dimensions={0,1}, to_apply=add_f32
+        less = pred[] compare(j, n), direction=LT
+        same = pred[] compare(sum, sum), direction=EQ
+        ROOT more = pred[] and(less, same)"""
+    computations = NESTED.replace(condition, reading) if is_read else NESTED
+    local = right(
+        f"""
+        a = f32[16,24] parameter(0){mark("")}
+        x = f32[16,64] parameter(1){mark("[1,8]<=[8]")}
+        w = f32[64,24] parameter(2){mark("[8,1]<=[8]")}
+        zero = s32[] constant({start})
+        u = (s32[], f32[16,64]) tuple(zero, x)
+        v = (f32[64,24], f32[16,24]) tuple(w, a)
+        t = ((s32[], f32[16,64]), (f32[64,24], f32[16,24])) tuple(u, v)
+        l = ((s32[], f32[16,64]), (f32[64,24], f32[16,24])) while(t), condition=condition, body=body,
+          sharding={{{{replicated}}, {{devices=[1,8]<=[8]}}, {{devices=[8,1]<=[8]}}, {{replicated}}}}
+        m = (f32[64,24], f32[16,24]) get-tuple-element(l), index=1
+        total = f32[16,24] get-tuple-element(m), index=1
+        ROOT r = f32[16,24] copy(total){mark("")}""",
+        computations=computations,
+    )
+    # What the condition reads in every trip is whole in every trip.
+    (sum_,) = local.collectives
+    assert (local.module.by_name(sum_.name).computation is local.module.entry) == (condition in computations)

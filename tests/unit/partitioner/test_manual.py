@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +41,17 @@ def test_sums_inside_a_region_stay_the_users_own(mesh_2x4: jax.sharding.Mesh) ->
     local = hs.partition(hs.trace(program, mesh=mesh_2x4)(x))
     assert np.allclose(local.run(x), x.sum() / 8)
     assert counts(local) == {"all-reduce": 1}
+
+
+@pytest.mark.parametrize("reduce", [jax.lax.psum, jax.lax.pmax, jax.lax.pmean])
+def test_a_sum_over_an_axis_of_size_one_is_the_value(reduce: Callable[..., jax.Array]) -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(1, 4), ("one", "four"))
+    region = jax.shard_map(lambda x: reduce(x, "one"), mesh=mesh, in_specs=P("one"), out_specs=P(), axis_names={"one"})
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    local = hs.partition(hs.trace(lambda x: region(x * 2), mesh=mesh, in_shardings=P(None, "four"))(x))
+    assert np.array_equal(local.run(x), x * 2)
+    assert not local.warnings
+    assert not local.collectives
 
 
 def test_a_loop_inside_a_region_is_taken_over(mesh_2x4: jax.sharding.Mesh) -> None:

@@ -88,12 +88,17 @@ def test_a_sum_of_reductions_is_a_reduction_of_the_sum(wanted: str, kind: str) -
     assert counts(right(f"{PARTIALS}\n ROOT s = f32[16,24] add(d, e){mark(wanted)}")) == {kind: 1}
 
 
-def test_a_reduction_with_a_second_use_is_not_folded() -> None:
-    local = right(f"""{PARTIALS}
-        t = f32[16,24] tanh(d)
-        s = f32[16,24] add(d, e)
-        ROOT r = f32[16,24] multiply(s, t){mark("")}""")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "t = f32[16,24] tanh(d)  s = f32[16,24] add(d, e)",
+        "s = f32[16,24] add(d, e)  t = f32[16,24] tanh(d)",
+    ],
+)
+def test_a_reduction_with_a_second_use_is_not_folded(steps: str) -> None:
+    local = right(f"{PARTIALS}\n {steps}\n ROOT r = f32[16,24] multiply(s, t){mark('')}")
     assert counts(local) == {"all-reduce": 2}
+    assert [c.cause.split("for ")[1] for c in local.collectives] == ["%d (dot)", "%e (dot)"]
 
 
 def test_a_reduction_of_another_kind_is_not_folded() -> None:

@@ -141,3 +141,41 @@ def test_padding_of_an_uneven_contraction_is_no_addend() -> None:
             w = f32[{k},6] parameter(1){mark("[8,1]<=[8]")}
             d = f32[4,6] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
             ROOT e = f32[4,6] negate(d){mark("[4,2]<=[8]")}""")
+
+
+# Annotations bind: addends pass what the user annotated only on the way to a sum that has the same sharding.
+
+
+@pytest.mark.parametrize("reader", ["negate", "copy"])
+def test_an_annotated_sum_is_made_whole_though_its_reader_is_split(reader: str) -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        n = f32[16,24] {reader}(a){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == SUM
+    assert local.departures == ()
+
+
+def test_a_sum_that_nobody_annotated_is_made_for_its_split_reader() -> None:
+    local = right(f"""{ADDENDS}
+        n = f32[16,24] negate(d){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"reduce-scatter": 1}
+
+
+def test_an_annotated_addend_of_a_sum_that_is_split_is_made_whole() -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        s = f32[16,24] add(a, e){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(s){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"all-reduce": 1, "reduce-scatter": 1}
+
+
+def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        s = f32[16,24] add(a, e){mark("")}
+        ROOT r = f32[16,24] tanh(s){mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert "a" in {d.name for d in local.departures}

@@ -222,6 +222,28 @@ def test_a_count_from_ones_own_data_is_found() -> None:
     verify_partitioned(loop_from("all", more=more))
 
 
+def test_what_was_handed_round_by_permutes_is_the_same() -> None:
+    """Device 0 sends to 1, both to 2 and 3; each takes what came, or keeps its own."""
+
+    def more(first: int) -> str:
+        return f"""flat = f32[1] slice(x), slice={{[0:1]}}
+        one = s32[] constant(1)
+        odd = pred[] compare(i, one), direction=EQ
+        odds = pred[1] broadcast(odd), dimensions={{}}
+        high = pred[] compare(i, two), direction=GE
+        highs = pred[1] broadcast(high), dimensions={{}}
+        once = f32[1] collective-permute(flat), channel_id=2, source_target_pairs={{{{0,1}}}}
+        both = f32[1] select(odds, once, flat)
+        twice = f32[1] collective-permute(both), channel_id=3, source_target_pairs={{{{{first},2}},{{1,3}}}}
+        all = f32[1] select(highs, twice, both)
+        part = f32[] reshape(all)
+        mine = s32[] convert(part)"""
+
+    verify_partitioned(loop_from("mine", more=more(0)))
+    with pytest.raises(ModuleError, match="condition of %w may differ"):
+        verify_partitioned(loop_from("mine", more=more(2)))
+
+
 def test_groups_inside_which_all_agree_pass() -> None:
     """Devices 0 and 1 go 4 trips, 2 and 3 go 3."""
     half = "half = s32[] divide(i, two)"

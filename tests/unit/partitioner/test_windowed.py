@@ -75,6 +75,17 @@ def test_an_uneven_convolution_is_right(size: int, tiling: str) -> None:
         ROOT c = f32[2,{size},3] convolution(x, w), window={{size=5 pad=2_2}}, dim_labels=b0f_0io->b0f{mark(tiling)}""")
 
 
+@pytest.mark.parametrize("kernel", ["[2,4,1,1]0,7,6,4,5,2,1,3", "[2,2,1,1,2]0,7,6,4,5,2,1,3 copies"])
+@pytest.mark.parametrize("x", ["[1,1,1,4,2]<=[4,2]T(1,0) copies", "[1,2,1,1,4]3,2,4,0,5,1,7,6 copies", ""])
+def test_strips_come_from_a_device_with_the_same_rows(x: str, kernel: str) -> None:
+    """Where the taps of both dims are split, copies of columns hold different rows: their order says nothing."""
+    right(f"""
+        x = f32[2,9,3,8] parameter(0){mark(x)}
+        w = f32[4,2,8,3] parameter(1){mark(kernel)}
+        ROOT c = f32[2,11,3,3] convolution(x, w), dim_labels=b01f_01io->b01f,
+          window={{size=4x2 stride=2x1 pad=3_0x1_0 lhs_dilate=3x1 rhs_dilate=2x1}}{mark("")}""")
+
+
 def test_a_spatial_split_sends_rows_only() -> None:
     local = split(f"""
         x = f32[1,64,32,4] parameter(0){mark("[1,8,1,1]<=[8]")}

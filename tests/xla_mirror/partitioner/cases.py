@@ -13,6 +13,8 @@ manual tail, `R` replicated, `M` manual, `@1` one device, `A | B` a tuple.  Othe
     // means                the same computation as one device runs it, where dropping the shardings does not say it
     // unrun <reason>       partitioned and counted, but not run
     // definite             parameters are positive definite matrices
+    // random               numbers are drawn between two parameters: no two are equal, and devices agree on copies
+    // exempt <reason>      XLA's own program is wrong, as a test shows by running it: its bytes are no yardstick
 
 `regions.hlo.txt` holds computations that any module may name.
 """
@@ -29,7 +31,7 @@ FOLDER = Path(__file__).parent
 
 _SPLIT = re.compile(r"^// (module|case)\b *(.*)$", re.MULTILINE)
 _CASE = re.compile(r"(\S+) mirrors (\S+) on (\d+)(?: with (.*))?$")
-_REMARK = re.compile(r"^// (note|unrun|definite)\b *(.*)$", re.MULTILINE)
+_REMARK = re.compile(r"^// (note|unrun|definite|random|exempt)\b *(.*)$", re.MULTILINE)
 _COMPUTATION = re.compile(r"^(\w+) \{.*?^\}\n", re.MULTILINE | re.DOTALL)
 _SHORT = re.compile(r" :: (.*)$", re.MULTILINE)
 _TILED = re.compile(r"(\[[\d,]+\])([^ ]*)((?: \S.*)?)$")
@@ -73,6 +75,8 @@ class Case:
     note: str
     unrun: str
     is_definite: bool
+    is_random: bool
+    exempt: str
 
     @property
     def hlo(self) -> str:
@@ -123,7 +127,8 @@ def cases_of(path: Path) -> Iterator[Case]:
         body, _, meaning = _REMARK.sub("", _filled(template, words or "")).partition("// means\n")
         yield Case(
             name, mirrors, path.name.removesuffix(".hlo.txt"), int(devices), body.strip(), meaning.strip(),
-            remarks.get("note", ""), remarks.get("unrun", ""), "definite" in remarks,
+            remarks.get("note", ""), remarks.get("unrun", ""), "definite" in remarks, "random" in remarks,
+            remarks.get("exempt", ""),
         )  # fmt: skip
 
 

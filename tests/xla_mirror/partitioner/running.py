@@ -30,6 +30,7 @@ from tests.properties.program_check import (
     wide,
     widened,
 )
+from tests.xla_mirror.partitioner.calls import calls_any, with_calls_written_out
 from tests.xla_mirror.partitioner.cases import Case
 
 Arrays = list[np.ndarray]
@@ -83,6 +84,8 @@ def partitioned(case: Case, *, overlap: str = "off") -> Partitioned:
 
 def arguments_of(case: Case) -> Arrays:
     """Values for the parameters, the same each time; integers stray over the ends of small arrays."""
+    if case.is_random:
+        return [np.asarray(-5, np.int32), np.asarray(1 << 30, np.int32)]
     seed = np.random.default_rng(zlib.crc32(case.name.encode()))
     text = case.meaning_hlo or case.hlo
     found = [_values(seed, p.shape) for p in loaded(text, case.devices).entry.parameters]
@@ -139,17 +142,31 @@ def run_local(local: Partitioned, shapes: Sequence[Shape], arguments: Arrays) ->
         cut(array, module.sharding(p) or whole, devices)
         for array, p in zip(arguments, module.entry.parameters, strict=True)
     ]
-    outputs = run_proto(module.to_hlo_proto(), given, devices)
+    outputs = run_proto(_runnable(module).to_hlo_proto(), given, devices)
     sharding = module.sharding(module.entry.root) or whole
     leaves = sharding.leaves if sharding.is_tuple() else (sharding,) * len(shapes)
     return [put_together(o, s, shape) for o, s, shape in zip(outputs, leaves, shapes, strict=True)]
 
 
+def _runnable(module: Module) -> Module:
+    """The module with its custom calls written out, if there are any of ours."""
+    return loaded(with_calls_written_out(module.to_hlo_text()), module.num_partitions) if calls_any(module) else module
+
+
+def _check_numbers(found: Arrays, low: np.ndarray, high: np.ndarray) -> None:
+    for numbers in found:
+        if np.unique(numbers).size < numbers.size or not ((low <= numbers) & (numbers < high)).all():
+            raise WrongResult(f"no random numbers from {low} to {high}: {numbers}")
+
+
 def check(case: Case, local: Partitioned) -> None:
     """Raises WrongResult where the partitioned program computes something else."""
-    meaning = loaded(case.meaning_hlo or case.hlo, case.devices)
-    arguments = arguments_of(case)
-    found = run_local(local, meaning.entry.root.shape.leaves, arguments)
+    meaning = _runnable(loaded(case.meaning_hlo or case.hlo, case.devices))
+    arguments, shapes = arguments_of(case), meaning.entry.root.shape.leaves
+    if case.is_random:
+        _check_numbers(run_local(local, shapes, arguments), *arguments)
+        return
+    found = run_local(local, shapes, arguments)
     expected = one_device(meaning, arguments)
     exact: Arrays | None = None
     for number, (got, want) in enumerate(zip(found, expected, strict=True)):
