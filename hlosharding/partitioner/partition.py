@@ -15,7 +15,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction, Module, rewrite
 from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
-from hlosharding.partitioner.departures import BATCH_OVER_ALL, Departure, departures
+from hlosharding.partitioner.departures import BATCH_OVER_ALL, ONE_ORDER, Departure, departures
 from hlosharding.partitioner.divergent import gather_where_groups_part
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.partitioner.freedom import suited
@@ -28,6 +28,7 @@ from hlosharding.partitioner.rings import OVERLAPS
 from hlosharding.partitioner.spreading import spread
 from hlosharding.partitioner.strategies import lower
 from hlosharding.partitioner.verifier import verify_partitioned
+from hlosharding.partitioner.worlds import in_one_order
 from hlosharding.sharding import HloSharding
 
 
@@ -88,8 +89,12 @@ def partition_module(
 
 def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions, num_partitions: int) -> LocalProgram:
     shardings = suited(module, bound)
+    if decisions.has_worlds:
+        ordered = {i: in_one_order(sharding) for i, sharding in shardings.items()}
+        why = {i: ONE_ORDER for i, sharding in ordered.items() if sharding is not shardings[i]}
+        return _partitioned(module, ordered, decisions, num_partitions, why)
     local = _partitioned(module, shardings, decisions, num_partitions)
-    other = None if decisions.has_worlds else spread(module, shardings, bound, num_partitions)
+    other = spread(module, shardings, bound, num_partitions)
     if other is None:
         return local
     why = {i: BATCH_OVER_ALL for i, sharding in other.items() if sharding != shardings.get(i)}

@@ -91,6 +91,25 @@ def strip(sharding: HloSharding, world: World) -> HloSharding:
     return HloSharding.subgroup(next(iter(seen.values())), types).meaning
 
 
+@lru_cache(maxsize=1 << 14)
+def in_one_order(sharding: HloSharding) -> HloSharding:
+    """A sharding with manual groups whose tiles lie in all groups as they do in the first; any other as it is.
+
+    >>> str(in_one_order(HloSharding.parse("{devices=[2,2]0,3,1,2 last_tile_dims={manual}}")))
+    '{devices=[2,2]<=[2,2]T(1,0) last_tile_dims={manual}}'
+    """
+    if sharding.is_tuple():
+        return HloSharding.tuple([in_one_order(leaf) for leaf in sharding.leaves])
+    if not sharding.is_manual_subgroup():
+        return sharding
+    world, rows = world_of(sharding), _by_group(sharding)
+    first = _positions(min(rows, key=lambda row: int(row.min())), world)
+    if all((_positions(row, world) == first).all() for row in rows):
+        return sharding
+    types: list[SubgroupType] = [t for t in sharding.subgroup_types if t != "manual"]
+    return wrap(HloSharding.subgroup(first, types).meaning, world, len(sharding.data_dims))
+
+
 def _positions(row: np.ndarray, world: World) -> np.ndarray:
     return np.vectorize(lambda device: world.places[device][1], otypes=[np.int64])(row)
 

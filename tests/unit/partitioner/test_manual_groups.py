@@ -63,6 +63,21 @@ def test_each_group_partitions_the_product(cube: Mesh, given: P) -> None:
     same_as_jax(program, cube, (given, P("c")))
 
 
+ODD = (
+    "{devices=[4,1,2]5,6,1,3,2,7,0,4 last_tile_dim_replicate}",
+    "{devices=[1,4,2]2,5,1,4,0,6,3,7 last_tile_dim_replicate}",
+)
+
+
+def test_inputs_in_an_order_that_differs_between_groups(cube: Mesh) -> None:
+    program = over_a(lambda x, w: jnp.tanh(x @ w) + lax.axis_index("a"), cube)
+    given = tuple(HloSharding.parse(text) for text in ODD)
+    ours = hs.partition(hs.trace(program, mesh=cube, in_shardings=given)(X, W))
+    np.testing.assert_allclose(np.asarray(ours.run(X, W)), np.asarray(jax.jit(program)(X, W)), atol=1e-5)
+    whys = {d.why for d in ours.departures if d.propagated.is_manual_subgroup()}
+    assert whys <= {"every manual group has its tiles in one order"}
+
+
 def test_sums_inside_groups_and_between_them_stand_apart(cube: Mesh) -> None:
     source = same_as_jax(over_a(summed, cube, P()), cube, (P("a", "c"), P("c")))
     assert 'lax.psum(dot_general_0, "c")' in source
