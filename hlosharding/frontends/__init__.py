@@ -4,6 +4,7 @@ Floor: frontends.  The only rooms below are `ir` and `sharding`; nothing here kn
 """
 
 from hlosharding.frontends.annotate import annotate
+from hlosharding.frontends.boundary import divides
 from hlosharding.frontends.constraints import shard_alike, with_sharding
 from hlosharding.frontends.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax_function import trace
@@ -17,6 +18,7 @@ __all__ = [
     "PerDevice",
     "Signature",
     "annotate",
+    "divides",
     "is_one_array",
     "load",
     "prepare",

@@ -59,6 +59,12 @@ def test_jax_shardings_pass_through(mesh_2x4: Mesh) -> None:
     assert hs.device_put(np.zeros((8, 8)), sharding).sharding == sharding
 
 
+def test_tiles_that_jax_would_refuse_to_make_are_uneven_here(mesh_2x4: Mesh) -> None:
+    placed = hs.device_put(np.arange(7), NamedSharding(mesh_2x4, P("data")))
+    assert isinstance(placed, hs.ShardedArray)
+    assert np.array_equal(np.asarray(placed), np.arange(7))
+
+
 def test_lists_and_scalars_are_arrays_too() -> None:
     assert np.array_equal(np.asarray(hs.device_put([1.0, 2.0, 3.0], "{devices=[2]<=[2]}")), [1, 2, 3])
     assert float(hs.device_put(3.5, "{replicated}")) == 3.5
