@@ -28,11 +28,10 @@ def device_put(array: Any, sharding: Any, *, devices: Sequence[Any] | None = Non
 
     if isinstance(sharding, str):
         sharding = HloSharding.parse(sharding)
-    is_named = isinstance(sharding, jax.sharding.NamedSharding) and hasattr(array, "shape")  # else JAX's, as trees are
-    if is_named and not divides(sharding, array.shape):
+    mesh = getattr(sharding, "mesh", None)
+    if isinstance(mesh, jax.sharding.Mesh) and hasattr(array, "shape") and not divides(sharding, array.shape):
         # JAX's own arrays have even tiles only.
-        devices = tuple(sharding.mesh.devices.flat)
-        sharding = HloSharding.from_jax(sharding, len(array.shape))
+        devices, sharding = tuple(mesh.devices.flat), HloSharding.from_jax(sharding, len(array.shape))
     if not isinstance(sharding, HloSharding):
         return jax.device_put(array, sharding)
     count = sharding.num_devices or len(devices or jax.devices())
