@@ -40,6 +40,7 @@ class Grid:
     worlds: Axes
     """Axes of manual groups, or over which both are partial: nothing moves along them."""
     _products: dict[Axes, int] = field(default_factory=dict, init=False, repr=False)
+    _positions: dict[Axes, npt.NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def num_devices(self) -> int:
@@ -59,10 +60,14 @@ class Grid:
 
     def position(self, axes: Axes) -> npt.NDArray[np.int64]:
         """[device]: number along several axes, the first is the major one."""
-        out = np.zeros(self.num_devices, np.int64)
-        for a in axes:
-            out = out * self.ways[a] + self.coordinates[:, a]
-        return out
+        found = self._positions.get(axes)
+        if found is None:
+            found = np.zeros(self.num_devices, np.int64)
+            for a in axes:
+                found = found * self.ways[a] + self.coordinates[:, a]
+            found.flags.writeable = False
+            self._positions[axes] = found
+        return found
 
     def groups(self, axes: Axes) -> tuple[tuple[int, ...], ...]:
         """Devices that differ along `axes` only, in the order of those axes."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -51,6 +50,8 @@ class MovePrices:
         self._groups: dict[Axes, Groups] = {}
         self._known: dict[tuple[str, int, Axes], float] = {}
         self._boxes: dict[State, tuple[Table, Table]] = {}
+        self._sizes = np.array(problem.sizes, np.int64)
+        self._shape = problem.grid.num_devices, len(problem.sizes)
 
     def groups(self, axes: Axes) -> Groups:
         """Device groups along axes."""
@@ -86,11 +87,11 @@ class MovePrices:
     def _box(self, state: State) -> tuple[Table, Table]:
         """[device, dim] start and end of the real elements of each device's tile."""
         if state not in self._boxes:
-            tile = np.array(self.problem.tile(state), np.int64)
-            columns = [self.problem.grid.position(axes) for axes in state.dims]
-            start = (np.stack(columns, axis=1) if columns else np.zeros((self.problem.grid.num_devices, 0))) * tile
-            sizes = np.array(self.problem.sizes, np.int64)
-            self._boxes[state] = np.minimum(start, sizes), np.minimum(start + tile, sizes)
+            tile, start = np.array(self.problem.tile(state), np.int64), np.empty(self._shape, np.int64)
+            for dim, axes in enumerate(state.dims):
+                start[:, dim] = self.problem.grid.position(axes)
+            start *= tile
+            self._boxes[state] = np.minimum(start, self._sizes), np.minimum(start + tile, self._sizes)
         return self._boxes[state]
 
     def _collective(self, move: Move, nbytes: int) -> float:
@@ -177,9 +178,9 @@ def _fused(moves: Sequence[Move]) -> list[Move]:
     for move in moves:
         last = out[-1] if out else None
         if last is not None and move.kind == last.kind == "all-gather" and move.dim == last.dim:
-            out[-1] = replace(last, after=move.after, axes=(*move.axes, *last.axes))
+            out[-1] = last._replace(after=move.after, axes=(*move.axes, *last.axes))
         elif last is not None and move.kind == last.kind == "slice":
-            out[-1] = replace(last, after=move.after, axes=())
+            out[-1] = last._replace(after=move.after, axes=())
         else:
             out.append(move)
     return out

@@ -337,7 +337,7 @@ def _axis_plans(request: Request, padded: tuple[int, ...] | None = None) -> Iter
         return
     problem, bound = problem_of(grid, request.shape.dims), _bound(request)
     if padded is not None:
-        problem = replace(problem, target=replace(problem.target, padded=padded), is_nested=True)
+        problem = replace(problem, target=problem.target._replace(padded=padded), is_nested=True)
     is_close = request.is_close_look
     # By themselves exchanges look dearer than they are in a program: where time decides, the leanest path counts, too.
     for objective in ("time", "bytes") if is_close else (request.objective,):

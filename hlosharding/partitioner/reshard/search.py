@@ -14,8 +14,9 @@ import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, count, permutations, product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hlosharding.partitioner.reshard.axes import Axes, Grid
 
@@ -26,8 +27,7 @@ _MOST_AT_ONCE = 4
 _NEAR = 1.0001
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A value on the grid: axes per dim, the padded size of each dim, and the axes whose addends are still to meet."""
 
     dims: tuple[Axes, ...]
@@ -36,8 +36,7 @@ class State:
     addends: Axes = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """One move, seen from the source's side even if it was found from the target's."""
 
     kind: str
@@ -292,7 +291,13 @@ def _exchanges(problem: Problem, state: State, goal: tuple[Axes, ...], side: int
 Arrivals = tuple[Axes, ...]
 
 
-def _departures(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> Iterator[tuple[Dims, Arrivals]]:
+@lru_cache(maxsize=1 << 12)
+def _departures(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> tuple[tuple[Dims, Arrivals], ...]:
+    """As `_leaving`; searches of one plan ask again and again."""
+    return tuple(_leaving(dims, goal, wide))
+
+
+def _leaving(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> Iterator[tuple[Dims, Arrivals]]:
     """How many minor axes leave each dim, and what arrives at each: where the goal has them, or if `wide` anywhere."""
     home = {a: dim for dim, axes in enumerate(goal) for a in axes}
     for leaving in product(*(range(len(axes) + 1) for axes in dims)):
