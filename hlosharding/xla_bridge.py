@@ -241,6 +241,16 @@ def linear_identity(
     return primitive
 
 
+def weakly_typed(array: Any) -> Any:
+    """While tracing: the same array with JAX's weak type, which yields to any other; no op of the program comes of it.
+
+    Of its public functions only those of Python numbers give such arrays.
+    """
+    from jax.extend.core.primitives import convert_element_type_p
+
+    return convert_element_type_p.bind(array, new_dtype=array.dtype, weak_type=True, sharding=None)
+
+
 def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (), *, is_group: bool = False) -> Any:
     """While lowering: `value` behind a call to `Sharding` with HLO sharding text, checked before.
 

@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except HloShardingError as error:
         return _complain(error)
+    except MemoryError as error:
+        return _complain(HloShardingError(f"out of memory: {error}", remedy="take smaller arrays or fewer devices"))
     except BrokenPipeError:
         # Whoever reads (`| head`) has enough.  Python would flush once more at exit, and complain.
         with contextlib.suppress(OSError):

@@ -9,14 +9,13 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import as_json
-from hlosharding.ir import Shape
+from hlosharding.cli.programs import array_shape, as_json
 from hlosharding.sharding import HloSharding
 
 
 def execute(arguments: Namespace) -> None:
     """Write the drawing as text or SVG."""
-    sharding, dims = HloSharding.parse(arguments.sharding), Shape.parse(arguments.shape).dims
+    sharding, dims = HloSharding.parse(arguments.sharding), array_shape(arguments.shape).dims
     sharding.validate(dims)
     if arguments.emit == "json":
         write(as_json(report.sharding_record(sharding)), arguments.output)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import re
 from typing import Any
 
@@ -75,7 +76,7 @@ def _add_run(commands: Any) -> None:
     _partition_options(command)
     given = command.add_mutually_exclusive_group()
     given.add_argument("--inputs", metavar="NPZ", help="arrays by parameter name, path, or in order (arr_0, arr_1 ...)")
-    given.add_argument("--random", type=int, metavar="SEED", default=0, help="random inputs (default: seed 0)")
+    given.add_argument("--random", type=_seed, metavar="SEED", default=0, help="random inputs (default: seed 0)")
     command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
     command.add_argument("--reference", action="store_true", help="by the reference executor, which needs no devices")
     command.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
@@ -203,17 +204,22 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
-    return value
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no seed: write 0, 1, 2 ...")
+    return int(text)
 
 
 def _positive_float(text: str) -> float:
-    value = float(text)
-    if not value >= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
 
 
 def _mesh(text: str) -> dict[str, int]:

@@ -15,20 +15,36 @@ from typing import Any
 from hlosharding.cli.files import read_program, working
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machines
+from hlosharding.errors import CostError, LoadError, ModuleError
 from hlosharding.frontends import annotate, load
-from hlosharding.ir import Module
+from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import MeshInfo
 
 # A string in JSON holds no line break, so this finds lists only.
+_REDUCING = "all-reduce map reduce reduce-scatter reduce-window scatter select-and-scatter sort"
+_CALLED = dict.fromkeys([*_REDUCING.split(), "call", "conditional", "fusion"], 1) | {"while": 2}
+"""How many computations an op cannot do without."""
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
 
 
 def load_program(arguments: Namespace) -> Module:
     """FILE as a module, as `--format` and `--prepare` say."""
     with working("loading"):
-        return load(read_program(arguments.file), format=arguments.format, prepare=arguments.prepare)
+        return _verified(load(read_program(arguments.file), format=arguments.format, prepare=arguments.prepare))
+
+
+def _verified(module: Module) -> Module:
+    """Text that parses, and bytes that are a proto, may well be of ops that contradict themselves."""
+    try:
+        verify(module)
+    except ModuleError as error:
+        raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
+    lost = next((i for i in module.instructions if len(i.called) < _CALLED.get(i.opcode, 0)), None)
+    if lost is not None:
+        raise LoadError(f"not a valid HLO module: {lost.opcode} names no computation to call", where=f"%{lost.name}")
+    return module
 
 
 def annotated_program(arguments: Namespace) -> Module:
@@ -37,7 +53,13 @@ def annotated_program(arguments: Namespace) -> Module:
     if not arguments.annotate and arguments.mesh is None:
         return module
     mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None
-    return annotate(module, dict(arguments.annotate), mesh=mesh)
+    annotated = annotate(module, dict(arguments.annotate), mesh=mesh)
+    if mesh is not None and annotated.num_partitions not in (1, mesh.num_devices):
+        raise ModuleError(
+            f"--mesh has {mesh.num_devices} devices, the program is for {annotated.num_partitions}",
+            remedy=f"name axes whose sizes multiply up to {annotated.num_partitions}",
+        )
+    return annotated
 
 
 def propagated_program(arguments: Namespace, module: Module | None = None) -> Propagation:
@@ -80,6 +102,11 @@ def machine(arguments: Namespace, count: int) -> Machine | None:
     if arguments.machine is None:
         return None
     name, devices = arguments.machine
+    if devices is not None and devices < count:
+        raise CostError(
+            f"--machine {name}:{devices} has {devices} devices, {count} are needed",
+            remedy=f"write {name}:{count}, or {name} alone",
+        )
     return machine_presets()[name](devices or count)
 
 
@@ -91,6 +118,18 @@ def machine_presets() -> Mapping[str, Callable[[int], Machine]]:
     """
     own = {name: made for name, made in vars(machines).items() if isfunction(unwrap(made)) and not name.startswith("_")}
     return {name: made for name, made in own.items() if made.__module__ == machines.__name__}
+
+
+def array_shape(text: str) -> Shape:
+    """What `--shape` says: the shape of one array.  Raises ModuleError.
+
+    >>> array_shape("f32[16,16]").dims
+    (16, 16)
+    """
+    shape = Shape.parse(text)
+    if not shape.is_array:
+        raise ModuleError(f"--shape {shape} is of no array", remedy='write it like "f32[2,3]"')
+    return shape
 
 
 def as_json(record: Any) -> str:

@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import as_json, machine
+from hlosharding.cli.programs import array_shape, as_json, machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner import plan_reshard
 from hlosharding.sharding import HloSharding
@@ -17,9 +17,9 @@ from hlosharding.sharding import HloSharding
 
 def execute(arguments: Namespace) -> None:
     """Print the plan, and a drawing of both shardings."""
-    shape = Shape.parse(arguments.shape)
+    shape = array_shape(arguments.shape)
     source, target = HloSharding.parse(arguments.source), HloSharding.parse(arguments.target)
-    devices = arguments.num_partitions or source.num_devices or target.num_devices or 1
+    devices = arguments.num_partitions or max(s.num_devices or 1 + (s.device or 0) for s in (source, target))
     plan = plan_reshard(
         shape.dims,
         shape.dtype,

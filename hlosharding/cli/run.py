@@ -30,6 +30,7 @@ def execute(arguments: Namespace) -> None:
     """Run, save, show; raise ExecutionError where `--check` finds a difference."""
     module = annotated_program(arguments)
     choose_devices(arguments.platform, 1 if arguments.reference else partitions(arguments, module))
+    _require(arguments.platform)
     partitioned = partitioned_program(arguments, module)
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
@@ -57,6 +58,14 @@ def choose_devices(platform: str, count: int) -> None:
     if platform == "cpu":
         flags = _FORCED.sub("", os.environ.get("XLA_FLAGS", ""))
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
+
+
+def _require(platform: str) -> None:
+    import jax
+
+    if platform == "cuda" and jax.default_backend() == "cpu":
+        remedy = "leave --platform out to run on CPU devices; for GPUs install hlosharding[cuda12]"
+        raise ExecutionError("--platform cuda: JAX sees no GPU", remedy=remedy)
 
 
 def _run(partitioned: Partitioned, given: Arrays, *, reference: bool) -> Arrays:

@@ -166,6 +166,7 @@ def jit(
 
     `in_shardings` and `out_shardings` are prefix trees of PartitionSpec, NamedSharding, HloSharding, HLO text or None
     (open: chosen to suit the program).  Called inside `jax.jit`, `grad` or `vmap` it behaves as `jax.jit(fn)`.
+    Raises TraceError, at the call, for what is no mesh and for arguments or shardings that do not fit the function.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
@@ -174,8 +175,15 @@ def jit(
     >>> step(np.arange(3.0))
     Array([0., 2., 4.], dtype=float32)
     """
+    import jax
+
     if mesh is None:
         raise TraceError("hs.jit needs a mesh", remedy="pass mesh=jax.sharding.Mesh(devices, axis_names)")
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        raise TraceError(
+            "hs.jit runs on the devices of its mesh, and an AbstractMesh has none",
+            remedy="pass a jax.sharding.Mesh; to look and to price, hs.trace takes an AbstractMesh",
+        )
     return Jitted(
         fn,
         mesh=mesh,

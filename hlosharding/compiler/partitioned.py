@@ -14,7 +14,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import Departure, LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
@@ -117,6 +117,7 @@ class Partitioned(InNotebooks):
     @cached_property
     def program(self) -> Program:
         """The generated source with the layouts of its boundary, as the executor takes it."""
+        _refuse_tokens(self._source.entry)
         inputs, outputs = self._boundary
         return Program(self.module, inputs=inputs, outputs=outputs)
 
@@ -127,6 +128,8 @@ class Partitioned(InNotebooks):
         outputs = self._layouts(entry.root)
         if signature is None:
             return inputs, outputs
+        pairs = zip(outputs, signature.out_avals, strict=True)
+        outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction) -> list[Layout]:
@@ -176,6 +179,18 @@ class Partitioned(InNotebooks):
         )
 
 
+def _refuse_tokens(entry: Computation) -> None:
+    """ExecutionError where effects are ordered between programs: JAX hands their tokens from one to the next."""
+    for parameter in entry.parameters:
+        if any(not leaf.is_array for leaf in parameter.shape.leaves):
+            users = [u for u in parameter.users if u.location]
+            raise ExecutionError(
+                "ordered effects are not run: their order would need a token passed from program to program",
+                where=f"%{users[0].name} {users[0].location}" if users else f"%{parameter.name}",
+                remedy="take io_callback(..., ordered=False); one that reads another's result comes after it",
+            )
+
+
 @collector_waits
 def partition(
     module: Module | Propagation,
@@ -189,7 +204,18 @@ def partition(
     A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
     outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
-    default the preset that fits JAX's devices.  Raises PartitionError.
+    default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with
+    permutes.  Raises PartitionError, of a Module also PropagationError.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m, num_partitions=2
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}
+    ...   ROOT y = f32[8,4] negate(x)
+    ... }'''
+    >>> local = hs.partition(hs.propagate(hs.load(text), to_outputs=True))
+    >>> local, str(local.module.by_name("y").shape)
+    (Partitioned(m, 2 devices, 0 collectives, 0 bytes per device), 'f32[4,4]')
     """
     propagation = module if isinstance(module, Propagation) else _propagated(module)
     source = propagation.module

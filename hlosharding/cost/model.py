@@ -58,7 +58,14 @@ class Subtotal:
 
 @dataclass(frozen=True)
 class CostReport(InNotebooks):
-    """What one execution of a program costs; every figure is per device."""
+    """What one execution of a program costs; every figure is per device.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> found = hs.cost(hs.load(text))
+    >>> found.flops, found.memory_traffic_bytes, list(found.by_opcode)
+    (8.0, 64.0, ['negate'])
+    """
 
     flops: float
     """Arithmetic operations, loops times trip count; transcendentals apart."""

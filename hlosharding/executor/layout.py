@@ -29,6 +29,8 @@ class Layout:
     """Per dim the mesh axes that split it; None: stacked tiles."""
     memory: str | None = None
     """The kind of memory it lies in outside the program; None: the device's own."""
+    is_weak: bool = False
+    """Of an output: JAX's weak type, of what was made of Python numbers alone: other types win over it."""
 
     @property
     def is_even(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.callbacks import check_callbacks
 from hlosharding.executor.layout import Layout
@@ -145,6 +146,8 @@ class Executable:
         """The user's own mesh over these devices; None where the program's axes are the same, or there is none."""
         import jax
 
+        if self.program.module.callbacks:
+            return None  # JAX takes no second mesh in a program that calls back into Python
         info, axes = self.program.module.mesh, self.program.written.axes
         if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size:
             return None
@@ -189,13 +192,24 @@ class Executable:
         prepare_custom_calls(self.program.module)
         check_callbacks(self.program.module)
         check_two_bits(self.program.module)
-        function = self.program.build(self.mesh)
         return jax.jit(
-            function,
+            self._weakly_typed(self.program.build(self.mesh)),
             in_shardings=self.input_shardings,
             out_shardings=self.output_shardings,
             donate_argnums=self.donate,
         )
+
+    def _weakly_typed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with the weak types of its outputs: the source computes in types that are all strong."""
+        weak = [layout.is_weak and layout.spec is not None for layout in self.program.written.outputs]
+        if not any(weak):
+            return function
+
+        def typed(*arrays: Any) -> Any:
+            results = function(*arrays)
+            return type(results)([xla_bridge.weakly_typed(r) if w else r for r, w in zip(results, weak, strict=True)])
+
+        return typed
 
     @cached_property
     def compiled(self) -> Any:

@@ -22,6 +22,11 @@ class ShardedArray:
 
     A pytree of one leaf (the tiles).  `np.asarray(x)` assembles the global value; tiles of uneven dims stay padded.
     `devices[i]` holds the tile of partition i.
+
+    >>> import hlosharding as hs
+    >>> x = hs.device_put(np.arange(3.0, dtype=np.float32), "{devices=[2]<=[2]}")
+    >>> x.tile_shape, [tile.shape for tile in x.local_arrays], np.asarray(x).tolist()
+    ((2,), [(2,), (2,)], [0.0, 1.0, 2.0])
     """
 
     __slots__ = ("shape", "sharding", "tiles")

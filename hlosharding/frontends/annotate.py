@@ -100,7 +100,7 @@ class _Names:
         found = self._glob(name) if "*" in name or "?" in name else []
         if not found:
             near = get_close_matches(name, self._by_name, 3)
-            remedy = f"did you mean {', '.join(near)}?" if near else "see module.to_hlo_text() for the names"
+            remedy = f"did you mean {', '.join(near)}?" if near else "the names are those of the HLO text"
             raise AnnotationError(f"no instruction, parameter path or glob match for {name!r}", remedy=remedy)
         return found
 
@@ -121,7 +121,8 @@ def _fitting(wanted: Any, instruction: Instruction, mesh: Any, name: str) -> Hlo
             sharding = HloSharding.single_tuple(sharding, len(instruction.shape.leaves))
         sharding.validate(instruction.shape)
     except ShardingError as error:
-        raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
+        place = f"{where}, {error.where}" if error.where else where
+        raise AnnotationError(error.what, where=place, remedy=error.remedy) from error
     return sharding
 
 
@@ -138,7 +139,7 @@ def _as_hlo(wanted: Any, instruction: Instruction, mesh: Any, where: str) -> Hlo
             f"{wanted!r} is no sharding", where=where, remedy="use HloSharding, HLO text, PartitionSpec, NamedSharding"
         )
     if mesh is None:
-        raise AnnotationError(f"{wanted} needs a mesh", where=where, remedy="pass mesh=")
+        raise AnnotationError(f"{wanted} needs a mesh", where=where, remedy="pass mesh= (--mesh)")
     return HloSharding.named(mesh, wanted, rank).without_names()
 
 

@@ -28,6 +28,7 @@ def with_sharding(x: Any, sharding: Any) -> Any:
     `sharding`: HloSharding, HLO text, an array of devices by tile coordinates (one more dim: copies of a tile),
     PartitionSpec, NamedSharding, None, or a prefix tree of them.  Works under jit, grad, vmap and scan; a batched dim
     is left open.  In a plain `jax.jit` an HloSharding that the mesh of the context cannot say has no effect.
+    Raises AnnotationError where it does not fit the shape.
 
     >>> import jax, jax.numpy as jnp
     >>> float(jax.grad(lambda x: with_sharding(x * x, "{maximal device=1}"))(3.0))
@@ -47,6 +48,8 @@ def with_sharding(x: Any, sharding: Any) -> Any:
 
 def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     """`x` and `y` (arrays or equal pytrees of equal shapes), to be sharded alike, whatever that will be.
+
+    Raises AnnotationError for unequal shapes.
 
     >>> import jax.numpy as jnp
     >>> x, y = shard_alike(jnp.zeros(3), jnp.ones(3))

@@ -61,7 +61,7 @@ def trace(
     `in_shardings` (a prefix tree over the positional, non-static arguments) and `out_shardings` take NamedSharding,
     PartitionSpec over `mesh`, HloSharding, HLO text, or None for open; uneven splits are allowed.  An argument that
     brings a NamedSharding keeps it.  `platform` ("cpu", "cuda", "tpu"): the one that will run; default JAX's own.
-    `prepare=False` leaves calls and dead code as JAX wrote them.
+    `prepare=False` leaves calls and dead code as JAX wrote them.  Raises TraceError.
 
     >>> import jax, jax.numpy as jnp
     >>> module = trace(lambda x: jnp.sin(x) + 1, in_shardings="{devices=[2]<=[2]}")(jnp.ones(4))

@@ -76,6 +76,8 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
         content = bytes(content)
     if not isinstance(content, (str, bytes)):
         return _from_object(content)
+    if not content.strip():
+        raise LoadError("the input is empty", remedy="give HLO text, a serialized HloModuleProto, or StableHLO")
     match format or _guess(content):
         case "hlo":
             return from_hlo_text(_text(content)), False

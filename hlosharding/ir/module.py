@@ -83,6 +83,12 @@ class Module:
     `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
     Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
     `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}")
+    >>> x = module.by_name("x")
+    >>> str(x.shape), str(module.sharding(x)), module.entry.root is x
+    ('f32[4]', '{devices=[2]<=[2]}', True)
     """
 
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
@@ -125,7 +131,8 @@ class Module:
             from difflib import get_close_matches
 
             near = get_close_matches(name, self._by_name, 3)
-            raise ModuleError(f"no instruction %{name}", remedy=f"did you mean {', '.join(near)}?" if near else None)
+            remedy = f"did you mean {', '.join(near)}?" if near else "the names are those of the HLO text"
+            raise ModuleError(f"no instruction %{name.removeprefix('%')}", remedy=remedy)
         return found
 
     @property

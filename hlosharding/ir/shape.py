@@ -38,6 +38,8 @@ _ML_DTYPES = {
     "f4e2m1fn": "float4_e2m1fn", "f8e8m0fnu": "float8_e8m0fnu",
 }  # fmt: skip
 _ARRAY_TEXT = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](\{[^}]*\})?\s*$")
+# XLA counts in 64 bits.
+_SIZE = re.compile(r"(<=)?\d{1,18}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +76,9 @@ class Shape:
         if body.startswith("(") and body.endswith(")"):
             return Shape.tuple(tuple(Shape.parse(part) for part in _split(body[1:-1])))
         match = _ARRAY_TEXT.match(body)
-        if not match or match.group(1) not in _TYPES:
+        sizes = [d.strip() for d in match.group(2).split(",") if d.strip()] if match else []
+        if not match or match.group(1) not in _TYPES or not all(map(_SIZE.fullmatch, sizes)):
             raise ModuleError(f"no shape: {text!r}", remedy='write it like "f32[2,3]" or "(f32[2], s32[])"')
-        sizes = [d.strip() for d in match.group(2).split(",") if d.strip()]
         dynamic = tuple(i for i, d in enumerate(sizes) if d.startswith("<="))
         return Shape.array(match.group(1), tuple(int(d.removeprefix("<=")) for d in sizes), dynamic)
 

@@ -45,9 +45,12 @@ def _verify_computation(computation: Computation) -> None:
         law = laws(opcode)
         if law is not None:
             shape = instruction.shape
-            if law is elementwise and operands[0].shape is shape and operands[-1].shape is shape and count < 3:
+            if law is elementwise and 0 < count < 3 and operands[0].shape is shape and operands[-1].shape is shape:
                 continue  # most ops: seen without a call
-            wrong = law(instruction)
+            try:
+                wrong = law(instruction)
+            except (IndexError, ValueError):
+                wrong = "its attributes do not fit its operands"
             if wrong is not None:
                 raise ModuleError(f"shape {shape}, but {wrong}", where=_place(instruction))
         elif opcode == "parameter":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.borders import Forms, close_computation, forms_of, open_computation, unpacked
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.manual import MANUAL
+from hlosharding.partitioner.manual import MANUAL, note_voters
 from hlosharding.partitioner.partials import is_only_reader, waiting_pays
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, from_leaves, leaves_of, parts_of
@@ -36,6 +36,7 @@ def conditional(context: Context, inst: Instruction) -> AnyValue | Pending:
     forms = _result_forms(context, inst, opened)
     called = [close_computation(inner, branch, forms) for inner, branch in zip(opened, inst.called, strict=True)]
     local = context.emitter.computation.add("conditional", called[0].root.shape, operands, like=inst, called=called)
+    note_voters(context, local, chooser.sharding)
     return unpacked(context, local, inst.shape, forms)
 
 

@@ -43,6 +43,8 @@ class Program:
     equal: dict[Any, Computation] = field(default_factory=dict)
     owed: Owed = field(default_factory=Owed)
     bodies: list[Computation] = field(default_factory=list)
+    voters: dict[Instruction, Groups] = field(default_factory=dict)
+    """Loops and branches whose condition is one on all devices of each group, if not shown then by a vote."""
     undecided: dict[Instruction, Any] = field(default_factory=dict)
     """What became of values that had no sharding to take, or were addends at first."""
 

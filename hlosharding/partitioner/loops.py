@@ -23,7 +23,7 @@ from hlosharding.partitioner.borders import (
     unpacked,
 )
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.manual import alike, is_manual
+from hlosharding.partitioner.manual import alike, is_manual, note_voters
 from hlosharding.partitioner.partials import Paths, accumulators, first_leaf, found_owed, may_accumulate
 from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, parts_of
@@ -35,9 +35,11 @@ def while_loop(context: Context, inst: Instruction) -> AnyValue | Pending:
     forms, local_body = _local_body(context, inst, body, condition)
     context.emitter.lowering(inst)
     packed = context.pack(in_forms(context, inst.operands[0], forms, "loop carry"))
-    local_condition = partition_computation(context, condition, (forms,), forms_of((alike(context, condition.root),)))
+    asked = alike(context, condition.root)
+    local_condition = partition_computation(context, condition, (forms,), forms_of((asked,)))
     called = [local_condition if c is condition else local_body for c in inst.called]
     local = context.emitter.computation.add("while", packed.shape, (packed,), like=inst, called=called)
+    note_voters(context, local, asked)
     return unpacked(context, local, inst.shape, forms)
 
 

@@ -37,6 +37,14 @@ def alike(context: Context, inst: Instruction) -> HloSharding:
     return MANUAL if wanted.is_manual() else wrap(REPLICATED, world_of(wanted), inst.shape.rank)
 
 
+def note_voters(context: Context, made: Instruction, sharding: HloSharding) -> None:
+    """Of a loop or branch whose condition has this sharding: all devices go one way, or all of each manual group."""
+    if sharding is not MANUAL:
+        everyone = tuple(range(context.emitter.program.num_partitions))
+        groups = world_of(sharding).groups if sharding.is_manual_subgroup() else (everyone,)
+        context.emitter.program.voters[made] = groups
+
+
 def is_border(inst: Instruction) -> bool:
     """Does the instruction enter or leave a manual region?"""
     return inst.opcode == "custom-call" and inst.custom_call_target in (ENTER, LEAVE)

@@ -16,7 +16,6 @@ from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction
 from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
 from hlosharding.partitioner.departures import BATCH_OVER_ALL, ONE_ORDER, Departure, departures
-from hlosharding.partitioner.divergent import gather_where_groups_part
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.partitioner.freedom import suited
 from hlosharding.partitioner.hoisting import hoist_invariants
@@ -27,7 +26,7 @@ from hlosharding.partitioner.projection import REPLICATED
 from hlosharding.partitioner.rings import OVERLAPS
 from hlosharding.partitioner.spreading import spread
 from hlosharding.partitioner.strategies import lower
-from hlosharding.partitioner.verifier import verify_partitioned
+from hlosharding.partitioner.votes import verify_with_votes
 from hlosharding.partitioner.worlds import in_one_order
 from hlosharding.sharding import HloSharding
 
@@ -177,10 +176,7 @@ def _close(
     module.renumber()
     hoist_invariants(module, decisions.prices, program.owed)
     module.shardings = {i.id: s for i, s in boundary.items()}
-    if decisions.has_worlds:
-        gather_where_groups_part(module)
-        module.shardings = {i.id: s for i, s in boundary.items()}
-    verify_partitioned(module, program.owed)
+    verify_with_votes(module, program, has_worlds=decisions.has_worlds)
     return LocalProgram(module, [*program.warnings, *left_undone(source)])
 
 

@@ -15,6 +15,15 @@ from hlosharding.partitioner.emitter import Owed
 from hlosharding.partitioner.sameness import Sameness
 
 
+class DivergenceError(ModuleError):
+    """A collective stands under a condition that may differ between its devices."""
+
+    def __init__(self, inst: Instruction, condition: Instruction, what: str) -> None:
+        remedy = "make the condition the same on all of them (a reduction of it over the axis), or communicate outside"
+        super().__init__(f"{inst.opcode} {what}", where=_place(inst), remedy=remedy)
+        self.condition = condition
+
+
 def verify_partitioned(module: Module, owed: Owed | None = None) -> None:
     """Raise ModuleError at the first law that a per-device program breaks, naming the instruction and what to do.
 
@@ -44,7 +53,11 @@ def verify_partitioned(module: Module, owed: Owed | None = None) -> None:
 
 
 def _wrong(inst: Instruction, what: str, remedy: str | None = None) -> ModuleError:
-    return ModuleError(f"{inst.opcode} {what}", where=f"{inst!r} {inst.location}".strip(), remedy=remedy)
+    return ModuleError(f"{inst.opcode} {what}", where=_place(inst), remedy=remedy)
+
+
+def _place(inst: Instruction) -> str:
+    return f"{inst!r} {inst.location}".strip()
 
 
 # Members
@@ -94,21 +107,23 @@ def _verify_conditions(module: Module, collectives: Sequence[Instruction]) -> No
         return
     sameness = Sameness(module)
     for inst, conditions in guards.items():
-        for condition in conditions:
+        for condition in reversed(conditions):  # what is above may be all that makes one below it differ
             ways = sameness.condition(condition)
             for members in meeting(inst, len(ways)):
                 if len({int(ways[d]) for d in members}) > 1:
                     raise _divergent(inst, condition, members, sameness)
 
 
-def _divergent(inst: Instruction, condition: Instruction, members: Sequence[int], sameness: Sameness) -> ModuleError:
+def _divergent(
+    inst: Instruction, condition: Instruction, members: Sequence[int], sameness: Sameness
+) -> DivergenceError:
     origin = sameness.origin(condition, members)
     source = f"%{origin.name}, {origin.opcode} {origin.location}".strip()
-    return _wrong(
+    return DivergenceError(
         inst,
+        condition,
         f"needs devices {', '.join(map(str, members))} together, but the condition of %{condition.name} may differ"
         f" between them (by {source}): they would wait for each other for ever",
-        "make the condition the same on all of them (a reduction of it over the axis), or communicate outside",
     )
 
 

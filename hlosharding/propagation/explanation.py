@@ -71,7 +71,19 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class LostOffer(InNotebooks):
-    """An offer that lost: a neighbour would have a value laid out otherwise, so data moves between the two."""
+    """An offer that lost: a neighbour would have a value laid out otherwise, so data moves between the two.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m
+    ... ENTRY e {
+    ...   a = f32[4,4] parameter(0), sharding={devices=[2,1]<=[2]}
+    ...   b = f32[4,4] parameter(1), sharding={devices=[1,2]<=[2]}
+    ...   ROOT c = f32[4,4] add(a, b)
+    ... }'''
+    >>> [lost] = hs.propagate(hs.load(text), to_outputs=True).conflicts
+    >>> lost.winner.name, lost.role, lost.loser.name, str(lost.offered)
+    ('b', 'user', 'c', '{devices=[2,1]<=[2]}')
+    """
 
     loser: Link
     """The neighbour, with its own sharding."""
@@ -111,7 +123,17 @@ def origin(link: Link) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Explanation(InNotebooks):
-    """Why one value has its sharding.  `str` prints the chain of causes, the value first."""
+    """Why one value has its sharding.  `str` prints the chain of causes, the value first.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}"
+    >>> answer = hs.propagate(hs.load(text)).explain("x")
+    >>> print(answer)
+    %x (parameter) {devices=[2]<=[2]}
+      given by the user on %x
+    >>> answer.annotation.name, answer.conflicts
+    ('x', ())
+    """
 
     links: tuple[Link, ...]
     stopped: tuple[str, ...] = ()

@@ -29,7 +29,11 @@ from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_com
 
 @dataclass(frozen=True)
 class Propagation(InNotebooks):
-    """The outcome: a module with shardings, and the reason for each of them."""
+    """The outcome: a module with shardings, and the reason for each of them.
+
+    `shardings` is by name, `explain(name)` is the reason, `conflicts` are the offers that lost; `hs.propagate` has an
+    example.
+    """
 
     changed: bool
     """What XLA's pass reports: was anything rewritten or improved?"""

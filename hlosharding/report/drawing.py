@@ -28,10 +28,12 @@ class Page:
     """Devices that hold the tile, by row and column."""
 
 
-def draw(sharding: HloSharding, dims: Sequence[int]) -> str:
+def draw(sharding: HloSharding | str, dims: Sequence[int]) -> str:
     """Text: one grid per page, with the range of elements beside each row and above each column.
 
-    >>> print(draw(HloSharding.parse("{devices=[2,2]<=[4]}"), (4, 6)))
+    `dims` are those of the whole array.  Raises ShardingError for a tuple or a wrong rank.
+
+    >>> print(draw("{devices=[2,2]<=[4]}", (4, 6)))
          0:3  3:6
     0:2    0    1
     2:4    2    3
@@ -51,8 +53,10 @@ def _line(name: str, cells: Sequence[str], head: int, width: int) -> str:
     return (name.rjust(head) + "".join("  " + cell.rjust(width) for cell in cells)).rstrip()
 
 
-def pages(sharding: HloSharding, dims: Sequence[int]) -> Iterator[Page]:
+def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:
     """The pages of a drawing, leading dims in order.  Raises ShardingError for a tuple or a wrong rank."""
+    if isinstance(sharding, str):
+        sharding = HloSharding.parse(sharding)
     if sharding.is_tuple():
         raise ShardingError(f"{sharding} is a tuple", remedy="draw its leaves one by one")
     if sharding.kind != "tiled":
@@ -88,7 +92,7 @@ def _holders(sharding: HloSharding) -> dict[tuple[int, ...], str]:
     return {index: ",".join(map(str, tiles[index])) for index in np.ndindex(*sharding.data_dims)}
 
 
-def draw_svg(sharding: HloSharding, dims: Sequence[int]) -> str:
+def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:
     """The same as one SVG image; tiles held by the same devices have the same colour.
 
     >>> draw_svg(HloSharding.parse("{devices=[2]<=[2]}"), (4,)).startswith("<svg ")
@@ -108,16 +112,17 @@ def draw_svg(sharding: HloSharding, dims: Sequence[int]) -> str:
             parts.append(_text(left - 6, y + _CELL // 2 + 4, row, "end"))
             parts += [_tile(left + c * cell, y, cell, devices) for c, devices in enumerate(cells)]
         top += _LABEL + len(page.rows) * _CELL
-        width = max(width, left + len(page.columns) * cell + 8)
+        width = max(width, left + len(page.columns) * cell + 8, 8 + 8 * len(page.title))
     size = f'width="{width}" height="{top + 8}"'
-    style = 'font-family="monospace" font-size="12"'
+    # Headings in the colour of the text around, so that they are seen on dark pages, too.
+    style = 'font-family="monospace" font-size="12" fill="currentColor"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
 
 
 def _tile(x: int, y: int, width: int, devices: str) -> str:
     hue = sum((n + 1) * ord(ch) for n, ch in enumerate(devices)) * 47 % 360
     box = f'<rect x="{x}" y="{y}" width="{width}" height="{_CELL}" fill="hsl({hue},60%,85%)" stroke="#444"/>'
-    return box + _text(x + width // 2, y + _CELL // 2 + 4, devices)
+    return f'{box}<g fill="#111">{_text(x + width // 2, y + _CELL // 2 + 4, devices)}</g>'
 
 
 def _text(x: int, y: int, text: str, anchor: str = "middle") -> str:

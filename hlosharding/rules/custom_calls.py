@@ -58,7 +58,8 @@ def register_rule(
     """Declare how the dims of a custom call relate: a function of the instruction, or text.
 
     The text is that of JAX's `custom_partitioning(sharding_rule=...)`: operands and results as lists of factor names,
-    `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).
+    `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).  Raises RuleError for
+    text that is no rule, HloShardingError for a target that has one.
 
     >>> register_rule("doctest_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
     >>> register_rule("doctest_matmul", "m k, k n -> m n")

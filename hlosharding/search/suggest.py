@@ -25,7 +25,10 @@ _MOST_PRICED = 12
 
 @dataclass(frozen=True, slots=True)
 class Suggestion(InNotebooks):
-    """Annotations that reach the goal, and what the program then costs on one device."""
+    """Annotations that reach the goal, and what the program then costs: bytes received and FLOPs, one device, one run.
+
+    `str` is the line that `hlosharding suggest` prints; `suggest` has an example.
+    """
 
     annotations: tuple[tuple[str, HloSharding], ...]
     sharding: HloSharding | None

@@ -48,6 +48,9 @@ def _validate_leaf(sharding: HloSharding, sizes: Sizes, num_devices: int | None)
     if len(sizes) != rank:
         raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(sizes)} has {len(sizes)}")
     if num_devices is not None and tiles.num_elements != num_devices:
-        raise ShardingError(f"{sharding} uses {tiles.num_elements} devices, there are {num_devices}")
+        raise ShardingError(
+            f"{sharding} uses {tiles.num_elements} devices, there are {num_devices}",
+            remedy="devices that hold copies are listed too: last_tile_dim_replicate",
+        )
     if tiles.num_elements == 1:
         raise ShardingError(f"{sharding} tiles over one device", remedy="use replicated, or maximal")

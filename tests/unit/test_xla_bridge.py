@@ -116,6 +116,16 @@ def test_the_dialect_of_lowering_is_chosen_by_a_context(enabled: bool) -> None:
     assert ("sdy." in lowered.as_text()) == enabled
 
 
+def test_an_array_becomes_weakly_typed_by_no_op() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    traced = jax.jit(xla_bridge.weakly_typed).trace(jnp.float32(3))
+    assert traced.out_info.weak_type
+    assert " convert(" not in traced.lower().compile().as_text()
+    assert jax.jit(xla_bridge.weakly_typed)(jnp.float32(3)).weak_type
+
+
 def test_the_mesh_of_the_context_is_found() -> None:
     import jax
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class MovePrices:
         self._boxes: dict[State, tuple[Table, Table]] = {}
         self._sizes = np.array(problem.sizes, np.int64)
         self._shape = problem.grid.num_devices, len(problem.sizes)
+        self._kernel = combined(objective, 0.0, machine.launch) if objective == "balanced" else 0.0
+        """Of the first slice (those that follow are cut with it), and of padding before a reduction."""
 
     def groups(self, axes: Axes) -> Groups:
         """Device groups along axes."""
@@ -61,14 +64,15 @@ class MovePrices:
 
     def move(self, move: Move) -> float:
         if move.kind == "slice":
-            return 0.0
+            return self._kernel if move.before.dims == self.problem.source.dims else 0.0
         nbytes = self.shape.with_dims(working_tile(self.problem, move)).byte_size
         if move.kind == "permute":
             return self._permute(move, nbytes)
         key = (move.kind, nbytes, move.axes)
         if key not in self._known:
             self._known[key] = self._collective(move, nbytes)
-        return self._known[key]
+        is_padded = move.kind == "reduce-scatter" and move.before.padded != move.after.padded
+        return self._known[key] + (self._kernel if is_padded else 0.0)
 
     def least(self, first: State, last: State) -> float:
         low, high = self._box(last)
@@ -231,6 +235,15 @@ def _exchange(problem: Problem, move: Move, prices: MovePrices) -> Step:
         join.append(leaving)
     ways = tuple(problem.grid.ways[a] for a in move.axes)
     return AllToAll(ways, tuple(split), tuple(join), prices.groups(move.axes))
+
+
+def kernels_of(steps: Sequence[Step]) -> int:
+    """Kernels that cut what is sent or has come, or pad it for a reduction, if no neighbour does that by the way.
+
+    An exchange counts its own.
+    """
+    padded = sum(isinstance(a, Pad) and isinstance(b, ReduceScatter) for a, b in pairwise(steps))
+    return padded + sum(isinstance(step, DynamicSlice) for step in steps)
 
 
 def cost_of(steps: Sequence[Step], local: Shape, num_devices: int, machine: Machine) -> tuple[float, float, int]:

@@ -19,7 +19,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.reshard import detours, gathers
 from hlosharding.partitioner.reshard.axes import common_grid
-from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, steps_of
+from hlosharding.partitioner.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, kernels_of, steps_of
 from hlosharding.partitioner.reshard.direct import MOST_PIECES, shipment
 from hlosharding.partitioner.reshard.emitted import emitted_seconds, guessed_seconds
 from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
@@ -43,10 +43,13 @@ class Planned:
     mean_bytes: float
     seconds: float
     peak_bytes: int
+    kernel_seconds: float = 0.0
+    """Of cutting and padding by kernels of their own (`kernels_of`); nothing where nothing is sent."""
 
     def cost(self, objective: str) -> float:
-        """What the objective minimises."""
-        return combined(objective, self.mean_bytes, self.seconds)
+        """What the objective minimises.  Fewer steps that need more kernels are no gain: "balanced" counts those."""
+        seconds = self.seconds + (self.kernel_seconds if objective == "balanced" else 0.0)
+        return combined(objective, self.mean_bytes, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Request:
     def planned(self, steps: tuple[Step, ...]) -> Planned:
         """Price steps."""
         local = self.shape.with_dims(layout_of(self.source, self.shape.dims, self.num_devices).tile)
-        return Planned(steps, *cost_of(steps, local, self.num_devices, self.machine))
+        mean, seconds, peak = cost_of(steps, local, self.num_devices, self.machine)
+        return Planned(steps, mean, seconds, peak, kernels_of(steps) * self.machine.launch if mean else 0.0)
 
     def guess(self, steps: tuple[Step, ...]) -> float:
         """About what `as_program` will say."""

@@ -6,12 +6,14 @@ Floor: partitioner/reshard.  Only shows and runs what `plan` decided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine
 from hlosharding.errors import ModuleError, PartitionError
 from hlosharding.ir import Shape
@@ -24,7 +26,13 @@ from hlosharding.sharding import HloSharding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReshardPlan(InNotebooks):
-    """Steps from one sharding to another.  Bytes are per device; seconds are predicted for `machine`."""
+    """Steps from one sharding to another.  Bytes are per device; seconds are predicted for `machine`.
+
+    >>> import hlosharding as hs
+    >>> plan = hs.plan_reshard((8,), "f32", "{devices=[4]<=[4]}", "{replicated}")
+    >>> plan.received_bytes.tolist(), plan.lower_bound, plan.peak_bytes
+    ([24.0, 24.0, 24.0, 24.0], 24.0, 40)
+    """
 
     shape: Shape
     """Global."""
@@ -122,6 +130,7 @@ def local_tiles(addends: Sequence[npt.NDArray[Any]], layout: Layout, padding: An
         yield tile
 
 
+@collector_waits
 def plan_reshard(
     shape: Sequence[int],
     dtype: Any,
@@ -137,12 +146,12 @@ def plan_reshard(
     """Plan the way of an array of global `shape` from one sharding to another.
 
     `objective`: "bytes": fewest received (mean over devices); "time": least predicted, even by the whole array;
-    "balanced": fewest bytes, but that a collective weighs as much as some kilobytes.  `memory_limit`: bytes per device
-    that may be alive at once.
-    `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source combine.  `num_devices`: needed
-    only where neither sharding lists its devices.  Shardings may be given as text.
+    "balanced": fewest bytes, but that a collective weighs as much as some tens of kilobytes.  `memory_limit`: bytes per
+    device that may be alive at once.  `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source
+    combine.  `num_devices`: needed only where neither sharding lists its devices.  Shardings may be given as text.
 
-    Raises ShardingError where a sharding does not fit the shape, and PartitionError where no plan fits the memory.
+    Raises ShardingError where a sharding does not fit the shape, and PartitionError for what is no shape or element
+    type, and where no plan fits the memory.
 
     >>> import hlosharding as hs
     >>> print(hs.plan_reshard((8, 8), "f32", "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"))
@@ -167,9 +176,13 @@ def plan_reshard(
 
 def _shape(dims: Sequence[int], dtype: Any) -> Shape:
     """From XLA's name of an element type, or a numpy dtype or its name ("f16" and "u8" are XLA's: bits, not bytes)."""
+    if any(size < 0 for size in dims):
+        raise PartitionError(f"{list(dims)} is no shape of an array", remedy="give the global size of every dim")
     if isinstance(dtype, str):
-        try:
+        with suppress(ModuleError):
             return Shape.parse(f"{dtype}[]").with_dims(tuple(dims))
-        except ModuleError:
-            pass
-    return Shape.from_dtype(dtype, tuple(dims))
+    try:
+        return Shape.from_dtype(dtype, tuple(dims))
+    except (TypeError, ModuleError) as error:
+        remedy = 'name it as XLA or numpy do: "bf16", "int8"'
+        raise PartitionError(f"{dtype!r} is no element type", remedy=remedy) from error

@@ -24,6 +24,9 @@ class AxisAnnotation:
 
     `users` are instruction names, or "output"; () stands for all users.  `operand` picks one operand of the user.
     `required=False` makes it a hint.
+
+    >>> print(AxisAnnotation("y", "P(a, None)", annotate_for_users=True, users=("output",)))
+    %y as operand of output: P(a, None) (required by the user)
     """
 
     value: str

@@ -36,7 +36,7 @@ class LoopOption:
 
 @dataclass(frozen=True)
 class AxisPropagation(InNotebooks):
-    """The result of `propagate_axes`.  `str` shows every op with its option and annotations."""
+    """The result of `propagate_axes`, which has an example.  `str` shows every op with its option and annotations."""
 
     module: Module
     cluster: Cluster

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import hlosharding.cli
+from hlosharding import wire
 from hlosharding.cli import main
+from hlosharding.frontends import load
 
 MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
 
@@ -43,6 +46,14 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("convert", MLP, "--emit", "hlo", "-o", "/no/such/folder/x"), "cannot write /no/such/folder/x"),
         (("convert", MLP, "--emit", "hlo", "--format", "hlo-proto"), "no HloModuleProto"),
         (("run", MLP, "--inputs", MLP), "is no .npz file"),
+        (("explain", MLP, "nowhere"), "no instruction %nowhere; the names are those of the HLO text"),
+        (("propagate", MLP, "--annotate", "x={devices=[2]"), "at x = %x f32[64,128], position 12: {devices=[2]>>>"),
+        (("propagate", MLP, "--mesh", "data=3"), "--mesh has 3 devices, the program is for 8; name axes"),
+        (("partition", MLP, "--machine", "h100:4"), "h100:4 has 4 devices, 8 are needed; write h100:8, or h100"),
+        (("reshard", "--shape", "(f32[4])", "{replicated}", "{replicated}"), "--shape (f32[4]) is of no array"),
+        (("reshard", "--shape", "f32[-4]", "{replicated}", "{replicated}"), "no shape: 'f32[-4]'"),
+        (("draw", "--shape", "token[]", "{replicated}"), "--shape token[] is of no array"),
+        (("reshard", "--shape", "f32[8]", "{devices=[4]<=[4]}", "{devices=[8]<=[8]}"), "uses 4 devices, there are 8"),
     ],
 )
 def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
@@ -58,6 +69,25 @@ def test_garbage_is_one_line(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert complaint(capsys, "propagate", "-")
+
+
+def test_ops_that_contradict_themselves_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def says(content: bytes) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return complaint(capsys, "propagate", "-")
+
+    text = Path(MLP).read_text()
+    broken = says(text.replace("active = f32[64,512]", "active = f32[64512]").encode())
+    assert "shape f32[64512], but operand %hidden is f32[64,512]; at %active" in broken
+    proto = wire.HloModuleProto.FromString(load(text).to_hlo_proto())
+    [total] = [i for c in proto.computations for i in c.instructions if i.opcode == "reduce"]
+    [hidden] = [i for c in proto.computations for i in c.instructions if i.name == "hidden"]
+    del total.called_computation_ids[:]
+    assert "reduce names no computation to call; at %total" in says(proto.SerializeToString())
+    hidden.dot_dimension_numbers.lhs_contracting_dimensions[:] = [7]
+    assert "its attributes do not fit its operands; at %hidden" in says(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -93,6 +123,9 @@ def test_wrong_arrays_are_named(
         (("propagate", MLP, "--emit", "python"), "invalid choice"),
         (("run", MLP, "--random", "1", "--inputs", "x.npz"), "not allowed with"),
         (("run", MLP, "--tolerance", "nan"), "not a positive number"),
+        (("run", MLP, "--tolerance", "x"), "x is not a positive number"),
+        (("run", MLP, "--random", "-1"), "-1 is no seed"),
+        (("suggest", MLP, "w2", "--most", "few"), "few is not a positive number"),
     ],
 )
 def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
@@ -115,6 +148,19 @@ def test_a_difference_is_status_1_after_the_table(
     out, err = capsys.readouterr()
     assert "DIFFERS" in out
     assert "output 0, 1 differs from one device's run" in err
+
+
+def test_a_platform_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    jax.devices()  # the command chooses its devices where JAX does not run yet; here it runs on CPU devices
+    assert "JAX sees no GPU; leave --platform out" in complaint(capsys, "run", MLP, "--platform", "cuda")
+
+
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(_: str) -> None:
+        raise MemoryError("Unable to allocate 7.28 TiB")
+
+    monkeypatch.setattr(hlosharding.cli.importlib, "import_module", exhausted)
+    assert "out of memory: Unable to allocate 7.28 TiB; take" in complaint(capsys, "convert", MLP, "--emit", "hlo")
 
 
 def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,27 @@ def test_prints_come_once_a_trip(mesh_2x4: Mesh, capsys: pytest.CaptureFixture[s
     assert sorted(lines) == [f"trip {n}: {X.sum() + 64 * n}" for n in range(3)]
 
 
+def test_a_callback_in_a_program_that_splits_an_axis_of_the_mesh(mesh_2x4: Mesh) -> None:
+    """JAX refuses two meshes in a program with callbacks: the boundary then speaks of the program's own axes."""
+    halves = hs.HloSharding.parse("{devices=[4,2]<=[8]}")
+
+    def program(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(lambda a: np.asarray(a) * 2, LIKE, hs.with_sharding(x + 1, halves))
+
+    np.testing.assert_array_equal(run(mesh_2x4, program), (X + 1) * 2)
+
+
+def test_ordered_effects_are_refused_by_name(mesh_2x4: Mesh) -> None:
+    def program(x: jax.Array) -> jax.Array:
+        return io_callback(np.asarray, LIKE, x, ordered=True) + 1
+
+    with pytest.raises(ExecutionError, match=r"ordered effects are not run.*io_callback.*ordered=False"):
+        run(mesh_2x4, program)
+    stage = hs.jit(program, mesh=mesh_2x4, in_shardings=P("data")).trace(X).propagate().partition()
+    with pytest.raises(ExecutionError, match="ordered effects"):
+        stage.as_python()
+
+
 def test_inside_a_manual_region_each_device_calls_with_its_tile(mesh_2x4: Mesh) -> None:
     shapes: list[tuple[int, ...]] = []
 

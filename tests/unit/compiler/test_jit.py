@@ -51,6 +51,29 @@ def test_pytrees_go_in_and_come_out(mesh_2x4: Mesh) -> None:
     same(step(state, batch), jax.jit(update)(state, batch))
 
 
+@pytest.mark.parametrize("value", [3, 3.0, 3j, True, np.float32(3), np.arange(8), jnp.arange(8.0)], ids=repr)
+def test_what_is_made_of_python_numbers_alone_yields_to_other_types(mesh_2x4: Mesh, value: Any) -> None:
+    def f(x: Any) -> Any:
+        return x * 2, {"many": jnp.full((8, 4), 1.0) * x if np.ndim(x) == 0 else x, "strong": jnp.zeros(3)}
+
+    ours, theirs = hs.jit(f, mesh=mesh_2x4), jax.jit(f)
+    for found, wanted in ((ours(value), theirs(value)), (ours(ours(value)[0]), theirs(theirs(value)[0]))):
+        assert jax.tree.structure(found) == jax.tree.structure(wanted)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+            assert a.weak_type == b.weak_type
+            assert (a + np.float16(1)).dtype == (b + np.float16(1)).dtype
+
+
+def test_weak_arrays_keep_their_sharding_and_cost_no_op(mesh_2x4: Mesh) -> None:
+    ours = hs.jit(lambda x: jnp.full((8,), x), mesh=mesh_2x4, out_shardings=P("data"))
+    found = ours(3.0)
+    assert found.weak_type
+    assert found.sharding.is_equivalent_to(NamedSharding(mesh_2x4, P("data")), 1)
+    compiled = ours.trace(3.0).lower().partitioned.program.compile().compiled
+    assert " convert(" not in compiled.as_text()
+
+
 def test_keywords_and_defaults(mesh_2x4: Mesh) -> None:
     def f(x: jax.Array, *, scale: Any = 2.0, shift: Any = 0.0) -> jax.Array:
         return x * scale + shift
@@ -370,6 +393,8 @@ def test_bad_input_is_refused_in_words(
 
 
 def test_a_mesh_is_needed() -> None:
+    with pytest.raises(TraceError, match="an AbstractMesh has none"):
+        hs.jit(lambda x: x, mesh=jax.sharding.AbstractMesh((16,), ("rows",)))
     with pytest.raises(TraceError, match="needs a mesh"):
         hs.jit(lambda x: x, mesh=None)
 

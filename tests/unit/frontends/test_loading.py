@@ -94,9 +94,9 @@ def test_an_error_in_a_file_names_file_and_line(tmp_path: Path) -> None:
         ("x" * 5000, "cannot read"),
         (3, "int is no program"),
         (None, "NoneType is no program"),
-        (b"", "not HLO text"),
+        (b"", "the input is empty"),
         (b"\x00\x01\x02", "not a valid HLO module"),
-        ("\n\n", "not HLO text"),
+        ("\n\n", "the input is empty"),
     ],
 )
 def test_what_is_no_program_is_a_load_error(source: object, message: str) -> None:

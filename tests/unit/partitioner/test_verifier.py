@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import hlosharding as hs
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
-from hlosharding.partitioner import partition as walk
+from hlosharding.partitioner import votes
 from hlosharding.partitioner.emitter import Owed
 from hlosharding.partitioner.verifier import verify_partitioned
 
@@ -51,7 +51,7 @@ def program(mesh_2x4: Mesh) -> tuple[Module, Owed]:
 
     specs = (P("model", None), P("data", "model"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "verify_partitioned", spy)
+        patch.setattr(votes, "verify_partitioned", spy)
         hs.partition(hs.trace(step, mesh=mesh_2x4, in_shardings=specs)(np.ones((8, 16), "f"), np.ones((16, 8), "f")))
     return seen[-1]
 

@@ -33,6 +33,14 @@ def test_whole_values_are_said_in_words(text: str, expected: str) -> None:
     assert expected in draw(HloSharding.parse(text), (4, 4))
 
 
+def test_svg_shows_long_headings_whole_and_on_dark_pages() -> None:
+    root = ET.fromstring(draw_svg("{devices=[2,2,1,1]<=[4]}", (4096, 4096, 8, 8)))
+    heading = next(text for text in root.findall(".//{*}text") if (text.text or "").startswith("dim 0: 2048:4096"))
+    # Monospaced at 12 pixels: 7.2 wide.
+    assert 4 + 7.3 * len(heading.text or "") < int(root.attrib["width"])
+    assert root.attrib["fill"] == "currentColor"
+
+
 def test_svg_is_well_formed_and_has_a_box_per_tile() -> None:
     root = ET.fromstring(draw_svg(HloSharding.parse("{devices=[2,3,2]<=[12]}"), (4, 6, 8)))
     assert sum(child.tag.endswith("rect") for child in root) == 12

@@ -9,6 +9,7 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import PartitionError, ShardingError
 from hlosharding.ir import Shape
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.partitioner.reshard import (
     AllGather,
     AllReduce,
@@ -102,6 +103,34 @@ def test_balanced_is_between_bytes_and_time() -> None:
     by = {o: hs.plan_reshard((64, 64), "f32", *pair, objective=o) for o in ("bytes", "balanced", "time")}
     assert by["bytes"].mean_received_bytes <= by["balanced"].mean_received_bytes <= by["time"].mean_received_bytes
     assert by["time"].predicted_s <= by["balanced"].predicted_s <= by["bytes"].predicted_s
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "sharding"),
+    [
+        (8, 6, "[2,1,2]0,2,1,3 last_tile_dim_replicate"),
+        (8, 6, "[1,2,2]<=[4] last_tile_dim_replicate"),
+        (8, 6, "[2,2]<=[4]"),
+        (6, 8, "[4,1]<=[4]"),
+        (5, 8, "[2,1,2]0,2,1,3 last_tile_dim_replicate"),
+    ],
+)
+def test_balanced_moves_more_bytes_only_for_time(m: int, n: int, sharding: str) -> None:
+    """One sum and a cut are fewer steps than two scattered sums, but the cut is a kernel, and so is padding."""
+    text = f"""HloModule m, num_partitions=4
+    ENTRY e {{
+      a = f32[{m},12] parameter(0), sharding={{devices=[1,4]<=[4]}}
+      b = f32[12,{n}] parameter(1), sharding={{devices=[4,1]<=[4]}}
+      ROOT d = f32[{m},{n}] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+          sharding={{devices={sharding}}}
+    }}"""
+
+    def made(objective: str) -> tuple[float, float]:
+        local = hs.partition(hs.load(text, format="hlo"), options=PartitionOptions(objective=objective))
+        return local.comm_bytes_per_device, hs.simulate(local.module, local.machine).time_s
+
+    (least, seconds), (nbytes, balanced) = made("bytes"), made("balanced")
+    assert nbytes <= least or balanced < seconds
 
 
 # Partial values
@@ -224,6 +253,14 @@ def test_a_plan_obeys_the_memory_limit_or_says_what_it_needs() -> None:
 def test_shardings_are_checked_against_the_shape() -> None:
     with pytest.raises(ShardingError, match="2 dims"):
         hs.plan_reshard((64,), "f32", ROWS, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtype", "says"), [((-4,), "f32", "no shape"), ((4,), "f99", "'f99' is no element type")]
+)
+def test_what_is_no_array_is_refused(dims: tuple[int, ...], dtype: str, says: str) -> None:
+    with pytest.raises(PartitionError, match=says):
+        hs.plan_reshard(dims, dtype, "{replicated}", "{replicated}")
 
 
 def test_an_objective_nobody_knows() -> None:
