@@ -52,10 +52,7 @@ def combined(emitter: Emitter, piece: Piece, local: Instruction) -> tuple[Instru
 
 
 def _leaves(emitter: Emitter, local: Instruction) -> tuple[Instruction, ...]:
-    if not local.shape.is_tuple:
-        return (local,)
-    shapes = enumerate(local.shape.tuple_shapes)
-    return tuple(emitter.op("get-tuple-element", shape, (local,), tuple_index=n) for n, shape in shapes)
+    return tuple(emitter.elements(local)) if local.shape.is_tuple else (local,)
 
 
 # ---- a reduction with a reducer of its own

@@ -272,6 +272,11 @@ class Emitter:
             return x
         return self.op("broadcast", x.shape.with_dims(tuple(dims)), (x,), dimensions=tuple(mapping))
 
+    def elements(self, packed: Instruction) -> list[Instruction]:
+        """What a tuple holds."""
+        shapes = enumerate(packed.shape.tuple_shapes)
+        return [self.op("get-tuple-element", shape, (packed,), tuple_index=n) for n, shape in shapes]
+
     def slice(self, x: Instruction, starts: Sequence[int], limits: Sequence[int]) -> Instruction:
         """Elements starts[i] up to limits[i] of every dim."""
         if not any(starts) and tuple(limits) == x.shape.dims:

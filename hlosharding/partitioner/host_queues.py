@@ -28,7 +28,7 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
     def take(emitter: Emitter, token: Instruction, sizes: Sizes) -> Instruction:
         own = _resized(data, list(sizes))
         fed = emitter.local(inst, Shape.tuple((own, token.shape)), (token,))
-        tiles, after = _parts(emitter, fed)
+        tiles, after = emitter.elements(fed)
         padded = _each(emitter, tiles, [s.dims for s in local])
         return emitter.op("tuple", Shape.tuple((padded.shape, after.shape)), (padded, after))
 
@@ -46,7 +46,7 @@ def outfeed(context: Context, inst: Instruction) -> AnyValue:
     handed = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
 
     def give(emitter: Emitter, handed: Instruction, sizes: Sizes) -> Instruction:
-        tiles, token = _parts(emitter, handed)
+        tiles, token = emitter.elements(handed)
         own = _each(emitter, tiles, list(sizes))
         return emitter.local(inst, inst.shape, (own, token), outfeed_shape=own.shape)
 
@@ -82,17 +82,12 @@ def _exchanged(
         emitter = Emitter(context.emitter.program, builder, context.emitter.world)
         emitter.lowering(inst)
         parameter = builder.parameter(0, handed.shape, name="handed", like=None)
-        result = exchange(emitter, parameter, own) if own is not None else _parts(emitter, parameter)[-1]
+        result = exchange(emitter, parameter, own) if own is not None else emitter.elements(parameter)[-1]
         builder.root(result)
         called.append(builder.computation)
     which = context.emitter.per_device([branches.index(s) for s in sizes])
     operands = (which, *(handed,) * len(called))
     return context.emitter.op("conditional", called[0].root.shape, operands, called=called)
-
-
-def _parts(emitter: Emitter, pair: Instruction) -> list[Instruction]:
-    shapes = enumerate(pair.shape.tuple_shapes)
-    return [emitter.op("get-tuple-element", s, (pair,), tuple_index=n) for n, s in shapes]
 
 
 def _resized(shape: Shape, sizes: list[tuple[int, ...]]) -> Shape:
@@ -108,7 +103,7 @@ def _each(emitter: Emitter, value: Instruction, sizes: list[tuple[int, ...]]) ->
         size = sizes.pop(0)
         change = [new - old for new, old in zip(size, value.shape.dims, strict=True)]
         return emitter.pad(value, [0] * len(size), change)
-    parts = [_each(emitter, part, sizes) for part in _parts(emitter, value)]
+    parts = [_each(emitter, part, sizes) for part in emitter.elements(value)]
     if all(p.shape is s for p, s in zip(parts, value.shape.tuple_shapes, strict=True)):
         return value
     return emitter.op("tuple", Shape.tuple(tuple(p.shape for p in parts)), parts)

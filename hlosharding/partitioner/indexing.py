@@ -196,9 +196,7 @@ def _narrowed(emitter: Emitter, result: Instruction, margins: dict[int, int]) ->
     if not margins:
         return result
     if result.shape.is_tuple:
-        shapes = enumerate(result.shape.tuple_shapes)
-        parts = [emitter.op("get-tuple-element", s, (result,), tuple_index=n) for n, s in shapes]
-        parts = [_narrowed(emitter, p, margins) for p in parts]
+        parts = [_narrowed(emitter, p, margins) for p in emitter.elements(result)]
         return emitter.op("tuple", Shape.tuple(tuple(p.shape for p in parts)), parts)
     edges = [margins.get(d, 0) for d in range(result.shape.rank)]
     return emitter.slice(result, edges, [n - e for n, e in zip(result.shape.dims, edges, strict=True)])

@@ -59,8 +59,9 @@ def _branch(context: Context, inst: Instruction, handed: Shape, *, acts: bool) -
     emitter = Emitter(context.emitter.program, builder)
     emitter.lowering(inst)
     parameter = builder.parameter(0, handed, name="handed")
-    parts = [emitter.op("get-tuple-element", s, (parameter,), tuple_index=n) for n, s in enumerate(handed.tuple_shapes)]
-    builder.root(emitter.local(inst, inst.shape, parts) if acts else _nothing(emitter, inst.shape))
+    builder.root(
+        emitter.local(inst, inst.shape, emitter.elements(parameter)) if acts else _nothing(emitter, inst.shape)
+    )
     return builder.computation
 
 

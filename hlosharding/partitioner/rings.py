@@ -17,6 +17,7 @@ from hlosharding.cost import simulate
 from hlosharding.ir import Builder, Instruction, Shape
 from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.counted_loops import LoopNames, counted_loop
 from hlosharding.partitioner.emitter import Emitter, Program
 from hlosharding.partitioner.masking import mask_padding
 from hlosharding.partitioner.projection import addend_groups, tile_table, untile, without_partials
@@ -28,7 +29,7 @@ OVERLAPS = ("off", "auto", "always")
 
 Groups = tuple[tuple[int, ...], ...]
 Pairs = tuple[tuple[int, int], ...]
-Step = Callable[[Emitter, Instruction, Sequence[Instruction]], list[Instruction]]
+_NAMES = LoopNames("ring_step", "ring_goes_on", "one step of a ring")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ def _operand_goes_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]
 
     times = lap.ring.ways - 1
     start = [lap.first(emitter, 0), operands[travels], operands[1 - travels], emitter.full(0, shape)]
-    _, tile, other, total = _repeated(emitter, start, times, step)
+    _, tile, other, total = counted_loop(emitter, _NAMES, start, times, step)
     total = used(emitter, lap.first(emitter, times), tile, other, total)
     total = emitter.slice(total, [0] * shape.rank, lap.result.dims)
     return total if total.shape is lap.result else emitter.op("convert", lap.result, (total,))
@@ -288,30 +289,4 @@ def _sums_go_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]) -> 
         return [second, left, right, at.binary("add", coming, part)]
 
     total = lap.part(emitter, lap.first(emitter, 1), operands, lap.result)
-    return _repeated(emitter, [lap.first(emitter, 2), *operands, total], lap.ring.ways - 1, step)[-1]
-
-
-def _repeated(emitter: Emitter, start: list[Instruction], times: int, step: Step) -> list[Instruction]:
-    """`carried = step(number, carried)` so many times, the number counting from 0."""
-    counter = emitter.constant(np.int32(0))
-    shape = Shape.tuple((counter.shape, *(x.shape for x in start)))
-    body, (number, *carried) = _opened(emitter, "ring_step", shape)
-    following = body.binary("add", number, body.constant(np.int32(1)))
-    body.computation.root(body.op("tuple", shape, (following, *step(body, number, carried))))
-    condition, (number, *_) = _opened(emitter, "ring_goes_on", shape)
-    condition.computation.root(condition.compare(number, "LT", condition.constant(np.int32(times))))
-    packed = emitter.op("tuple", shape, (counter, *start))
-    called = (body.computation.computation, condition.computation.computation)
-    loop = emitter.op("while", shape, (packed,), called=called)
-    elements = [emitter.op("get-tuple-element", s, (loop,), tuple_index=n) for n, s in enumerate(shape.tuple_shapes)]
-    return elements[1:]
-
-
-def _opened(emitter: Emitter, name: str, shape: Shape) -> tuple[Emitter, list[Instruction]]:
-    """A computation of a carry, and the elements of the carry."""
-    inner = Emitter(emitter.program, emitter.program.body(name), emitter.world)
-    if emitter.source is not None:
-        inner.lowering(emitter.source, "one step of a ring")
-    carry = inner.computation.parameter(0, shape, name="carried")
-    parts = [inner.op("get-tuple-element", s, (carry,), tuple_index=n) for n, s in enumerate(shape.tuple_shapes)]
-    return inner, parts
+    return counted_loop(emitter, _NAMES, [lap.first(emitter, 2), *operands, total], lap.ring.ways - 1, step)[-1]

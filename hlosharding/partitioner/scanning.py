@@ -12,15 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlosharding.ir import Computation, Instruction, Shape
+from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.borders import close_computation, forms_of, open_computation
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.counted_loops import LoopNames, counted_loop
 from hlosharding.partitioner.declared import compute_whole
 from hlosharding.partitioner.emitter import Emitter
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
 from hlosharding.sharding import HloSharding, add_shape_dims, remove_shape_dims, replicate_on_dims
-
-_COUNTER = Shape.array("s32")
 
 
 def scan(context: Context, inst: Instruction) -> AnyValue:
@@ -40,9 +39,9 @@ def scan(context: Context, inst: Instruction) -> AnyValue:
     targets = zip(values, [*given, *carried], strict=True)
     taken = [context.reshard(v, t, f"operand {n}") for n, (v, t) in enumerate(targets)]
     context.emitter.lowering(inst)
-    loop = _Loop(inst, local_step, dim, sliced, stacked)
-    results = loop.emit(context, [t.local for t in taken], [add_shape_dims(m, dim, 1).meaning for m in made])
-    shardings = [*(add_shape_dims(m, dim, 1).meaning for m in made), *carried]
+    stacks = [add_shape_dims(m, dim, 1).meaning for m in made]
+    results = _loop(context, inst, local_step, stacks, [t.local for t in taken])
+    shardings = [*stacks, *carried]
     leaves = zip(results, inst.shape.leaves, shardings, wanted, strict=True)
     return from_leaves(inst.shape, [context.settle(Value(i, s, h), w) for i, s, h, w in leaves])
 
@@ -84,74 +83,45 @@ def _without(sharding: HloSharding, dim: int) -> HloSharding:
     return remove_shape_dims(sharding, (dim,)).meaning
 
 
-class _Loop:
-    """The `while` of one scan: it carries a counter, the sliced operands, the stacked results, the scan's carries."""
+def _loop(
+    context: Context,
+    inst: Instruction,
+    step: Computation,
+    stacks: Sequence[HloSharding],
+    operands: Sequence[Instruction],
+) -> list[Instruction]:
+    """Local stacked results, then carries, of local operands."""
+    emitter, dim, stacked = context.emitter, inst.dimensions[0], len(stacks)
+    sliced = len(operands) - int(inst.proto.num_carries)
+    length = (inst.operands[0].shape if sliced else inst.shape.leaves[0]).dims[dim]
+    shapes = [context.local_shape(s, h) for s, h in zip(inst.shape.leaves, stacks, strict=False)]
+    rooms = [emitter.room(np.zeros((), s.dtype), s) for s in shapes]
 
-    def __init__(self, inst: Instruction, step: Computation, dim: int, sliced: int, stacked: int) -> None:
-        self.inst, self.step, self.dim, self.sliced, self.stacked = inst, step, dim, sliced, stacked
-        whole = inst.operands[0].shape if sliced else inst.shape.leaves[0]
-        self.length = whole.dims[dim]
+    def one_step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
+        whole, parts, rest = carried[:sliced], carried[sliced : sliced + stacked], carried[sliced + stacked :]
+        place = at.binary("subtract", at.constant(np.int32(length - 1)), number) if inst.proto.is_reverse else number
+        arguments = [*(_slice(at, o, dim, place) for o in whole), *rest]
+        made = at.elements(at.op("call", step.root.shape, arguments, called=(step,)))
+        new = [_store(at, s, m, dim, place) for s, m in zip(parts, made, strict=False)]
+        return [*whole, *new, *made[stacked:]]
 
-    def emit(
-        self, context: Context, operands: Sequence[Instruction], stacks: Sequence[HloSharding]
-    ) -> list[Instruction]:
-        """Local stacked results, then carries."""
-        emitter = context.emitter
-        shapes = [context.local_shape(s, h) for s, h in zip(self.inst.shape.leaves, stacks, strict=False)]
-        rooms = [emitter.room(np.zeros((), s.dtype), s) for s in shapes]
-        start = emitter.constant(np.int32(0))
-        initial = [start, *operands[: self.sliced], *rooms, *operands[self.sliced :]]
-        shape = Shape.tuple(tuple(i.shape for i in initial))
-        called = [self._body(emitter, shape), self._condition(emitter, shape)]
-        packed = emitter.op("tuple", shape, initial)
-        loop = emitter.computation.add("while", shape, (packed,), metadata_of=self.inst, called=called)
-        return _elements(emitter, loop)[1 + self.sliced :]
-
-    def _body(self, around: Emitter, shape: Shape) -> Computation:
-        builder = around.program.body(f"{self.inst.name}_body")
-        emitter = Emitter(around.program, builder)
-        emitter.lowering(self.inst)
-        counter, *rest = _elements(emitter, builder.parameter(0, shape, name="state"))
-        operands, stacks = rest[: self.sliced], rest[self.sliced : self.sliced + self.stacked]
-        one = emitter.constant(np.int32(1))
-        place = counter
-        if self.inst.proto.is_reverse:
-            place = emitter.binary("subtract", emitter.constant(np.int32(self.length - 1)), counter)
-        slices = [self._slice(emitter, o, place) for o in operands]
-        arguments = [*slices, *rest[self.sliced + self.stacked :]]
-        made = _elements(
-            emitter, emitter.op("call", self.step.root.shape, arguments, called=(self.step,))
-        )  # the step's root is a tuple
-        new = [self._store(emitter, s, m, place) for s, m in zip(stacks, made, strict=False)]
-        then = [emitter.binary("add", counter, one), *operands, *new, *made[self.stacked :]]
-        builder.root(emitter.op("tuple", shape, then))
-        return builder.computation
-
-    def _condition(self, around: Emitter, shape: Shape) -> Computation:
-        builder = around.program.body(f"{self.inst.name}_condition")
-        emitter = Emitter(around.program, builder)
-        emitter.lowering(self.inst)
-        state = builder.parameter(0, shape, name="state")
-        counter = emitter.op("get-tuple-element", _COUNTER, (state,), tuple_index=0)
-        builder.root(emitter.compare(counter, "LT", emitter.constant(np.int32(self.length))))
-        return builder.computation
-
-    def _starts(self, emitter: Emitter, rank: int, place: Instruction) -> list[Instruction]:
-        zero = emitter.constant(np.int32(0))
-        return [place if d == self.dim else zero for d in range(rank)]
-
-    def _slice(self, emitter: Emitter, whole: Instruction, place: Instruction) -> Instruction:
-        dims = whole.shape.dims
-        sizes = [1 if d == self.dim else size for d, size in enumerate(dims)]
-        row = emitter.dynamic_slice(whole, self._starts(emitter, len(dims), place), sizes)
-        return emitter.reshape(row, [*dims[: self.dim], *dims[self.dim + 1 :]])
-
-    def _store(self, emitter: Emitter, stack: Instruction, made: Instruction, place: Instruction) -> Instruction:
-        dims = [1 if d == self.dim else size for d, size in enumerate(stack.shape.dims)]
-        row = emitter.reshape(made, dims)
-        return emitter.dynamic_update_slice(stack, row, self._starts(emitter, len(dims), place))
+    names = LoopNames(f"{inst.name}_body", f"{inst.name}_condition", "one step of a scan")
+    return counted_loop(emitter, names, [*operands[:sliced], *rooms, *operands[sliced:]], length, one_step)[sliced:]
 
 
-def _elements(emitter: Emitter, whole: Instruction) -> list[Instruction]:
-    shapes = enumerate(whole.shape.tuple_shapes)
-    return [emitter.op("get-tuple-element", shape, (whole,), tuple_index=n) for n, shape in shapes]
+def _starts(emitter: Emitter, rank: int, dim: int, place: Instruction) -> list[Instruction]:
+    zero = emitter.constant(np.int32(0))
+    return [place if d == dim else zero for d in range(rank)]
+
+
+def _slice(emitter: Emitter, whole: Instruction, dim: int, place: Instruction) -> Instruction:
+    dims = whole.shape.dims
+    sizes = [1 if d == dim else size for d, size in enumerate(dims)]
+    row = emitter.dynamic_slice(whole, _starts(emitter, len(dims), dim, place), sizes)
+    return emitter.reshape(row, [*dims[:dim], *dims[dim + 1 :]])
+
+
+def _store(emitter: Emitter, stack: Instruction, made: Instruction, dim: int, place: Instruction) -> Instruction:
+    dims = [1 if d == dim else size for d, size in enumerate(stack.shape.dims)]
+    row = emitter.reshape(made, dims)
+    return emitter.dynamic_update_slice(stack, row, _starts(emitter, len(dims), dim, place))

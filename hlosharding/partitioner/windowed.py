@@ -264,8 +264,7 @@ def _reduce_window(emitter: Emitter, piece: Piece) -> Instruction:
     )
     if not made.shape.is_tuple:
         return _on_time(emitter, piece, made)
-    parts = [emitter.op("get-tuple-element", s, (made,), tuple_index=i) for i, s in enumerate(leaves)]
-    timely = [_on_time(emitter, piece, part, i) for i, part in enumerate(parts)]
+    timely = [_on_time(emitter, piece, part, i) for i, part in enumerate(emitter.elements(made))]
     return emitter.op("tuple", piece.shape, timely)
 
 
