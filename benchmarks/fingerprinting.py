@@ -59,7 +59,7 @@ def _mirror() -> Iterator[Named]:
 
 
 def _random() -> Iterator[Named]:
-    from tests.properties.programs import random_program
+    from tests.support.random_programs.programs import random_program
 
     for seed in range(RANDOM_PROGRAMS):
         yield str(seed), lambda seed=seed: hs.propagate(random_program(Random(seed)).module)
@@ -98,7 +98,7 @@ def _reshards() -> Iterator[Named]:
 
 def _reshard(random: Random) -> Module:
     """A parameter copied from one random sharding to another."""
-    from tests.properties.random_shardings import random_sharding
+    from tests.support.random_programs.shardings import random_sharding
 
     devices = random.choice((2, 4, 6, 8, 16))
     shape = Shape.array("f32", tuple(random.choice((4, 6, 8, 24, 1024)) for _ in range(random.randint(1, 4))))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlosharding.cost import Collective, collectives
 from hlosharding.ir import Instruction, Module
+from hlosharding.spmd import Collective, collectives
 
 # Between an all-reduce and the slice of it.
 SEE_THROUGH = frozenset({"reshape", "bitcast", "copy", "convert"})

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.workers import JOBS, tell
 from hlosharding.ir import ALL_OPCODES
-from tests.properties.random_shardings import KINDS
+from tests.support.random_programs.shardings import KINDS
 
 WAYS = ("run", "local", "reference")
 ALONE = "alone"
@@ -65,8 +65,8 @@ def work(seeds: range, how: str) -> None:
     """Check each seed; a line says that it began, another what came of it."""
     import conftest
     import hlosharding as hs
-    from tests.properties.program_check import Disputed, check, one_device
-    from tests.properties.programs import coverage, random_program
+    from tests.support.program_check import Disputed, check, one_device
+    from tests.support.random_programs.programs import coverage, random_program
 
     conftest.set_environment()
     for seed in seeds:

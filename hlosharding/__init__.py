@@ -28,34 +28,17 @@ from hlosharding.errors import (
 
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
-    from hlosharding.cost import (
-        Collective,
-        CostReport,
-        Machine,
-        Simulation,
-        collectives,
-        cost,
-        machines,
-        simulate,
-    )
+    from hlosharding.cost import CostReport, Machine, Simulation, cost, machines, simulate
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module, verify
-    from hlosharding.partitioner import ReshardPlan, plan_reshard, verify_partitioned
-    from hlosharding.propagation import (
-        AxisAnnotation,
-        AxisPropagation,
-        AxisSharding,
-        Cluster,
-        Explanation,
-        LostOffer,
-        Propagation,
-        propagate,
-        propagate_axes,
-    )
+    from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, Cluster, propagate_axes
+    from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
+    from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import register_interface, register_rule
     from hlosharding.search import Suggestion, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
+    from hlosharding.spmd import Collective, collectives, verify_partitioned
 
 __version__ = "0.1.0"
 
@@ -64,21 +47,11 @@ _ROOMS = {
     "hlosharding.ir": ("Module", "verify"),
     "hlosharding.rules": ("register_interface", "register_rule"),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
-    "hlosharding.propagation": (
-        *("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster"),
-        *("Explanation", "LostOffer", "Propagation", "propagate", "propagate_axes"),
-    ),
-    "hlosharding.cost": (
-        "Collective",
-        "CostReport",
-        "Machine",
-        "collectives",
-        "cost",
-        "machines",
-        "Simulation",
-        "simulate",
-    ),
-    "hlosharding.partitioner": ("ReshardPlan", "plan_reshard", "verify_partitioned"),
+    "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
+    "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
+    "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster", "propagate_axes"),
+    "hlosharding.cost": ("CostReport", "Machine", "Simulation", "cost", "machines", "simulate"),
+    "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.search": ("Suggestion", "suggest"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),

@@ -11,7 +11,7 @@ from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import array_shape, as_json, machine
 from hlosharding.ir import Shape
-from hlosharding.partitioner import plan_reshard
+from hlosharding.reshard import plan_reshard
 from hlosharding.sharding import HloSharding
 
 

@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Collective, CostReport, Machine, collectives, cost, machines
+from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
 from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import Departure, LocalProgram, PartitionOptions, partition_module
 from hlosharding.propagation import Propagation, propagate
+from hlosharding.spmd import Collective, collectives
 
 
 class Partitioned(InNotebooks):

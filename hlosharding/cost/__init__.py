@@ -1,18 +1,14 @@
 """What things cost: machines, local ops, collectives, memory, whole programs."""
 
 from hlosharding.cost import machines
-from hlosharding.cost.collective_time import bytes_received, collective_time, layout_of, layout_time, op_time
-from hlosharding.cost.executions import Runs, Trips, executions, trip_count
+from hlosharding.cost.collective_time import collective_time, layout_of, layout_time, op_time
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
-from hlosharding.cost.reading import CAUSE_ATTRIBUTE, Collective, collectives
 from hlosharding.cost.simulator import Event, Simulation, simulate
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [
-    "CAUSE_ATTRIBUTE",
-    "Collective",
     "CostReport",
     "Event",
     "Link",
@@ -20,15 +16,10 @@ __all__ = [
     "OpCost",
     "Peak",
     "Priced",
-    "Runs",
     "Simulation",
     "Subtotal",
-    "Trips",
-    "bytes_received",
     "collective_time",
-    "collectives",
     "cost",
-    "executions",
     "layout_of",
     "layout_time",
     "local_time",
@@ -37,5 +28,4 @@ __all__ = [
     "op_time",
     "peak_memory",
     "simulate",
-    "trip_count",
 ]

@@ -19,20 +19,6 @@ from hlosharding.errors import CostError
 
 Groups = tuple[tuple[int, ...], ...]
 
-_REDUCING = frozenset({"all-reduce"})
-
-
-def bytes_received(kind: str, nbytes: float, group_size: int) -> float:
-    """Bytes one device of the group receives; `nbytes` as in `collective_time`.
-
-    >>> bytes_received("all-reduce", 1000, 4), bytes_received("all-gather", 1000, 4)
-    (1500.0, 750.0)
-    """
-    if kind == "collective-permute":
-        return nbytes
-    share = (group_size - 1) / group_size
-    return (2 * share if kind in _REDUCING else share) * nbytes
-
 
 class Layout(NamedTuple):
     """Where the members of a group (the worst of the groups) stand."""
@@ -193,7 +179,7 @@ def _flat(kind: str, n: int, g: int, nodes: int, size: float, machine: Machine) 
     bandwidth = min(inside.bandwidth, g * between.bandwidth)
     if kind == "collective-broadcast":
         return hops + size / bandwidth, "flat ring"
-    times = 2 if kind in _REDUCING else 1
+    times = 2 if kind == "all-reduce" else 1
     return times * (hops + (n - 1) / n * size / bandwidth), "flat ring"
 
 
@@ -215,7 +201,7 @@ def _torus(kind: str, where: Layout, size: float, machine: Machine) -> tuple[flo
         cut = max(count * stride * (0.5 if closed else 1) for count, stride, closed in where.axes)
         return hops * link.latency + max(cut * size / (4 * link.bandwidth), (n - 1) / n * size / width), "torus"
     share = 1.0 if kind == "collective-broadcast" else (n - 1) / n
-    times = 2 if kind in _REDUCING else 1
+    times = 2 if kind == "all-reduce" else 1
     return times * (hops * link.latency + share * size / width), "torus rings"
 
 

@@ -14,11 +14,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from hlosharding.cost.executions import while_parts
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.hosted import hosted
 from hlosharding.cost.schedule_order import schedules
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape, while_parts
 
 _ALIASES = frozenset(
     "add-dependency bitcast copy-done domain get-tuple-element opt-barrier reshape tuple"

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import layout_of, layout_time, op_time, permute_layout
-from hlosharding.cost.executions import Runs, executions
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
-from hlosharding.cost.reading import Collective, collective_kind, device_count, module_of, read_collective
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module, Runs, executions
 from hlosharding.notebook import InNotebooks
+from hlosharding.spmd import Collective, collective_kind, device_count, module_of, read_collective
 
 
 class Priced(NamedTuple):

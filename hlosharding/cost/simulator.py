@@ -14,14 +14,13 @@ from heapq import heappop, heappush
 from typing import Any, Literal
 
 from hlosharding.cost import machines
-from hlosharding.cost.executions import trip_count, while_parts
 from hlosharding.cost.hosted import hosted
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import Priced, cost
-from hlosharding.cost.reading import device_count, module_of
 from hlosharding.cost.trace import chrome_trace, write_whole
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts
 from hlosharding.notebook import InNotebooks
+from hlosharding.spmd import device_count, module_of
 
 Stream = Literal["compute", "communication"]
 

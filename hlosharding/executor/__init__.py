@@ -1,6 +1,6 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
-from hlosharding.executor.kept import kept
+from hlosharding.executor.compile_once import kept
 from hlosharding.executor.layout import Layout, assemble, split
 from hlosharding.executor.program import Executable, Program, find_devices
 from hlosharding.executor.raw import raw

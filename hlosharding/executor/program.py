@@ -18,12 +18,12 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.callbacks import check_callbacks
+from hlosharding.executor.cpu_int2 import check_two_bits
 from hlosharding.executor.layout import Layout
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
-from hlosharding.executor.two_bits import check_two_bits
 from hlosharding.ir import Module, Shape
 
 _numbers = count()

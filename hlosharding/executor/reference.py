@@ -15,13 +15,13 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
+from hlosharding.executor.cpu_int2 import check_two_bits
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
-from hlosharding.executor.two_bits import check_two_bits
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
 
 _IDS = frozenset({"partition-id", "replica-id"})

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import CAUSE_ATTRIBUTE
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
 from hlosharding.executor.emit import Op, emit
@@ -27,6 +26,7 @@ from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, processor_of
+from hlosharding.spmd import CAUSE_ATTRIBUTE
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hlosharding.errors import LoadError
-from hlosharding.frontends.hlo import from_hlo_proto, from_hlo_text
+from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_stablehlo
 from hlosharding.frontends.prepare import prepare as prepare_module
-from hlosharding.frontends.stablehlo import MLIR_BYTECODE, from_stablehlo
 from hlosharding.ir import Module
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
@@ -124,13 +123,13 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 def _from_lowered(lowered: Any) -> Module:
-    from hlosharding.frontends.lowered import from_lowered
+    from hlosharding.frontends.jax import from_lowered
 
     return from_lowered(lowered)
 
 
 def _from_compiled(compiled: Any) -> Module:
-    from hlosharding.frontends.lowered import from_compiled
+    from hlosharding.frontends.jax import from_compiled
 
     return from_compiled(compiled)
 

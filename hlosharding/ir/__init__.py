@@ -1,17 +1,9 @@
 """The program: a light graph over HLO's own proto."""
 
 from hlosharding.ir import rewrite
-from hlosharding.ir.attributes import (
-    ConvDims,
-    DotDims,
-    Frame,
-    GatherDims,
-    PaddingDim,
-    ScatterDims,
-    SliceDim,
-    WindowDim,
-)
+from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder
+from hlosharding.ir.executions import Runs, Trips, executions, trip_count, while_parts
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Computation, Module
@@ -50,13 +42,18 @@ __all__ = [
     "Instruction",
     "Module",
     "PaddingDim",
+    "Runs",
     "ScatterDims",
     "Shape",
     "SliceDim",
+    "Trips",
     "WindowDim",
+    "executions",
     "memory_of",
     "named_memory",
     "processor_of",
     "rewrite",
+    "trip_count",
     "verify",
+    "while_parts",
 ]

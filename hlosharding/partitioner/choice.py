@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlosharding.ir import Shape
-from hlosharding.partitioner.pricing import Cost
-from hlosharding.partitioner.reshard import Shipped
+from hlosharding.partitioner.prices import Cost
+from hlosharding.reshard import Shipped
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
 

@@ -11,24 +11,14 @@ from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.broadcast_dims import slice_to_move, slimmed
 from hlosharding.partitioner.choice import Lowering, Way
-from hlosharding.partitioner.emitter import Emitter
-from hlosharding.partitioner.pricing import Cost, Prices
-from hlosharding.partitioner.projection import REPLICATED, leaf, local_shape_dims
-from hlosharding.partitioner.reshard import plan_steps
-from hlosharding.partitioner.uniform import slice_to_move, slimmed
-from hlosharding.partitioner.value import (
-    AnyValue,
-    Form,
-    Pending,
-    TupleValue,
-    Value,
-    from_leaves,
-    leaves_of,
-    parts_of,
-)
-from hlosharding.partitioner.worlds import World, strip, world_of, wrap
-from hlosharding.sharding import HloSharding
+from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.value import AnyValue, Form, Pending, TupleValue, Value, from_leaves, leaves_of, parts_of
+from hlosharding.reshard import plan_steps
+from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims
+from hlosharding.spmd import Emitter, World, strip, world_of, wrap
 
 # Most shardings, which `leaf` takes as they are.
 _OWN_SPELLING = frozenset({"tiled", "replicated"})

@@ -13,22 +13,16 @@ from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine, cost, simulate
 from hlosharding.errors import PartitionError
 from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction, Module, rewrite
-from hlosharding.partitioner.borders import enter_parameter, forms_of
 from hlosharding.partitioner.context import Context, Decisions
-from hlosharding.partitioner.departures import BATCH_OVER_ALL, ONE_ORDER, Departure, departures
-from hlosharding.partitioner.emitter import Emitter, Program
-from hlosharding.partitioner.freedom import suited
-from hlosharding.partitioner.hoisting import hoist_invariants
-from hlosharding.partitioner.hosting import left_undone
-from hlosharding.partitioner.manual import has_worlds
-from hlosharding.partitioner.pricing import Prices
-from hlosharding.partitioner.projection import REPLICATED
-from hlosharding.partitioner.rings import OVERLAPS
-from hlosharding.partitioner.spreading import spread
+from hlosharding.partitioner.control_flow import enter_parameter, forms_of
+from hlosharding.partitioner.factors import OVERLAPS
+from hlosharding.partitioner.overrides import BATCH_OVER_ALL, ONE_ORDER, Departure, departures, spread, suited
+from hlosharding.partitioner.passes import hoist_invariants, verify_with_votes
+from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.regions import has_worlds, left_undone
 from hlosharding.partitioner.strategies import lower
-from hlosharding.partitioner.votes import verify_with_votes
-from hlosharding.partitioner.worlds import in_one_order
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import REPLICATED, HloSharding
+from hlosharding.spmd import Emitter, Program, in_one_order
 
 
 @dataclass(frozen=True, slots=True)

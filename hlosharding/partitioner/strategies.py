@@ -9,27 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.ir import COLLECTIVES, Instruction
-from hlosharding.partitioner import (
-    blocks,  # noqa: F401  (fills PIECES)
-    control_flow,
-    created,
-    custom_partitioning,
-    dynamic,
-    host_queues,
-    hosting,
-    indexing,  # noqa: F401  (fills PIECES)
-    loops,
-    manual,
-    moving,
-    one_device,
-    reducing,  # noqa: F401  (fills PIECES)
-    reshaping,
-    scanning,
-)
-from hlosharding.partitioner.aligned import ALIGNABLE, aligned
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.declared import compute_whole, lower_declared
-from hlosharding.partitioner.partials import is_only_reader, pass_through
+from hlosharding.partitioner.control_flow import calls, loops, scan
+from hlosharding.partitioner.factors import (
+    ALIGNABLE,
+    aligned,
+    compute_whole,
+    is_only_reader,
+    lower_declared,
+    pass_through,
+)
+from hlosharding.partitioner.movement import data_movement, generators, reshapes
+from hlosharding.partitioner.regions import (
+    custom_partitioning,
+    dynamic_sizes,
+    host_offload,
+    infeed_outfeed,
+    manual,
+    one_device,
+)
 from hlosharding.partitioner.value import (
     AnyValue,
     Pending,
@@ -74,7 +72,7 @@ def _tuple_part(
     if isinstance(part, Pending):
         return Pending(part.partial, wanted if wanted is not None else part.wanted, part.maker or operand)
     if part.shape.dynamic_dims:
-        dynamic.check_whole(operand, wanted)
+        dynamic_sizes.check_whole(operand, wanted)
     return context.reshard(part, wanted if wanted is not None else part.whole_sharding, "tuple element")
 
 
@@ -139,29 +137,29 @@ STRATEGIES: dict[str, Strategy] = {
     "get-tuple-element": _element,
     "copy": _copy,
     "convert": _convert,
-    "constant": created.constant,
-    "iota": created.iota,
-    "broadcast": created.broadcast,
-    "rng": created.random,
-    "reshape": reshaping.reshape,
-    "slice": moving.move,
-    "pad": moving.move,
-    "concatenate": moving.move,
-    "reverse": moving.move,
-    "dynamic-slice": moving.move,
-    "dynamic-update-slice": moving.move,
+    "constant": generators.constant,
+    "iota": generators.iota,
+    "broadcast": generators.broadcast,
+    "rng": generators.random,
+    "reshape": reshapes.reshape,
+    "slice": data_movement.move,
+    "pad": data_movement.move,
+    "concatenate": data_movement.move,
+    "reverse": data_movement.move,
+    "dynamic-slice": data_movement.move,
+    "dynamic-update-slice": data_movement.move,
     "while": loops.while_loop,
-    "scan": scanning.scan,
-    "conditional": control_flow.conditional,
-    "call": control_flow.call,
-    "opt-barrier": control_flow.barrier,
-    "infeed": host_queues.infeed,
-    "outfeed": host_queues.outfeed,
-    "after-all": control_flow.token,
-    "add-dependency": control_flow.token,
+    "scan": scan.scan,
+    "conditional": calls.conditional,
+    "call": calls.call,
+    "opt-barrier": calls.barrier,
+    "infeed": infeed_outfeed.infeed,
+    "outfeed": infeed_outfeed.outfeed,
+    "after-all": calls.token,
+    "add-dependency": calls.token,
     "all-reduce": _all_reduce,
-    "partition-id": control_flow.per_device,
-    "replica-id": control_flow.per_device,
+    "partition-id": calls.per_device,
+    "replica-id": calls.per_device,
 }
 
 
@@ -195,13 +193,13 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
         return manual.take_over(context, inst)
     if context.world is not None and inst.opcode in COLLECTIVES:
         return manual.communicate(context, inst, context.world)
-    if hosting.is_move(inst):
-        return hosting.move(context, inst)
+    if host_offload.is_move(inst):
+        return host_offload.move(context, inst)
     device = one_device.acting_device(context, inst) if is_call else None
     if device is not None:
         return one_device.act_once(context, inst, device)
-    if dynamic.is_dynamic(inst):
-        return dynamic.lower_dynamic(context, inst)
+    if dynamic_sizes.is_dynamic(inst):
+        return dynamic_sizes.lower_dynamic(context, inst)
     if inst.opcode == "call" and custom_partitioning.is_marked(inst):
         return custom_partitioning.lower_marked(context, inst)
     strategy = STRATEGIES.get(inst.opcode)

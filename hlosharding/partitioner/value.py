@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.projection import REPLICATED, without_partials
-from hlosharding.partitioner.worlds import World
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import REPLICATED, HloSharding, without_partials
+from hlosharding.spmd import World
 
 
 @dataclass(slots=True, eq=False)

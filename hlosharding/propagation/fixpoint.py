@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from hlosharding.errors import PropagationError, ShardingError
-from hlosharding.propagation import data_flow, policy, rare
-from hlosharding.propagation.agenda import DONE, LATER, TODO, Agenda
+from hlosharding.propagation import data_flow, groups, policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.inference import infer_backward, infer_forward
 from hlosharding.propagation.nodes import Nodes, Places
 from hlosharding.propagation.op import Edge, Op
 from hlosharding.propagation.provenance import Change, Direction, Trail
+from hlosharding.propagation.worklist import DONE, LATER, TODO, Agenda
 from hlosharding.sharding import HloSharding
 
 Hit = tuple[int, tuple[int, ...] | None, bool]
@@ -169,7 +169,7 @@ class FixPoint:
         """One computation once: (improved, refined)."""
         improved = refined = False
         if self.nodes.group_of:
-            improved, refined = rare.group_sweep(self, start, end)
+            improved, refined = groups.group_sweep(self, start, end)
         self.forward.first, self.forward.last = 0, start - 1
         self.backward.first, self.backward.last = end, end - 1
         for sweep in (self._forward_sweep, self._backward_sweep):
@@ -186,7 +186,7 @@ class FixPoint:
             state[p] = DONE
             if p in dynamic:
                 self.forward.last = p
-                refined |= rare.refine_forward(self, p)
+                refined |= groups.refine_forward(self, p)
                 continue
             reads = inputs[p]
             if len(reads) == 2:
@@ -215,7 +215,7 @@ class FixPoint:
         ahead: list[HloSharding | None] = []
 
         def look_ahead() -> HloSharding | None:
-            ahead.append(rare.look_ahead(self, p))
+            ahead.append(groups.look_ahead(self, p))
             return ahead[0]
 
         if known_tie:
@@ -259,11 +259,11 @@ class FixPoint:
             state[p] = DONE
             if p in dynamic:
                 self.backward.first = p
-                refined |= rare.refine_backward(self, p)
+                refined |= groups.refine_backward(self, p)
                 continue
             if p in slow:
                 self.backward.first = p
-                improved |= rare.slow_backward(self, p)
+                improved |= groups.slow_backward(self, p)
                 continue
             own, sources = current[p], ()
             for user, edge in uses[p]:

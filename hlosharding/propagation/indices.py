@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.handlers.indexing import output_dims_of
+from hlosharding.propagation.handlers import output_dims_of
 from hlosharding.propagation.op import ParallelDims
 from hlosharding.rules import addressing, counting_columns, counting_constant
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from hlosharding.ir import CONTROL_FLOW
 from hlosharding.propagation import data_flow, policy
-from hlosharding.propagation.agenda import DYNAMIC
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.op import Edge, Op
 from hlosharding.propagation.ops import OpTable
+from hlosharding.propagation.worklist import DYNAMIC
 
 Places = tuple[int, ...]
 Use = tuple[int, Edge]

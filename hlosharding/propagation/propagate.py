@@ -16,14 +16,13 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
-from hlosharding.propagation.explanation import Explanation, LostOffer
+from hlosharding.propagation.explain import Explanation, LostOffer, conflicts, explain
 from hlosharding.propagation.fixpoint import FixPoint, clash
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.neighbours import Value
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail
-from hlosharding.propagation.why import conflicts, explain
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
 
 

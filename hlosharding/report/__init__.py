@@ -33,7 +33,6 @@ from hlosharding.report.simulation import show_critical_path
 from hlosharding.report.summary import show_partitioned, show_warnings
 from hlosharding.report.tables import add_row, new_table
 from hlosharding.report.views import to_html, to_record
-from hlosharding.sharding import spell
 
 __all__ = [
     "Record",
@@ -69,7 +68,6 @@ __all__ = [
     "show_shardings",
     "show_warnings",
     "simulation_record",
-    "spell",
     "suggestions_record",
     "to_html",
     "to_record",

@@ -12,9 +12,10 @@ from typing import Any
 
 from rich.table import Table
 
-from hlosharding.cost import Collective, CostReport, collectives
+from hlosharding.cost import CostReport
 from hlosharding.report.figures import as_count, as_seconds
 from hlosharding.report.tables import add_row, new_table
+from hlosharding.spmd import Collective, collectives
 
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 _Key = tuple[str, str, str, str, str]

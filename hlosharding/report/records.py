@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Collective, CostReport, Simulation, Subtotal
+from hlosharding.cost import CostReport, Simulation, Subtotal
 from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner import Departure, ReshardPlan
-from hlosharding.propagation import AxisPropagation, Explanation, Link, LostOffer, Propagation
+from hlosharding.mesh_propagation import AxisPropagation
+from hlosharding.partitioner import Departure
+from hlosharding.propagation import Explanation, Link, LostOffer, Propagation
+from hlosharding.reshard import ReshardPlan
 from hlosharding.search import Suggestion
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import Collective
 
 Record = dict[str, Any]
 

@@ -14,11 +14,11 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import Collective, CostReport, Simulation
+from hlosharding.cost import CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
-from hlosharding.partitioner import ReshardPlan
-from hlosharding.propagation import AxisPropagation, Explanation, LostOffer, Propagation
+from hlosharding.mesh_propagation import AxisPropagation
+from hlosharding.propagation import Explanation, LostOffer, Propagation
 from hlosharding.report import records
 from hlosharding.report.costs import show_cost, show_cost_by
 from hlosharding.report.drawing import draw_svg
@@ -26,8 +26,10 @@ from hlosharding.report.records import Record
 from hlosharding.report.shardings import show_shardings
 from hlosharding.report.simulation import show_critical_path
 from hlosharding.report.summary import show_partitioned
+from hlosharding.reshard import ReshardPlan
 from hlosharding.search import Suggestion
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import Collective
 
 _WIDTH = 160
 _STYLE = "white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo,Consolas,monospace"

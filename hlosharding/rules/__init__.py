@@ -3,10 +3,10 @@
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
-from hlosharding.rules.counting import addressing, counted_signature, counting_columns, counting_constant
 from hlosharding.rules.custom_calls import register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
+from hlosharding.rules.iota_indices import addressing, counted_signature, counting_columns, counting_constant
 from hlosharding.rules.local import local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import TopK, reducer_kind, top_k

@@ -3,4 +3,9 @@
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import Hit, smallest_sets
 
-__all__ = ["Hit", "Suggestion", "smallest_sets", "suggest"]
+__all__ = [
+    "Hit",
+    "Suggestion",
+    "smallest_sets",
+    "suggest",
+]

@@ -16,6 +16,7 @@ from hlosharding.sharding.grouping import (
     ungroup_sharding,
 )
 from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
@@ -33,6 +34,17 @@ from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sh
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
+from hlosharding.sharding.tiles import (
+    REPLICATED,
+    addend_groups,
+    local_shape_dims,
+    member_numbers,
+    offsets,
+    stacked_partials,
+    tile_table,
+    uneven_dims,
+    without_partials,
+)
 from hlosharding.sharding.transforms import (
     add_shape_dims,
     along_dims,
@@ -52,6 +64,7 @@ from hlosharding.sharding.transforms import (
 from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
 
 __all__ = [
+    "REPLICATED",
     "AxisRef",
     "DimAxes",
     "GroupedSharding",
@@ -64,6 +77,7 @@ __all__ = [
     "SubgroupType",
     "TileAssignment",
     "add_shape_dims",
+    "addend_groups",
     "along_dims",
     "ceil_div",
     "device_groups_along",
@@ -75,33 +89,42 @@ __all__ = [
     "group_sharding_on_dims",
     "group_sharding_on_replicated_dim",
     "grouped_replicated_sharding",
+    "is_local_reshape",
     "is_more_specific",
     "is_strictly_better",
     "is_subtiling_or_equal",
     "leaf_sizes",
+    "local_shape_dims",
     "manual_subgroup_sharding",
+    "member_numbers",
     "memoised",
     "merge_dimension",
     "merge_if_compatible",
     "merge_sharding",
     "move_and_merge_tiles",
     "named_sharding",
+    "offsets",
     "propagate_through_reshape",
     "remove_shape_dims",
     "replicate_all_data_dims",
     "replicate_on_all_dims_except",
     "replicate_on_dims",
     "required_leaves",
+    "reshape_runs",
     "reshape_sharding",
     "reshape_to_tile_dimension",
     "reverse_sharding",
     "spell",
     "spell_short",
     "split_dimension",
+    "stacked_partials",
     "sub_sharding",
+    "tile_table",
     "transpose_sharding",
     "transpose_with_collapsed_dims",
+    "uneven_dims",
     "ungroup_sharding",
     "untile_shape",
     "with_mesh",
+    "without_partials",
 ]

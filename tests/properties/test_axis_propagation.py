@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hlosharding.frontends import load
 from hlosharding.ir import Module, verify
-from hlosharding.propagation import AxisAnnotation, AxisPropagation, AxisSharding, propagate_axes
+from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, propagate_axes
 from hlosharding.rules import Signature, signature_of
 from tests.oracle.opcode_modules import BODIES, REGIONS
 

@@ -11,8 +11,8 @@ import pytest
 import hlosharding as hs
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
 from hlosharding.sharding import HloSharding
-from tests.properties.program_check import check
-from tests.properties.programs import RandomProgram, random_program
+from tests.support.program_check import check
+from tests.support.random_programs.programs import RandomProgram, random_program
 
 PROGRAMS = 40
 

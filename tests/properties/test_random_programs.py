@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hlosharding.ir import verify
 from hlosharding.sharding import HloSharding
-from tests.properties.program_check import check, is_close, joined, one_device, tiles, wide, widened
-from tests.properties.programs import random_program
-from tests.properties.random_shardings import random_sharding
-from tests.properties.scope import Shape
+from tests.support.program_check import check, is_close, joined, one_device, tiles, wide, widened
+from tests.support.random_programs.programs import random_program
+from tests.support.random_programs.scope import Shape
+from tests.support.random_programs.shardings import random_sharding
 
 PROGRAMS = 50
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hlosharding.ir import Builder, Shape
-from hlosharding.partitioner.emitter import Emitter, Program
-from hlosharding.partitioner.reshard import Step, plan_steps
-from hlosharding.partitioner.reshard.layout import layout_of
-from hlosharding.partitioner.reshard.reshard_plan import local_tiles
+from hlosharding.reshard import Step, plan_steps
+from hlosharding.reshard.layout import layout_of
+from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd.emitter import Emitter, Program
 from hlosharding.xla_bridge import run_proto
-from tests.properties.random_shardings import random_sharding
+from tests.support.random_programs.shardings import random_sharding
 
 N = 8
 CASES = {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
-from hlosharding.partitioner.reshard import plan_steps
-from hlosharding.partitioner.reshard.layout import Layout, layout_of, least_mean_elements
-from hlosharding.partitioner.reshard.plan import Request, candidates
-from hlosharding.partitioner.reshard.reshard_plan import local_tiles
+from hlosharding.reshard import plan_steps
+from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.reshard.planner import Request, candidates
+from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 
 OBJECTIVES = st.sampled_from(["bytes", "balanced", "time"])

@@ -21,7 +21,7 @@ from hlosharding.sharding import (
     transpose_sharding,
     ungroup_sharding,
 )
-from tests.properties.sharding_strategies import REPLICATED_ONLY, even_sizes_for, factors, sizes_for, tiled
+from tests.support.sharding_strategies import REPLICATED_ONLY, even_sizes_for, factors, sizes_for, tiled
 
 Held = npt.NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hlosharding.errors import ShardingParseError
 from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment, find_named_form, named_sharding
-from tests.properties.sharding_strategies import meshes_and_specs, sizes_for, tiled, tilings
+from tests.support.sharding_strategies import meshes_and_specs, sizes_for, tiled, tilings
 
 
 @given(tiled())

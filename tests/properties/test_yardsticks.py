@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import hlosharding as hs
-from tests.properties.program_check import one_device
-from tests.properties.yardsticks import kept_apart, widened
+from tests.support.program_check import one_device
+from tests.support.yardsticks import kept_apart, widened
 
 CUT_TWICE = """HloModule m
 ENTRY e {

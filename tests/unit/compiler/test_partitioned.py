@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.errors import ExecutionError, PartitionError
-from tests.unit.partitioner.programs import mark, module_of
+from tests.support.split_programs import mark, module_of
 
 X = np.arange(63, dtype=np.float32).reshape(9, 7) / 63
 W = np.linspace(-1, 1, 35, dtype=np.float32).reshape(7, 5)

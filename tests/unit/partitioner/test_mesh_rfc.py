@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.ir import Instruction
-from tests.unit.partitioner.programs import counts, mark, right
+from tests.support.split_programs import counts, mark, right
 
 
 def mlp(devices: int) -> str:

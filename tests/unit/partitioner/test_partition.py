@@ -8,7 +8,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import PartitionError
 from hlosharding.ir import verify
-from tests.unit.partitioner.programs import mark, module_of, right, root_dims, split
+from tests.support.split_programs import mark, module_of, right, root_dims, split
 
 
 def test_parameters_and_results_have_the_shape_of_tiles() -> None:

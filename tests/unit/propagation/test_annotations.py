@@ -7,7 +7,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import PropagationError
 from hlosharding.propagation.annotations import unspecified_dims
-from tests.unit.propagation.texts import module, printed, run
+from tests.support.propagated_texts import module, printed, run
 
 ROWS = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"
 COLUMNS = "{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}"

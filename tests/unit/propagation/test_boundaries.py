@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import PropagationError
-from tests.unit.propagation.texts import printed, run
+from tests.support.propagated_texts import printed, run
 
 ROWS = "{devices=[2,1]<=[2]}"
 BODY = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.propagation.texts import printed
+from tests.support.propagated_texts import printed
 
 ROWS = "{devices=[4,1]<=[4]}"
 COLUMNS = "{devices=[1,4]<=[4]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.propagation.texts import printed, run
+from tests.support.propagated_texts import printed, run
 
 ROWS = "{devices=[2,1]<=[2]}"
 LOOP = """

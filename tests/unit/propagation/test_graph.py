@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlosharding.propagation.graph import Graph
-from tests.unit.propagation.texts import module, run
+from tests.support.propagated_texts import module, run
 
 DEAD = (
     "  %dead = f32[4] parameter(1)\n  %x = f32[4] parameter(0)\n  %a = f32[4] negate(%x)\n"

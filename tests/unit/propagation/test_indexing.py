@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.propagation.texts import SUM, printed
+from tests.support.propagated_texts import SUM, printed
 
 LOOK_UP = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}"
 ADD = (

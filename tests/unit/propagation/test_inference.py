@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.propagation.texts import SUM, printed
+from tests.support.propagated_texts import SUM, printed
 
 ROWS = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"
 COLUMNS = "{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hlosharding.ir import ALL_OPCODES
-from hlosharding.propagation import policy
-from hlosharding.propagation.handlers import BACKWARD, FORWARD
+from hlosharding.propagation import BACKWARD, FORWARD, policy
 
 
 def test_every_table_names_real_opcodes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hlosharding as hs
 from hlosharding import report
-from tests.unit.report.programs import local_module, rows_of
+from tests.support.shown_programs import local_module, rows_of
 
 
 def test_equal_collectives_share_a_row_largest_volume_first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlosharding import report
-from tests.unit.report.programs import partitioned, rows_of, text_of
+from tests.support.shown_programs import partitioned, rows_of, text_of
 
 
 def test_the_totals_are_the_reports() -> None:

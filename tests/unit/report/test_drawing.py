@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hlosharding import HloSharding, ShardingError, draw, draw_svg
+from hlosharding import HloSharding, draw, draw_svg
+from hlosharding.errors import ShardingError
 
 
 def test_three_dims_are_pages_of_grids() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding import report
-from tests.unit.report.programs import local_module, partitioned, propagated
+from tests.support.shown_programs import local_module, partitioned, propagated
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "cli.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 import hlosharding as hs
 from hlosharding import report
 from hlosharding.sharding import HloSharding
-from tests.unit.report.programs import MESH, propagated, rows_of
+from tests.support.shown_programs import MESH, propagated, rows_of
 
 
 @pytest.mark.parametrize(

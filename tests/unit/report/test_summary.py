@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from hlosharding import report
-from tests.unit.partitioner.programs import split
 from tests.unit.partitioner.test_spreading import two_layers
-from tests.unit.report.programs import partitioned, rows_of, text_of
+
+from hlosharding import report
+from tests.support.shown_programs import partitioned, rows_of, text_of
+from tests.support.split_programs import split
 
 
 def test_the_summary_holds_cost_and_collectives() -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import hlosharding as hs
 from hlosharding import report
-from tests.unit.report.programs import partitioned, propagated
+from tests.support.shown_programs import partitioned, propagated
 
 CLASH = (Path(__file__).resolve().parents[3] / "docs" / "clash.hlo").read_text()
 ROWS, COLUMNS = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"

@@ -13,12 +13,13 @@ import numpy as np
 
 import hlosharding as hs
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import collectives, cost
+from hlosharding.cost import cost
 from hlosharding.ir import Module, Shape
 from hlosharding.partitioner import PartitionOptions, partition_module
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import collectives
 from hlosharding.xla_bridge import run_proto
-from tests.properties.program_check import (
+from tests.support.program_check import (
     WrongResult,
     difference,
     garbage,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import HloShardingError
-from tests.properties.program_check import WrongResult
+from tests.support.program_check import WrongResult
 from tests.xla_mirror.partitioner.cases import FOLDER, Case
 from tests.xla_mirror.partitioner.running import Figures, check, figures, partitioned
 

@@ -6,7 +6,7 @@ import pytest
 
 from hlosharding.compiler import Partitioned
 from hlosharding.partitioner import LocalProgram
-from tests.properties.program_check import WrongResult
+from tests.support.program_check import WrongResult
 from tests.xla_mirror.partitioner.cases import Case, all_cases
 from tests.xla_mirror.partitioner.running import check, loaded, partitioned
 from tests.xla_mirror.partitioner.standing import PRODUCTS, recorded, rings, standing

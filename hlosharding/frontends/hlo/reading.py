@@ -1,0 +1,123 @@
+"""HLO text and HloModuleProto bytes to a Module.
+
+Floor: frontends.  jaxlib parses and verifies the text once its shardings are checked; the order of the text is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hlosharding import wire, xla_bridge
+from hlosharding.errors import LoadError, ModuleError, ShardingError
+from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
+from hlosharding.ir import Computation, Module
+
+_PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+
+
+def from_hlo_text(text: str) -> Module:
+    """A module of HLO text, as it stands.
+
+    >>> from_hlo_text("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}")
+    Module(m, 1 instructions, 2 partitions)
+    """
+    if "\0" in text:
+        raise LoadError("HLO text holds a zero byte", remedy='pass format="hlo-proto" for binary files')
+    found = scan_hlo(text)
+    module = _module(in_text_order(xla_bridge.hlo_text_to_proto(text)))
+    stated = partitions_in(text[text.find("HloModule") :].partition("\n")[0])
+    module.num_partitions = stated or devices_of(f.sharding for f in found)
+    return module
+
+
+def partitions_in(header: str) -> int | None:
+    """The `num_partitions` that the first line of an HLO text states.
+
+    >>> partitions_in("HloModule m, num_partitions=8")
+    8
+    """
+    stated = _PARTITIONS.search(header)
+    return int(stated[1]) if stated and int(stated[1]) > 0 else None
+
+
+def from_hlo_proto(data: bytes) -> Module:
+    """A module of a serialized HloModuleProto (or of an HloProto, as XLA's dumps hold it), as it stands."""
+    module = _module(_unwrapped(data))
+    module.num_partitions = devices_of(module.shardings.values())
+    return module
+
+
+def devices_of(shardings: Any) -> int:
+    """How many devices shardings speak of: the largest count or device number + 1, at least 1."""
+    count = 1
+    for sharding in shardings:
+        for leaf in sharding.leaves:
+            count = max(count, leaf.num_devices or 1, 1 + (leaf.device or 0))
+    return count
+
+
+def in_text_order(proto: bytes) -> bytes:
+    """jaxlib serializes parsed text in post order with ids in text order: back to the order of the text."""
+    module = wire.HloModuleProto.FromString(proto)
+    _sort_by_id(module.computations)
+    for computation in module.computations:
+        _sort_by_id(computation.instructions)
+    return module.SerializeToString()
+
+
+def _sort_by_id(items: Any) -> None:
+    ids = [item.id for item in items]
+    if ids != sorted(ids):
+        items.sort(key=lambda item: item.id)
+
+
+def _module(proto: bytes) -> Module:
+    try:
+        module = Module.from_proto(proto)
+    except (ModuleError, ShardingError) as error:
+        raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
+    for computation in module.computations:
+        _into_id_order(computation)
+    module.renumber()
+    return module
+
+
+def _into_id_order(computation: Computation) -> None:
+    """As XLA's HloComputation::CreateFromProto: users in the order of the wire, instructions by id."""
+    ordered = sorted(computation.instructions, key=lambda i: i.proto.id)
+    position = {instruction: n for n, instruction in enumerate(ordered)}
+    if all(position[o] < n for n, i in enumerate(ordered) for o in i.operands):
+        computation.instructions[:] = ordered
+
+
+def _unwrapped(data: bytes) -> bytes:
+    # HloProto wraps the module as its field 1, where HloModuleProto has its name: a message is never a clean name.
+    from google.protobuf.message import DecodeError
+
+    try:
+        outer = wire.HloModuleProto.FromString(data)
+        if outer.computations:
+            return data
+    except (DecodeError, UnicodeDecodeError):
+        pass
+    inner = _first_field(data)
+    try:
+        if inner and wire.HloModuleProto.FromString(inner).computations:
+            return inner
+    except (DecodeError, UnicodeDecodeError):
+        pass
+    return data
+
+
+def _first_field(data: bytes) -> bytes | None:
+    """The bytes of field 1 where that is the first field of the message."""
+    if not data.startswith(b"\x0a"):
+        return None
+    length = shift = 0
+    for position in range(1, min(len(data), 11)):
+        length |= (data[position] & 0x7F) << shift
+        shift += 7
+        if data[position] < 0x80:
+            return data[position + 1 : position + 1 + length]
+    return None

@@ -1,0 +1,172 @@
+"""Shardings put on values inside traced functions: any HloSharding, also those that no PartitionSpec can say.
+
+Floor: frontends.  One JAX primitive per mark, with rules for jit, grad, vmap and loops; PartitionSpec and NamedSharding
+go to JAX's own constraint.  Outside a trace for hlosharding the marks are identities.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from hlosharding import xla_bridge
+from hlosharding.errors import AnnotationError, ShardingError
+from hlosharding.frontends.jax.boundary import broadcast
+from hlosharding.frontends.jax.leaves import is_key, of_numbers
+from hlosharding.sharding import HloSharding, ShardGroup, add_shape_dims
+
+_group_ids = count(1)
+
+
+def with_sharding(x: Any, sharding: Any) -> Any:
+    """`x` (an array or a pytree), constrained to a sharding inside a traced function.
+
+    `sharding`: HloSharding, HLO text, an array of devices by tile coordinates (one more dim: copies of a tile),
+    PartitionSpec, NamedSharding, None, or a prefix tree of them.  Works under jit, grad, vmap and scan; a batched dim
+    is left open.  In a plain `jax.jit` an HloSharding that the mesh of the context cannot say has no effect.
+    Raises AnnotationError where it does not fit the shape.
+
+    >>> import jax, jax.numpy as jnp
+    >>> float(jax.grad(lambda x: with_sharding(x * x, "{maximal device=1}"))(3.0))
+    6.0
+    """
+    import jax
+
+    leaves, tree = jax.tree.flatten(x)
+    if isinstance(sharding, HloSharding) and sharding.is_tuple():
+        entries: Sequence[Any] = sharding.leaves
+        if len(entries) != len(leaves):
+            raise AnnotationError(f"{sharding} has {len(entries)} leaves for {len(leaves)} arrays")
+    else:
+        entries = broadcast(sharding, x, "sharding")
+    return jax.tree.unflatten(tree, [_constrain(leaf, entry) for leaf, entry in zip(leaves, entries, strict=True)])
+
+
+def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
+    """`x` and `y` (arrays or equal pytrees of equal shapes), to be sharded alike, whatever that will be.
+
+    Raises AnnotationError for unequal shapes.
+
+    >>> import jax.numpy as jnp
+    >>> x, y = shard_alike(jnp.zeros(3), jnp.ones(3))
+    """
+    import jax
+
+    xs, tree = jax.tree.flatten(x)
+    ys, other = jax.tree.flatten(y)
+    if tree != other:
+        raise AnnotationError(f"shard_alike needs equal structures, got {tree} and {other}")
+    for a, b in zip(xs, ys, strict=True):
+        if np.shape(a) != np.shape(b):
+            raise AnnotationError(f"shard_alike needs equal shapes, got {np.shape(a)} and {np.shape(b)}")
+    pairs = [_bind_alike(a, b) for a, b in zip(xs, ys, strict=True)]
+    return jax.tree.unflatten(tree, [a for a, _ in pairs]), jax.tree.unflatten(tree, [b for _, b in pairs])
+
+
+def _constrain(x: Any, sharding: Any) -> Any:
+    import jax
+
+    if sharding is None:
+        return x
+    if isinstance(sharding, (jax.sharding.PartitionSpec, jax.sharding.Sharding)):
+        return jax.lax.with_sharding_constraint(x, sharding)
+    found = _as_hlo(sharding, np.shape(x))
+    if is_key(x):
+        numbers = _constrain(jax.random.key_data(x), of_numbers(found, x))
+        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x))
+    if xla_bridge.is_shardy():
+        named = _over_context_mesh(found)
+        return x if named is None else jax.lax.with_sharding_constraint(x, named)
+    return _sharding_primitive().bind(x, sharding=str(found.without_names()), open_dims=())
+
+
+def _as_hlo(sharding: Any, shape: tuple[int, ...]) -> HloSharding:
+    try:
+        if isinstance(sharding, str):
+            sharding = HloSharding.parse(sharding)
+        elif not isinstance(sharding, HloSharding):
+            devices = np.asarray(sharding)
+            is_partial = devices.ndim == len(shape) + 1
+            sharding = HloSharding.partial_tile(devices) if is_partial else HloSharding.tile(devices)
+        sharding.validate(shape)
+    except ShardingError as error:
+        raise AnnotationError(error.what, where=error.where, remedy=error.remedy) from error
+    return sharding
+
+
+def _over_context_mesh(sharding: HloSharding) -> Any:
+    """The same as NamedSharding over the mesh of the context; None where there is none that can say it."""
+    mesh = xla_bridge.context_mesh()
+    if mesh is None:
+        return None
+    try:
+        return sharding.to_jax(mesh)
+    except ShardingError:
+        return None
+
+
+@functools.cache
+def _sharding_primitive() -> Any:
+    return xla_bridge.linear_identity(
+        "hlo_sharding", transpose=_transpose_sharding, batch=_batch_sharding, lower=_lower_sharding
+    )
+
+
+def _transpose_sharding(cotangents: Sequence[Any], **params: Any) -> list[Any]:
+    # As JAX's own constraint: the cotangent is laid out as the value.
+    return [_sharding_primitive().bind(cotangents[0], **params)]
+
+
+def _lower_sharding(_context: Any, x: Any, *, sharding: str, open_dims: tuple[int, ...]) -> list[Any]:
+    return [x if xla_bridge.is_shardy() else xla_bridge.sharding_custom_call(x, sharding, open_dims)]
+
+
+def _batch_sharding(
+    args: Sequence[Any], dims: Sequence[int], *, sharding: str, open_dims: tuple[int, ...]
+) -> tuple[Any, int]:
+    dim = dims[0]
+    found = HloSharding.parse(sharding)
+    wider = add_shape_dims(found, dim, 1) if found.is_tiled() else found
+    opened = (*(d + (d >= dim) for d in open_dims), dim)
+    return _sharding_primitive().bind(args[0], sharding=str(wider), open_dims=tuple(sorted(opened))), dim
+
+
+@functools.cache
+def _alike_primitive() -> Any:
+    return xla_bridge.linear_identity(
+        "hlo_shard_alike", transpose=_transpose_alike, batch=_batch_alike, lower=_lower_alike, results=2
+    )
+
+
+def _bind_alike(x: Any, y: Any) -> Sequence[Any]:
+    return _alike_primitive().bind(x, y, group=next(_group_ids))
+
+
+def _transpose_alike(cotangents: Sequence[Any], **_: Any) -> Sequence[Any]:
+    return _bind_alike(*cotangents)
+
+
+def _lower_alike(_context: Any, x: Any, y: Any, *, group: int) -> list[Any]:
+    if xla_bridge.is_shardy():
+        return [x, y]
+    text = str(HloSharding.unknown().with_shard_group(ShardGroup("as", group)))
+    return [xla_bridge.sharding_custom_call(value, text, is_group=True) for value in (x, y)]
+
+
+def _batch_alike(args: Sequence[Any], dims: Sequence[int | None], *, group: int) -> tuple[Any, tuple[int, int]]:
+    import jax.numpy as jnp
+
+    batched = next(n for n, d in enumerate(dims) if d is not None)
+    dim = dims[batched] or 0
+    size = args[batched].shape[dim]
+    spread = [
+        jnp.broadcast_to(jnp.expand_dims(a, dim), (*a.shape[:dim], size, *a.shape[dim:]))
+        if d is None
+        else jnp.moveaxis(a, d, dim)
+        for a, d in zip(args, dims, strict=True)
+    ]
+    return _alike_primitive().bind(*spread, group=group), (dim, dim)

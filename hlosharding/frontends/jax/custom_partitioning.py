@@ -1,0 +1,167 @@
+"""What a user gave with `custom_partitioning`: asked for what one device computes, in shardings that are known by then.
+
+Floor: frontends.  Such a function is traced as a marked call of what it computes (`ir.PARTITIONING_MARK` names its
+place in `Module.partitionings`).  Propagation looks through the call; the partitioner asks here for his own program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlosharding.errors import PartitionError, ShardingError
+from hlosharding.ir import Instruction, Module
+from hlosharding.sharding import HloSharding
+
+Shardings = tuple[HloSharding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PerDevice:
+    """What the user's `partition` made of a call."""
+
+    module: Module
+    """The call as a function of global arrays: one `shard_map` of the user's function of tiles."""
+    operands: Shardings
+    """The shardings that he wants, which need not be those he was offered."""
+    results: Shardings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CustomPartitioning:
+    """The callbacks of one function; the flat arrays of its calls are ordered as the trees say."""
+
+    mesh: Any
+    partition: Any
+    infer_sharding_from_operands: Any
+    in_tree: Any
+    out_tree: Any
+    static_args: tuple[Any, ...]
+    _made: dict[Any, PerDevice | None] = field(default_factory=dict[Any, Any])
+
+    def inferred(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
+        """Shardings of the results as the user infers them; None where he does not, or mesh axes cannot say it."""
+        structs = self._structs([o.shape for o in inst.operands], operands)
+        if self.infer_sharding_from_operands is None or structs is None:
+            return None
+        import jax
+
+        plain = [jax.ShapeDtypeStruct(s.dims, s.dtype) for s in inst.shape.leaves]
+        with _said_of(inst, "infer_sharding_from_operands"):
+            asked = self.in_tree.unflatten(structs), self.out_tree.unflatten(plain)
+            found = self.infer_sharding_from_operands(*self.static_args, self.mesh, *asked)
+            return _read(self.out_tree, found, [s.rank for s in inst.shape.leaves])
+
+    def per_device(self, inst: Instruction, operands: Sequence[HloSharding], results: Shardings) -> PerDevice | None:
+        """What each device computes when offered these shardings.
+
+        None where `partition` cannot be asked or followed: no mesh, shardings that mesh axes cannot say, uneven tiles
+        (he would take padding for data), calls back into Python.  Raises PartitionError where it fails, or where what
+        it returns does not fit.
+        """
+        key = (tuple(operands), results, *(str(o.shape) for o in inst.operands))
+        if key not in self._made:
+            self._made[key] = self._asked(inst, operands, results)
+        return self._made[key]
+
+    def _asked(self, inst: Instruction, operands: Sequence[HloSharding], results: Shardings) -> PerDevice | None:
+        shapes = [o.shape for o in inst.operands]
+        given, wanted = self._structs(shapes, operands), self._structs(inst.shape.leaves, results)
+        if given is None or wanted is None:
+            return None
+        with _said_of(inst, "partition"):
+            mesh, function, out, arguments = self.partition(
+                *self.static_args, self.mesh, self.in_tree.unflatten(given), self.out_tree.unflatten(wanted)
+            )
+            taken = _read(self.in_tree, arguments, [s.rank for s in shapes])
+            made = _read(self.out_tree, out, [s.rank for s in inst.shape.leaves])
+        if not _divide(shapes, taken) or not _divide(inst.shape.leaves, made):
+            return None
+        with _said_of(inst, "the function that partition returned"):
+            module = self._traced(mesh, function, given, taken, made)
+        _check_results(inst, module)
+        return None if module.callbacks else PerDevice(module, taken, made)
+
+    def _structs(self, shapes: Sequence[Any], shardings: Sequence[HloSharding]) -> list[Any] | None:
+        import jax
+
+        if self.mesh is None:
+            return None
+        try:
+            named = [s.to_jax(self.mesh) for s in shardings]
+        except ShardingError:
+            return None
+        return [jax.ShapeDtypeStruct(s.dims, s.dtype, sharding=n) for s, n in zip(shapes, named, strict=True)]
+
+    def _traced(self, mesh: Any, function: Any, given: list[Any], taken: Shardings, made: Shardings) -> Module:
+        import jax
+
+        from hlosharding.frontends.jax.tracing import trace
+
+        def flat(*tiles: Any) -> tuple[Any, ...]:
+            return tuple(jax.tree.leaves(function(*self.in_tree.unflatten(tiles))))
+
+        specs = [tuple(s.to_jax(mesh).spec for s in side) for side in (taken, made)]
+        local = jax.shard_map(flat, mesh=mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+        shapes = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in given]
+        return trace(local, mesh=mesh, in_shardings=taken, out_shardings=made)(*shapes)
+
+
+class _said_of:
+    """An error of the user's own code names the call that led there."""
+
+    def __init__(self, inst: Instruction, what: str) -> None:
+        self.inst, self.what = inst, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, PartitionError):
+            raise PartitionError(
+                f"{self.what} of a custom_partitioning fails: {type(error).__name__}: {error}", where=_place(self.inst)
+            ) from error
+
+
+def _place(inst: Instruction) -> str:
+    return f"%{inst.name} {inst.location}".strip()
+
+
+def _read(tree: Any, shardings: Any, ranks: Sequence[int]) -> Shardings:
+    flat = tree.flatten_up_to(shardings)
+    return tuple(HloSharding.from_jax(s, rank).meaning for s, rank in zip(flat, ranks, strict=True))
+
+
+def _divide(shapes: Sequence[Any], shardings: Shardings) -> bool:
+    return all(
+        size % sharding.num_tiles_along(dim) == 0
+        for shape, sharding in zip(shapes, shardings, strict=True)
+        if sharding.is_tiled()
+        for dim, size in enumerate(shape.dims)
+    )
+
+
+def _check_results(inst: Instruction, module: Module) -> None:
+    made, wanted = (list(map(str, i.shape.leaves)) for i in (module.entry.root, inst))
+    if made != wanted:
+        raise PartitionError(
+            f"the function that partition returned makes {', '.join(made)}; the whole is {', '.join(wanted)}",
+            where=_place(inst),
+            remedy="return tiles of the shardings that partition returned",
+        )
+
+
+def custom_partitionings(found: Sequence[dict[str, Any]], mesh: Any) -> tuple[CustomPartitioning, ...]:
+    """Of what lowering noted of each marked call."""
+    return tuple(
+        CustomPartitioning(
+            mesh=mesh,
+            partition=given["partition"],
+            infer_sharding_from_operands=given["infer_sharding_from_operands"],
+            in_tree=given["in_tree"],
+            out_tree=given["out_tree"],
+            static_args=tuple(given["static_args"]),
+        )
+        for given in found
+    )

@@ -1,0 +1,57 @@
+"""What the function behind a traced module takes and gives: pytrees, shapes, names, and which boundaries are open.
+
+Floor: frontends.  A record; whoever runs the module (compiler) reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Boundary of a traced function.  All tuples are flat, in the order of the flattened pytrees."""
+
+    in_tree: Any
+    """Tree of `(args, kwargs)`, static arguments left out."""
+    out_tree: Any
+    in_avals: tuple[Any, ...]
+    """One `jax.ShapeDtypeStruct` per flat argument, global shapes."""
+    out_avals: tuple[Any, ...]
+    names: tuple[str, ...]
+    """Path of each flat argument as JAX prints it: `params['w1']`."""
+    parameters: tuple[int | None, ...]
+    """Number of the entry parameter of each flat argument; None for an argument that was dropped."""
+    open_outputs: tuple[bool, ...]
+    """Outputs whose sharding is ours to choose, as JAX tells XLA: pass it to `propagate` as `to_outputs`."""
+    open_parameters: tuple[bool, ...]
+    """Likewise parameters, by number: `to_parameters`."""
+    static_argnums: tuple[int, ...] = ()
+    input_memory: tuple[str | None, ...] = ()
+    """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
+    output_memory: tuple[str | None, ...] = ()
+    num_positional: int | None = None
+    """How many positional arguments the function was called with, static ones included."""
+
+    def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Arguments of a call as values per entry parameter.  Raises ValueError where the pytree differs."""
+        import jax
+
+        dynamic = tuple(a for n, a in enumerate(args) if n not in self.static_argnums)
+        leaves, tree = jax.tree.flatten((dynamic, kwargs), is_leaf=is_one_array)
+        if tree != self.in_tree:
+            raise ValueError(f"arguments have the structure {tree}, the function was traced with {self.in_tree}")
+        numbered = zip(self.parameters, leaves, strict=True)
+        placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
+        return [placed[number] for number in sorted(placed)]
+
+    def unflatten(self, outputs: Sequence[Any]) -> Any:
+        """The function's result from flat outputs."""
+        import jax
+
+        described = [as_described(o, aval) for o, aval in zip(outputs, self.out_avals, strict=True)]
+        return jax.tree.unflatten(self.out_tree, described)

@@ -1,0 +1,285 @@
+"""A JAX function to a Module: traced abstractly, lowered in GSPMD's dialect, boundary shardings attached.
+
+Floor: frontends.  JAX does the tracing and lowering; this file only prepares arguments and reads results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hlosharding import xla_bridge
+from hlosharding.errors import TraceError
+from hlosharding.frontends.hlo import devices_of, from_hlo_proto
+from hlosharding.frontends.jax import boundary
+from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
+from hlosharding.frontends.jax.leaves import is_one_array, of_numbers
+from hlosharding.frontends.jax.signature import Signature
+from hlosharding.frontends.prepare import prepare as prepare_module
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Module
+from hlosharding.sharding import HloSharding, MeshInfo
+
+_OWN_FILES = str(Path(__file__).parent.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """A call's arguments: those handed to JAX, and what each flat dynamic one is."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tree: Any
+    avals: tuple[Any, ...]
+    shardings: tuple[HloSharding | None, ...]
+    mesh: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    avals: tuple[Any, ...]
+    tree: Any
+    shardings: tuple[HloSharding | None, ...]
+    for_jax: Any
+    """out_shardings as handed to JAX: stand-ins where JAX cannot say them."""
+
+
+def trace(
+    fn: Callable[..., Any],
+    *,
+    mesh: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    platform: str | None = None,
+    prepare: bool = True,
+) -> Callable[..., Module]:
+    """A callable that takes `fn`'s arguments (arrays or `jax.ShapeDtypeStruct`, pytrees) and gives its Module.
+
+    `in_shardings` (a prefix tree over the positional, non-static arguments) and `out_shardings` take NamedSharding,
+    PartitionSpec over `mesh`, HloSharding, HLO text, or None for open; uneven splits are allowed.  An argument that
+    brings a NamedSharding keeps it.  `platform` ("cpu", "cuda", "tpu"): the one that will run; default JAX's own.
+    `prepare=False` leaves calls and dead code as JAX wrote them.  Raises TraceError.
+
+    >>> import jax, jax.numpy as jnp
+    >>> module = trace(lambda x: jnp.sin(x) + 1, in_shardings="{devices=[2]<=[2]}")(jnp.ones(4))
+    >>> [i.opcode for i in module.entry.instructions], module.num_partitions
+    (['parameter', 'sine', 'constant', 'broadcast', 'add'], 2)
+    """
+    if not callable(fn):
+        raise TraceError(f"{fn!r} is no function", remedy="pass a function of arrays")
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    def traced(*args: Any, **kwargs: Any) -> Module:
+        xla_bridge.hide_frames_of(_OWN_FILES)
+        where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
+        call = _arguments(args, kwargs, static, in_shardings, where_mesh)
+        found: list[dict[str, Any]] = []
+        kept = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
+        with _mesh_context(mesh), xla_bridge.shardy(False), kept:
+            module = _lower(fn, call, out_shardings, static, platform)
+        module.partitionings = custom_partitionings(found, call.mesh)
+        return prepare_module(module) if prepare else module
+
+    return traced
+
+
+def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+    import jax
+
+    if mesh is None:
+        return nullcontext()
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return jax.sharding.use_abstract_mesh(mesh)
+    if not isinstance(mesh, jax.sharding.Mesh):
+        raise TraceError(f"{mesh!r} is no mesh", remedy="pass a jax.sharding.Mesh or AbstractMesh")
+    try:
+        return jax.set_mesh(mesh)
+    except ValueError:  # inside another trace, where only the axes can be told
+        return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
+def _arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], in_shardings: Any, mesh: Any
+) -> _Arguments:
+    import jax
+
+    fixed = {n % len(args) for n in static if -len(args) <= n < len(args)}
+    dynamic = tuple(a for n, a in enumerate(args) if n not in fixed)
+    plain = jax.tree.map(lambda leaf: _aval(leaf, "") if is_one_array(leaf) else leaf, dynamic, is_leaf=is_one_array)
+    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), plain, "in_shardings")
+    entries += [None] * len(jax.tree.leaves(kwargs, is_leaf=is_one_array))
+    paths, tree = jax.tree_util.tree_flatten_with_path((dynamic, kwargs), is_leaf=is_one_array)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    avals = [_aval(leaf, name) for (_, leaf), name in zip(paths, names, strict=True)]
+    wanted = [
+        boundary.resolve(entry, mesh, f"argument {name}") if entry is not None else _own_sharding(leaf)
+        for entry, (_, leaf), name in zip(entries, paths, names, strict=True)
+    ]
+    found = tuple(
+        of_numbers(boundary.as_hlo(w, a.shape, f"argument {name}"), a)
+        for w, a, name in zip(wanted, avals, names, strict=True)
+    )
+    handed = [_handed(leaf, aval, w) for (_, leaf), aval, w in zip(paths, avals, wanted, strict=True)]
+    new_dynamic, new_kwargs = jax.tree.unflatten(tree, handed)
+    remaining = iter(new_dynamic)
+    new_args = tuple(a if n in fixed else next(remaining) for n, a in enumerate(args))
+    return _Arguments(new_args, new_kwargs, tree, tuple(avals), found, mesh or boundary.mesh_of(wanted))
+
+
+def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:
+    # As jax.jit: a list stands for a tuple, and a single sharding for every argument.
+    if isinstance(in_shardings, list):
+        return tuple(in_shardings)
+    if isinstance(in_shardings, dict) and len(dynamic) == 1:
+        return (in_shardings,)
+    return in_shardings
+
+
+def _aval(leaf: Any, name: str) -> Any:
+    import jax
+
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+    if is_one_array(leaf):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    try:
+        aval = jax.typeof(leaf)
+    except TypeError as error:
+        raise TraceError(
+            f"argument {name} is {type(leaf).__name__}, neither array nor ShapeDtypeStruct",
+            remedy="list its position in static_argnums, or pass jax.ShapeDtypeStruct(shape, dtype)",
+        ) from error
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def _own_sharding(leaf: Any) -> Any:
+    """The NamedSharding that an array or ShapeDtypeStruct brings, if it spans several devices."""
+    from jax.sharding import NamedSharding
+
+    sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, HloSharding):
+        return sharding
+    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
+
+
+def _handed(leaf: Any, aval: Any, wanted: Any) -> Any:
+    """What JAX sees: a shape, with the sharding where JAX can say it; Python scalars as they are."""
+    import jax
+
+    if wanted is None and isinstance(leaf, (bool, int, float, complex)):
+        return leaf
+    sharding = wanted if boundary.divides(wanted, aval.shape) else None
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
+
+
+def _lower(
+    fn: Callable[..., Any], call: _Arguments, out_shardings: Any, static: tuple[int, ...], platform: str | None
+) -> Module:
+    import jax
+
+    options: dict[str, Any] = {"static_argnums": static, "keep_unused": True}
+    traced = jax.jit(fn, **options).trace(*call.args, **call.kwargs)
+    results = _results(traced, out_shardings, call.mesh)
+    if results.for_jax is not None:
+        traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
+    lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
+    module = from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered))
+    _attach(module, lowered, call, results, static)
+    return module
+
+
+def _platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
+    """The platform to lower for: as told, else the mesh's, else JAX's default."""
+    import jax
+
+    has_devices = isinstance(mesh, jax.sharding.Mesh)
+    chosen = platform or (str(mesh.devices.flat[0].platform) if has_devices else jax.default_backend())
+    return ("cuda" if chosen == "gpu" else chosen,)
+
+
+def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:
+    import jax
+
+    leaves, tree = jax.tree.flatten(traced.out_info)
+    if out_shardings is None:
+        return _Results(tuple(leaves), tree, (None,) * len(leaves), None)
+    entries = boundary.broadcast(out_shardings, traced.out_info, "out_shardings")
+    wanted = [boundary.resolve(e, mesh, f"output {n}") for n, e in enumerate(entries)]
+    found = tuple(
+        of_numbers(boundary.as_hlo(w, leaf.shape, f"output {n}"), leaf)
+        for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
+    )
+    for_jax = [
+        w if w is None or boundary.divides(w, leaf.shape) else _stand_in(mesh, wanted, found)
+        for w, leaf in zip(wanted, leaves, strict=True)
+    ]
+    return _Results(tuple(leaves), tree, found, jax.tree.unflatten(tree, for_jax))
+
+
+def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | None]) -> Any:
+    """A replicated NamedSharding: JAX writes the output's annotation, we put the real sharding into it."""
+    import jax
+
+    mesh = mesh or boundary.mesh_of(wanted)
+    if mesh is None:
+        mesh = jax.sharding.AbstractMesh((devices_of(s for s in found if s is not None),), ("devices",))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+
+def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, static: tuple[int, ...]) -> None:
+    """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
+    facts = xla_bridge.lowering_facts(lowered)
+    module.callbacks = facts.get("callbacks", ())
+    # Tokens of ordered effects come before the arguments and results proper.
+    extra = len(module.entry.parameters) - len(call.avals)
+    for parameter, sharding in zip(module.entry.parameters[extra:], call.shardings, strict=True):
+        if sharding is not None:
+            module.shardings[parameter.id] = sharding
+    for number, sharding in enumerate(results.shardings):
+        if sharding is not None:
+            _set_output(module, number, len(results.shardings), sharding)
+    module.mesh = _mesh_info(call.mesh)
+    mesh_size = module.mesh.num_devices if module.mesh is not None else 1
+    module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
+    parameters = tuple(range(extra, extra + len(call.avals)))
+    module.signature = Signature(
+        in_tree=call.tree,
+        out_tree=results.tree,
+        in_avals=call.avals,
+        out_avals=results.avals,
+        names=tuple(p.op_name for p in module.entry.parameters[extra:]),
+        parameters=parameters,
+        open_outputs=tuple(s is None for s in results.shardings),
+        open_parameters=tuple(p.id not in module.shardings for p in module.entry.parameters),
+        static_argnums=static,
+        input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
+        output_memory=facts.get("output_memory", ()),
+        num_positional=len(call.args),
+    )
+
+
+def _set_output(module: Module, number: int, count: int, sharding: HloSharding) -> None:
+    root = module.entry.root
+    if root.opcode == "tuple" and root.shape.is_tuple:
+        old = module.shardings.get(root.id) or HloSharding.tuple([HloSharding.replicate()] * count)
+        module.shardings[root.id] = old.with_leaf(number, sharding)
+        _set_copies(module, number, count, sharding)
+    else:
+        module.shardings[root.id] = sharding
+
+
+def _set_copies(module: Module, number: int, count: int, sharding: HloSharding) -> None:
+    # MLIR's export leaves one unused reshape per annotated output behind, and XLA propagates from it.
+    unused = [i for i in module.entry.instructions if i.opcode == "reshape" and not i.users and not i.is_root]
+    copies = unused[-count:]
+    if len(copies) == count and copies[number].operands[0] is module.entry.root.operands[number]:
+        module.shardings[copies[number].id] = sharding
+
+
+def _mesh_info(mesh: Any) -> Any:
+    if mesh is None:
+        return None
+    return MeshInfo.from_jax(mesh)

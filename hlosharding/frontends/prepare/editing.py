@@ -1,0 +1,275 @@
+"""A clone of a module under edit, with XLA's own edit semantics: where new instructions go, in which order users stand.
+
+Floor: frontends.  Propagation depends on the order of instructions and of users, so the passes that XLA runs before it
+must leave both as XLA does: new instructions at the end, a removed user replaced by the last one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
+
+from hlosharding import wire
+from hlosharding.frontends.prepare.frames import FrameTable
+from hlosharding.frontends.prepare.names import NameUniquer
+from hlosharding.ir import Computation, Instruction, Module, Shape
+from hlosharding.sharding import HloSharding
+
+SIDE_EFFECTS = frozenset(
+    {
+        *("send", "send-done", "recv", "recv-done", "infeed", "outfeed", "rng", "rng-get-and-update-state"),
+        *("all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done"),
+        *("collective-broadcast", "collective-permute-start", "collective-permute-done"),
+    }
+)
+
+
+class Edit:
+    """The module under edit.  `finish` closes it; until then shardings are kept by instruction, not by id."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module.clone()
+        self.module._frames = {}  # the clone gets frames of its own
+        self.shardings: dict[Instruction, HloSharding] = {
+            self.module.instructions[number]: sharding for number, sharding in module.shardings.items()
+        }
+        self.module.proto = wire.HloModuleProto.FromString(self.module.proto.SerializeToString())
+        self.frames = FrameTable(self.module.proto.stack_frame_index)
+        self._live = {c: dict.fromkeys(c.instructions) for c in self.module.computations}
+        self._names = NameUniquer(i.name for i in self.module.instructions)
+        self._computation_names = NameUniquer(c.name for c in self.module.computations)
+        self._control_successors: dict[Instruction, list[Instruction]] = {}
+        for instruction in self.module.instructions:
+            for before in instruction.control_predecessors:
+                self._control_successors.setdefault(before, []).append(instruction)
+
+    # ---- looking
+
+    def live(self, computation: Computation) -> Container[Instruction]:
+        """The living instructions of a computation, to ask whether one is among them."""
+        return self._live[computation]
+
+    def instructions(self, computation: Computation) -> Iterator[Instruction]:
+        """The living instructions of a computation, in XLA's list order."""
+        return iter(list(self._live[computation]))
+
+    def post_order(self, computation: Computation) -> list[Instruction]:
+        """XLA's MakeInstructionPostOrder at this moment."""
+        computation.instructions[:] = self._live[computation]
+        return computation.post_order()
+
+    def computations_post_order(self) -> list[Computation]:
+        """XLA's MakeComputationPostOrder, callees first."""
+        called = {c for k in self.module.computations for i in self._live[k] for c in i.called}
+        order: dict[Computation, None] = {}
+        for computation in self.module.computations:
+            if computation not in called:
+                for embedded in self._embedded(computation):
+                    order.setdefault(embedded)
+                order.setdefault(computation)
+        return list(order)
+
+    def _embedded(self, computation: Computation) -> list[Computation]:
+        order: list[Computation] = []
+        seen: set[Computation] = set()
+        stack: list[tuple[Computation, Iterator[Instruction]]] = []
+
+        def enter(called: Iterable[Computation]) -> None:
+            for callee in reversed(tuple(called)):
+                if callee not in seen:
+                    seen.add(callee)
+                    stack.append((callee, iter(self._live[callee])))
+
+        for instruction in self._live[computation]:
+            enter(instruction.called)
+            while stack:
+                callee, remaining = stack[-1]
+                step = next(remaining, None)
+                if step is None:
+                    stack.pop()
+                    order.append(callee)
+                else:
+                    enter(step.called)
+        return order
+
+    def is_dead(self, instruction: Instruction) -> bool:
+        return not instruction.users and not instruction.is_root
+
+    def is_safely_removable(self, instruction: Instruction) -> bool:
+        """XLA's IsSafelyRemovable, outside fusions."""
+        return instruction.opcode != "parameter" and not self.has_control(instruction)
+
+    def has_control(self, instruction: Instruction) -> bool:
+        return bool(instruction.control_predecessors or self._control_successors.get(instruction))
+
+    def has_control_successors(self, instruction: Instruction) -> bool:
+        return bool(self._control_successors.get(instruction))
+
+    def has_side_effect(self, instruction: Instruction) -> bool:
+        """XLA's HasSideEffect in an SPMD compile, where channels of collectives are none."""
+        if instruction.opcode in SIDE_EFFECTS or instruction.proto.custom_call_has_side_effect:
+            return True
+        return any(self.has_side_effect(i) for c in instruction.called for i in self._live[c])
+
+    # ---- changing
+
+    def add(self, instruction: Instruction, sharding: HloSharding | None = None) -> Instruction:
+        """Append an instruction (made with its operands) to its computation, under a fresh name."""
+        instruction.name = self._names.fresh(instruction.name)
+        self._live[instruction.computation][instruction] = None
+        if sharding is not None:
+            self.shardings[instruction] = sharding
+        return instruction
+
+    def create(
+        self,
+        computation: Computation,
+        opcode: str,
+        shape: Shape,
+        operands: Iterable[Instruction] = (),
+        proto: Any = None,
+        *,
+        name: str | None = None,
+    ) -> Instruction:
+        """Append a new instruction, named after its opcode unless `name` says otherwise."""
+        proto = proto if proto is not None else wire.HloInstructionProto()
+        proto.shape.CopyFrom(shape.proto)
+        return self.add(Instruction(name or opcode, opcode, shape, tuple(operands), proto, computation))
+
+    def clone_into(
+        self, instruction: Instruction, operands: Iterable[Instruction], computation: Computation
+    ) -> Instruction:
+        """Append a copy with other operands: name (made fresh), proto, callees and sharding are the original's."""
+        copy = Instruction(
+            instruction.name, instruction.opcode, instruction.shape, tuple(operands), instruction.proto, computation
+        )
+        copy.called = instruction.called
+        return self.add(copy, self.shardings.get(instruction))
+
+    def clone_computation(self, computation: Computation) -> Computation:
+        """A copy with the same orders, appended to the module; its callees are the original's."""
+        copy = Computation(self._computation_names.fresh(f"{computation.name}.clone"), self.module, computation.proto)
+        self.module.computations.append(copy)
+        self._live[copy] = {}
+        new: dict[Instruction, Instruction] = {}
+        for old in self._live[computation]:
+            made = Instruction(old.name, old.opcode, old.shape, (), old.proto, copy)
+            made.called = old.called
+            new[old] = self.add(made, self.shardings.get(old))
+        for old, made in new.items():
+            made.operands = tuple(new[o] for o in old.operands)
+            made.users = [new[u] for u in old.users]
+            for before in old.control_predecessors:
+                self.add_control(new[before], made)
+        copy.set_root(new[computation.root])
+        return copy
+
+    def add_control(self, before: Instruction, after: Instruction) -> None:
+        """A control dependency, once."""
+        if before not in after.control_predecessors:
+            after.control_predecessors = (*after.control_predecessors, before)
+            self._control_successors.setdefault(before, []).append(after)
+
+    def drop_control(self, instruction: Instruction) -> None:
+        """Remove all control dependencies to and from an instruction."""
+        for before in instruction.control_predecessors:
+            self._control_successors[before].remove(instruction)
+        instruction.control_predecessors = ()
+        for after in self._control_successors.pop(instruction, []):
+            after.control_predecessors = tuple(p for p in after.control_predecessors if p is not instruction)
+
+    def replace_uses(self, old: Instruction, new: Instruction) -> None:
+        """XLA's ReplaceAllUsesWithDifferentShape: users of `old` become users of `new`, in their order."""
+        keeps = new in old.users
+        for user in old.users:
+            if user is not new:
+                user.operands = tuple(new if o is old else o for o in user.operands)
+                if user not in new.users:
+                    new.users.append(user)
+        old.users = [new] if keeps else []
+        if old.is_root:
+            old.computation.set_root(new)
+
+    def replace_operand(self, instruction: Instruction, position: int, new: Instruction) -> None:
+        """XLA's ReplaceOperandWithDifferentShape."""
+        old = instruction.operands[position]
+        instruction.operands = (*instruction.operands[:position], new, *instruction.operands[position + 1 :])
+        if old not in instruction.operands:
+            _remove_user(old, instruction)
+        if instruction not in new.users:
+            new.users.append(instruction)
+
+    def replace(
+        self, old: Instruction, new: Instruction, *, relay_control: bool = False, remove_operands: bool = True
+    ) -> None:
+        """XLA's ReplaceInstruction: `new` inherits what it lacks of `old`'s metadata, attributes and sharding."""
+        if relay_control:
+            for before in old.control_predecessors:
+                self.add_control(before, new)
+            for after in self._control_successors.get(old, []):
+                self.add_control(new, after)
+            self.drop_control(old)
+        _inherit(new, old)
+        if new not in self.shardings and old in self.shardings:
+            self.shardings[new] = self.shardings[old]
+        self.replace_uses(old, new)
+        if old.opcode == new.opcode and (
+            old.opcode != "custom-call" or old.custom_call_target == new.custom_call_target
+        ):
+            new.name, old.name = old.name, new.name
+        if remove_operands:
+            self.remove_with_unused_operands(old)
+        else:
+            self.remove(old)
+
+    def remove(self, instruction: Instruction) -> None:
+        """Take an unused instruction out; the last user of each operand moves into its place."""
+        for operand in dict.fromkeys(instruction.operands):
+            _remove_user(operand, instruction)
+        self.shardings.pop(instruction, None)
+        del self._live[instruction.computation][instruction]
+
+    def remove_with_unused_operands(self, instruction: Instruction) -> None:
+        """XLA's RemoveInstructionAndUnusedOperands."""
+        queue, removed = deque([instruction]), set[Instruction]()
+        while queue:
+            item = queue.popleft()
+            if item in removed or not self.is_dead(item) or not self.is_safely_removable(item):
+                continue
+            if item is not instruction and self.has_side_effect(item):
+                continue
+            queue.extend(item.operands)
+            self.remove(item)
+            removed.add(item)
+
+    def drop_computations(self, kept: Iterable[Computation]) -> None:
+        """Keep only these computations."""
+        keep = set(kept)
+        self.module.computations[:] = [c for c in self.module.computations if c in keep]
+
+    def finish(self) -> Module:
+        """The edited module: computations in XLA's list order, instructions in post order.
+
+        XLA keeps instructions in the order of their making; its visits follow post order, which both lists share.
+        """
+        for computation in self.module.computations:
+            computation.instructions[:] = self.post_order(computation)
+        self.module.shardings = {}
+        self.module.renumber()
+        self.module.shardings = {i.id: self.shardings[i] for i in self.module.instructions if i in self.shardings}
+        return self.module
+
+
+def _remove_user(operand: Instruction, user: Instruction) -> None:
+    position = operand.users.index(user)
+    last = operand.users.pop()
+    if last is not user:
+        operand.users[position] = last
+
+
+def _inherit(new: Instruction, old: Instruction) -> None:
+    if not new.op_name and old.op_name:
+        new.own_proto().metadata.CopyFrom(old.proto.metadata)
+    if not new.frontend_attributes and old.frontend_attributes:
+        new.own_proto().frontend_attributes.CopyFrom(old.proto.frontend_attributes)

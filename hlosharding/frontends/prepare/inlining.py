@@ -1,0 +1,175 @@
+"""Calls flattened and inlined, as XLA's FlattenCallGraph and CallInliner do it, frames and names kept.
+
+Floor: frontends.  A computation called at several places is cloned per place first; each inlined instruction then
+carries the call's name path and Python frames in front of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hlosharding.frontends.prepare.editing import Edit
+from hlosharding.ir import Computation, Instruction
+
+_MAX_OP_NAME = 1024
+CONTROL_FLOW = frozenset({"call", "conditional", "while", "async-start", "async-update", "async-done"})
+_COMPOSITE = ("composite.name", "composite.attributes", "composite.version")
+
+
+def flatten_calls(edit: Edit) -> None:
+    """Give every call site, loop, branch and reducer a computation of its own."""
+    graph = _CallGraph(edit)
+    for computation in graph.callees_first():
+        for position, site in enumerate(graph.sites.get(computation, [])):
+            if position > 0 or site.called.count(computation) > 1:
+                _clone_for(edit, site, computation)
+
+
+def _clone_for(edit: Edit, site: Instruction, computation: Computation) -> None:
+    made = {n: edit.clone_computation(c) for n, c in enumerate(site.called) if c is computation}
+    site.called = tuple(made.get(n, c) for n, c in enumerate(site.called))
+    worklist = list(made.values())
+    while worklist:
+        for instruction in edit.instructions(worklist.pop()):
+            if instruction.called:
+                instruction.called = tuple(edit.clone_computation(c) for c in instruction.called)
+                worklist.extend(instruction.called)
+
+
+class _CallGraph:
+    """Who calls whom, as XLA's CallGraph sees it: call sites in order."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.edit = edit
+        self.sites: dict[Computation, list[Instruction]] = {}
+        self.callees: dict[Computation, list[Computation]] = {}
+        for computation in edit.module.computations:
+            found: dict[Computation, None] = {}
+            for instruction in edit.instructions(computation):
+                for callee in instruction.called:
+                    self.sites.setdefault(callee, []).append(instruction)
+                    found.setdefault(callee)
+            self.callees[computation] = list(found)
+
+    def callees_first(self) -> list[Computation]:
+        """XLA's VisitNodes: depth first from each computation without callers."""
+        order: dict[Computation, None] = {}
+        for root in self.edit.module.computations:
+            if not self.sites.get(root):
+                self._visit(root, order)
+        return list(order)
+
+    def _visit(self, root: Computation, order: dict[Computation, None]) -> None:
+        seen = set(order)
+        stack = [(root, iter(self.callees[root]))]
+        seen.add(root)
+        while stack:
+            computation, remaining = stack[-1]
+            callee = next(remaining, None)
+            if callee is None:
+                stack.pop()
+                order[computation] = None
+            elif callee not in seen:
+                seen.add(callee)
+                stack.append((callee, iter(self.callees[callee])))
+
+
+def inline_calls(edit: Edit) -> bool:
+    """Inline every call that is not marked otherwise; true if there was one."""
+    changed = False
+    for computation in _CallGraph(edit).callees_first():
+        for instruction in edit.post_order(computation):
+            if _is_inlineable(instruction):
+                _inline(edit, instruction)
+                changed = True
+    return changed
+
+
+def _is_inlineable(instruction: Instruction) -> bool:
+    if instruction.opcode != "call" or instruction.opaque:
+        return False
+    return instruction.frontend_attributes.get("inlineable") not in ("false", "xla_late")
+
+
+def _inline(edit: Edit, call: Instruction) -> None:
+    _drop_composite_marks(call)
+    outer, callee = call.computation, call.called[0]
+    new: dict[Instruction, Instruction] = {}
+    metadata = _CallMetadata(edit, call)
+    for instruction in _visiting_order(edit, callee):
+        if instruction.opcode == "parameter":
+            new[instruction] = call.operands[instruction.parameter_number]
+            continue
+        copy = edit.clone_into(instruction, (new[o] for o in instruction.operands), outer)
+        metadata.prepend_to(copy)
+        new[instruction] = copy
+        for before in instruction.control_predecessors:
+            edit.add_control(new[before], copy)
+        for before in call.control_predecessors:
+            edit.add_control(before, copy)
+    edit.replace(call, new[callee.root], relay_control=True, remove_operands=False)
+
+
+def _drop_composite_marks(call: Instruction) -> None:
+    # Else they would be inherited by the inlined root.
+    if "composite.name" not in call.frontend_attributes:
+        return
+    proto = call.own_proto()
+    kept = [entry for entry in proto.frontend_attributes.map if entry.key not in _COMPOSITE]
+    del proto.frontend_attributes.map[:]
+    proto.frontend_attributes.map.extend(kept)
+
+
+def _visiting_order(edit: Edit, computation: Computation) -> list[Instruction]:
+    """XLA's HloComputation::Accept: unreachable roots in list order, the root last."""
+    dead = [i for i in edit.instructions(computation) if edit.is_dead(i) and not edit.has_control_successors(i)]
+    order: dict[Instruction, None] = {}
+    for root in (*dead, computation.root):
+        _depth_first(root, order)
+    return list(order)
+
+
+def _depth_first(root: Instruction, order: dict[Instruction, None]) -> None:
+    stack, entered = [root], set[Instruction]()
+    while stack:
+        instruction = stack[-1]
+        if instruction in order:
+            stack.pop()
+        elif instruction in entered:
+            stack.pop()
+            order[instruction] = None
+        else:
+            entered.add(instruction)
+            before: Iterable[Instruction] = (*instruction.operands, *instruction.control_predecessors)
+            stack.extend(i for i in reversed(tuple(before)) if i not in order)
+
+
+class _CallMetadata:
+    """The name path and frames of one call, put in front of those of inlined instructions."""
+
+    def __init__(self, edit: Edit, call: Instruction) -> None:
+        self.edit = edit
+        self.prefix = call.op_name.removesuffix("/")
+        self.frame = int(call.proto.metadata.stack_frame_id)
+
+    def prepend_to(self, instruction: Instruction) -> None:
+        """XLA's PropagateMetadataToInstruction: the instruction, and all inside its loops and branches."""
+        if not self.prefix and not self.frame:
+            return
+        if instruction.opcode in CONTROL_FLOW and instruction.opcode != "call":
+            for computation in instruction.called:
+                for inner in self.edit.instructions(computation):
+                    self.prepend_to(inner)
+        name = self._name(instruction.op_name)
+        frame = self.edit.frames.join(self.frame, int(instruction.proto.metadata.stack_frame_id))
+        old = instruction.proto.metadata
+        if name != old.op_name or frame != old.stack_frame_id:
+            metadata = instruction.own_proto().metadata
+            metadata.op_name, metadata.stack_frame_id = name, frame
+
+    def _name(self, name: str) -> str:
+        inner = name.removeprefix("/").removesuffix("/")
+        too_long = len(self.prefix) + len(inner) >= _MAX_OP_NAME
+        if not self.prefix or inner.startswith(self.prefix) or too_long:
+            return name
+        return f"{self.prefix}/{inner}" if inner else self.prefix

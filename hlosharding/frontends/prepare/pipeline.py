@@ -1,0 +1,160 @@
+"""What XLA's compile pipeline does to a module before sharding propagation, so that ours starts where XLA's starts.
+
+Floor: frontends.  In XLA's order (CPU compiler): calls flattened and inlined, dead code removed if a call was inlined,
+zero-sized values made constants, conditionals given tuples to take and return.  Order of instructions and users, names
+and frames come out as XLA's do.  Memory placement marks, which JAX writes for accelerators only, become moves first.
+"""
+
+from __future__ import annotations
+
+from hlosharding import wire
+from hlosharding.frontends.prepare.editing import Edit
+from hlosharding.frontends.prepare.inlining import flatten_calls, inline_calls
+from hlosharding.ir import (
+    MOVE_TARGETS,
+    PLACEMENT_MARK,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    memory_of,
+    named_memory,
+)
+
+
+def prepare(module: Module) -> Module:
+    """A new module: calls inlined, dead code and zero-sized values gone.
+
+    >>> from hlosharding.frontends.hlo import from_hlo_text
+    >>> text = '''HloModule m
+    ... f { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }
+    ... ENTRY e { x = f32[4] parameter(0)  ROOT c = f32[4] call(x), to_apply=f }'''
+    >>> prepare(from_hlo_text(text)).entry.root
+    %n.1 = f32[4] negate(%x)
+    """
+    edit = Edit(module)
+    _marks_to_moves(edit)
+    flatten_calls(edit)
+    if inline_calls(edit):
+        _remove_dead_code(edit)
+    _zero_sized_to_constants(edit)
+    _conditionals_take_and_return_tuples(edit)
+    return edit.finish()
+
+
+def _marks_to_moves(edit: Edit) -> None:
+    """XLA's ConvertMemoryPlacementToInternalAnnotations.  A mark that names no memory says nothing, and goes."""
+    for computation in edit.module.computations:
+        for instruction in edit.post_order(computation):
+            if instruction.opcode != "custom-call" or instruction.custom_call_target != PLACEMENT_MARK:
+                continue
+            edit.drop_control(instruction)
+            memory = memory_of(instruction)
+            if memory is not None:
+                proto = instruction.own_proto()
+                proto.custom_call_target, proto.custom_call_has_side_effect = MOVE_TARGETS[memory], False
+            elif named_memory(instruction) is None:
+                edit.replace_uses(instruction, instruction.operands[0])
+                edit.remove(instruction)
+
+
+def _remove_dead_code(edit: Edit) -> None:
+    """XLA's HloDCE: callers before callees, then computations that nothing reaches."""
+    reached = {edit.module.entry}
+    agenda = [edit.module.entry]
+    while agenda:
+        computation = agenda.pop()
+        dead = [i for i in edit.instructions(computation) if _is_dead_root(edit, i)]
+        for instruction in dead:
+            edit.remove_with_unused_operands(instruction)
+        for instruction in edit.instructions(computation):
+            for callee in instruction.called:
+                if callee not in reached:
+                    reached.add(callee)
+                    agenda.append(callee)
+    edit.drop_computations(reached)
+
+
+def _is_dead_root(edit: Edit, instruction: Instruction) -> bool:
+    if not edit.is_dead(instruction) or not edit.is_safely_removable(instruction):
+        return False
+    if instruction.opcode == "custom-call" and instruction.custom_call_target == "Sharding":
+        # An annotation on a value that others use says something about that value.
+        value = instruction.operands[0]
+        if value.is_root or value.opcode == "parameter" or len(value.users) != 1:
+            return False
+    return not edit.has_side_effect(instruction)
+
+
+def _zero_sized_to_constants(edit: Edit) -> None:
+    for computation in edit.computations_post_order():
+        for instruction in edit.post_order(computation):
+            if instruction.opcode == "constant" or not _is_empty(instruction.shape):
+                continue
+            if not _is_alive(edit, instruction) or edit.has_side_effect(instruction):
+                continue
+            if edit.is_safely_removable(instruction):
+                edit.replace(instruction, _empty_constant(edit, computation, instruction.shape))
+            elif instruction.opcode == "parameter" and instruction.users and not edit.has_control(instruction):
+                edit.replace_uses(instruction, _empty_constant(edit, computation, instruction.shape))
+
+
+def _is_alive(edit: Edit, instruction: Instruction) -> bool:
+    return instruction in edit.live(instruction.computation)
+
+
+def _is_empty(shape: Shape) -> bool:
+    return shape.is_array and shape.size == 0
+
+
+def _empty_constant(edit: Edit, computation: Computation, shape: Shape) -> Instruction:
+    proto = wire.HloInstructionProto()
+    proto.literal.shape.CopyFrom(shape.proto)
+    return edit.create(computation, "constant", shape, proto=proto)
+
+
+def _conditionals_take_and_return_tuples(edit: Edit) -> None:
+    """XLA's ConditionalCanonicalizer."""
+    for computation in edit.computations_post_order():
+        for instruction in edit.post_order(computation):
+            if instruction.opcode == "conditional":
+                _use_tuples(edit, instruction)
+
+
+def _use_tuples(edit: Edit, conditional: Instruction) -> None:
+    for branch in conditional.called:
+        parameter = branch.parameters[0]
+        if not parameter.shape.is_tuple:
+            _take_tuple(edit, parameter)
+        root = branch.root
+        if not root.shape.is_tuple:
+            branch.set_root(edit.create(branch, "tuple", Shape.tuple((root.shape,)), (root,)))
+    for position in range(1, len(conditional.operands)):
+        operand = conditional.operands[position]
+        if not operand.shape.is_tuple:
+            part = edit.create(conditional.computation, "tuple", Shape.tuple((operand.shape,)), (operand,))
+            edit.replace_operand(conditional, position, part)
+    if not conditional.shape.is_tuple:
+        _return_tuple(edit, conditional)
+
+
+def _take_tuple(edit: Edit, parameter: Instruction) -> None:
+    branch, shape = parameter.computation, Shape.tuple((parameter.shape,))
+    proto = wire.HloInstructionProto(parameter_number=parameter.parameter_number)
+    wide = edit.create(branch, "parameter", shape, proto=proto, name=parameter.name)
+    edit.replace_uses(parameter, wide)
+    edit.remove(parameter)
+    part = edit.create(branch, "get-tuple-element", parameter.shape, (wide,), wire.HloInstructionProto(tuple_index=0))
+    edit.replace_uses(wide, part)
+
+
+def _return_tuple(edit: Edit, conditional: Instruction) -> None:
+    computation, shape = conditional.computation, Shape.tuple((conditional.shape,))
+    proto = wire.HloInstructionProto()
+    proto.CopyFrom(conditional.proto)
+    wide = edit.create(computation, "conditional", shape, conditional.operands, proto, name=f"{conditional.name}.clone")
+    wide.called = conditional.called
+    part = edit.create(
+        computation, "get-tuple-element", conditional.shape, (wide,), wire.HloInstructionProto(tuple_index=0)
+    )
+    edit.replace(conditional, part)

@@ -1,0 +1,7 @@
+"""Modules lowered for Shardy, given the form that GSPMD reads."""
+
+from hlosharding.frontends.shardy.marks import without_shardy_marks
+
+__all__ = [
+    "without_shardy_marks",
+]

@@ -1,0 +1,246 @@
+"""Modules that JAX lowered for Shardy, given the form that GSPMD reads, with the same meaning.
+
+Floor: frontends.  Shardy's open dims become `unspecified_dims`, its shard_map regions the `SPMDFullToShardShape` /
+`SPMDShardToFullShape` pair around an inlineable call, its sharding groups `shard_as`, its result marks vanish: exactly
+what JAX itself writes when Shardy is switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlosharding import wire
+from hlosharding.errors import LoadError
+from hlosharding.frontends.prepare import Edit
+from hlosharding.frontends.shardy.attributes import (
+    Meshes,
+    SdySharding,
+    parse_manual_axes,
+    parse_meshes,
+    parse_shardings,
+)
+from hlosharding.ir import RULE_MARK, Computation, Instruction, Module
+from hlosharding.sharding import HloSharding, ShardGroup
+
+_PREFIX = "xla.sdy."
+_BODY = "manual_computation"
+
+
+def without_shardy_marks(module: Module) -> Module:
+    """The module without Shardy's attributes and calls; unchanged if it has none.  Sets `mesh` from Shardy's."""
+    meshes = _meshes(module)
+    if not meshes.by_name and not any(_is_marked(i) for i in module.instructions):
+        return module
+    rewrite = _Rewrite(Edit(module), meshes)
+    for computation in rewrite.outermost_first():
+        rewrite.visit(computation)
+    out = rewrite.edit.finish()
+    out.mesh = module.mesh or meshes.main
+    kept = [e for e in out.proto.frontend_attributes.map if not e.key.startswith(_PREFIX)]
+    del out.proto.frontend_attributes.map[:]
+    out.proto.frontend_attributes.map.extend(kept)
+    return out
+
+
+def _meshes(module: Module) -> Meshes:
+    attributes = {e.key: e.value for e in module.proto.frontend_attributes.map}
+    return parse_meshes(attributes.get(_PREFIX + "meshes", ""))
+
+
+def _is_marked(instruction: Instruction) -> bool:
+    if instruction.custom_call_target.startswith(_PREFIX):
+        return True
+    return any(key.startswith(_PREFIX) for key in instruction.frontend_attributes)
+
+
+@dataclass(slots=True)
+class _Rewrite:
+    edit: Edit
+    meshes: Meshes
+    manual: dict[Computation, tuple[str, ...]] = field(default_factory=dict)
+    """Manual axes around the instructions of a computation."""
+
+    def outermost_first(self) -> list[Computation]:
+        return self.edit.computations_post_order()[::-1]
+
+    def visit(self, computation: Computation) -> None:
+        manual = self.manual.setdefault(computation, ())
+        instructions = self.edit.post_order(computation)
+        regions = self._regions(instructions)
+        for instruction in instructions:
+            for callee in instruction.called:
+                axes = regions.get(instruction, ())
+                self.manual.setdefault(callee, tuple(dict.fromkeys((*manual, *axes))))
+        for instruction in instructions:
+            handler = _HANDLERS.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
+            if handler is not None:
+                handler(self, instruction, manual)
+            elif instruction.custom_call_target.startswith(_PREFIX):
+                raise LoadError(f"Shardy's {instruction.custom_call_target} is not known", where=repr(instruction))
+            else:
+                self._drop_marks(instruction)
+
+    def _regions(self, instructions: Sequence[Instruction]) -> dict[Instruction, tuple[str, ...]]:
+        """Calls of shard_map bodies and the axes that they make manual."""
+        found: dict[Instruction, tuple[str, ...]] = {}
+        for instruction in instructions:
+            target = instruction.custom_call_target
+            if target == _PREFIX + "LocalToGlobalShape":
+                ends = [_behind_tuples(o) for o in instruction.operands]
+            elif target == _PREFIX + "GlobalToLocalShape":
+                ends = [u for part in (instruction, *instruction.users) for u in part.users]
+            else:
+                continue
+            axes = parse_manual_axes(instruction.frontend_attributes[_PREFIX + "manual_axes"])
+            for call in ends:
+                if call.opcode == "call" and _BODY in call.called[0].name:
+                    found[call] = axes
+                    _make_inlineable(call)
+        return found
+
+    def _drop_marks(self, instruction: Instruction) -> None:
+        if _is_marked(instruction) or instruction.opcode == "get-tuple-element":
+            _keep_attributes(instruction, _is_kept)
+
+    def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
+        return parse_shardings(instruction.frontend_attributes.get(_PREFIX + key, ""), self.meshes)
+
+    def custom_call(
+        self,
+        like: Instruction,
+        target: str,
+        operand: Instruction,
+        shape: Any,
+        sharding: HloSharding,
+        open_dims: Sequence[int] = (),
+    ) -> Instruction:
+        proto = wire.HloInstructionProto(custom_call_target=target, custom_call_api_version=1)
+        proto.metadata.CopyFrom(like.proto.metadata)
+        if open_dims:
+            proto.backend_config = f"unspecified_dims=[{','.join(map(str, open_dims))}]".encode()
+        made = self.edit.create(like.computation, "custom-call", shape, (operand,), proto, name=like.name)
+        self.edit.shardings[made] = sharding
+        return made
+
+
+def _is_kept(key: str) -> bool:
+    """A custom call's rule is no mark of Shardy's passes, but the user's word."""
+    return key == RULE_MARK or not (key.startswith(_PREFIX) or key == "inlineable")
+
+
+def _behind_tuples(instruction: Instruction) -> Instruction:
+    while instruction.opcode == "get-tuple-element":
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _keep_attributes(instruction: Instruction, keep: Callable[[str], bool]) -> None:
+    kept = [e for e in instruction.proto.frontend_attributes.map if keep(e.key)]
+    if len(kept) < len(instruction.proto.frontend_attributes.map):
+        proto = instruction.own_proto()
+        del proto.frontend_attributes.map[:]
+        proto.frontend_attributes.map.extend(kept)
+
+
+def _make_inlineable(call: Instruction) -> None:
+    for instruction in (call, *call.users):
+        _keep_attributes(instruction, lambda key: key != "inlineable")
+
+
+def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
+    """`Sharding` with Shardy's attribute: open dims and manual axes stand only there."""
+    found = rewrite.shardings(call, "sharding")
+    if not found:
+        return
+    rewrite.edit.shardings[call] = found[0].to_hlo(manual)
+    if found[0].open_dims:
+        call.own_proto().backend_config = f"unspecified_dims=[{','.join(map(str, found[0].open_dims))}]".encode()
+    rewrite._drop_marks(call)
+
+
+def _func_result(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
+    """The result's sharding stands on the root already."""
+    value = call.operands[0]
+    for user in call.users:
+        # MLIR's export wraps a single result in a tuple and gives it the result's own annotation.
+        if user.opcode == "tuple" and len(user.operands) == 1 and value in rewrite.edit.shardings:
+            rewrite.edit.shardings.setdefault(user, HloSharding.tuple([rewrite.edit.shardings[value]]))
+    rewrite.edit.replace_uses(call, value)
+    rewrite.edit.remove(call)
+
+
+def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
+    axes = parse_manual_axes(call.frontend_attributes[_PREFIX + "manual_axes"])
+    inside = tuple(dict.fromkeys((*manual, *axes)))
+    made: list[Instruction] = []
+    for operand, sharding in zip(call.operands, rewrite.shardings(call, "in_shardings"), strict=True):
+        shape = _result_shape(call, len(made))
+        every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
+        annotated = rewrite.custom_call(
+            call, "Sharding", operand, operand.shape, sharding.to_hlo(manual), sharding.open_dims
+        )
+        local = rewrite.custom_call(
+            call, "SPMDFullToShardShape", annotated, shape, _inside(sharding, inside), every_dim
+        )
+        made.append(local)
+    _replace_results(rewrite, call, made)
+
+
+def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
+    axes = parse_manual_axes(call.frontend_attributes[_PREFIX + "manual_axes"])
+    inside = tuple(dict.fromkeys((*manual, *axes)))
+    made: list[Instruction] = []
+    for operand, sharding in zip(call.operands, rewrite.shardings(call, "out_shardings"), strict=True):
+        shape = _result_shape(call, len(made))
+        every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
+        local = rewrite.custom_call(call, "Sharding", operand, operand.shape, _inside(sharding, inside), every_dim)
+        made.append(
+            rewrite.custom_call(call, "SPMDShardToFullShape", local, shape, sharding.to_hlo(manual), sharding.open_dims)
+        )
+    _replace_results(rewrite, call, made)
+
+
+def _is_partial(sharding: SdySharding, inside: Sequence[str]) -> bool:
+    return any(axis not in inside for axis in sharding.mesh.names)
+
+
+def _inside(sharding: SdySharding, inside: Sequence[str]) -> HloSharding:
+    """Of a value inside the region: nothing but the manual axes."""
+    plain = SdySharding(sharding.mesh, ("",) * len(sharding.dims), (), "")
+    return plain.to_hlo(inside) if _is_partial(sharding, inside) else HloSharding.manual()
+
+
+def _result_shape(call: Instruction, number: int) -> Any:
+    return call.shape.tuple_shapes[number] if call.shape.is_tuple else call.shape
+
+
+def _replace_results(rewrite: _Rewrite, call: Instruction, made: list[Instruction]) -> None:
+    if not call.shape.is_tuple:
+        rewrite.edit.replace_uses(call, made[0])
+    else:
+        for part in list(call.users):
+            rewrite.edit.replace_uses(part, made[part.tuple_index])
+            rewrite.edit.remove(part)
+    rewrite.edit.remove(call)
+
+
+def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
+    value, text = call.operands[0], call.frontend_attributes[_PREFIX + "sharding_group_id"]
+    rewrite.edit.remove(call)
+    group = ShardGroup("as", int(text.split(":")[0]))
+    unknown = HloSharding.unknown().with_shard_group(group)
+    made = rewrite.custom_call(call, "Sharding", value, value.shape, unknown)
+    made.own_proto().custom_call_has_side_effect = True
+    rewrite.edit.replace_uses(value, made)
+
+
+_HANDLERS: dict[str, Callable[[_Rewrite, Instruction, tuple[str, ...]], None]] = {
+    "Sharding": _sharding_call,
+    _PREFIX + "FuncResultSharding": _func_result,
+    _PREFIX + "GlobalToLocalShape": _global_to_local,
+    _PREFIX + "LocalToGlobalShape": _local_to_global,
+    _PREFIX + "PropagationBarrier": _func_result,
+    _PREFIX + "ShardingGroup": _sharding_group,
+}

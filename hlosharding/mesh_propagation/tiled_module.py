@@ -1,0 +1,106 @@
+"""The outcome as a module that the partitioner understands: tiles on every value, and a copy where a user wants others.
+
+Floor: mesh_propagation.  What a partial result becomes is what its users take; the partitioner finds the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.mesh_propagation.axis_sharding import AxisSharding
+from hlosharding.mesh_propagation.cluster import Cluster
+from hlosharding.mesh_propagation.notes import OUTPUT, AxisAnnotation
+from hlosharding.sharding import HloSharding
+
+_IN_FLIGHT = frozenset(["async-start", "async-update", "async-done", "copy-start", "copy-done"])
+"""Ops of compiled modules, on whole values: their tuples hold what is under way, and take no tiles."""
+
+
+def tiled_module(
+    module: Module, cluster: Cluster, annotations: Iterable[AxisAnnotation], values: Mapping[str, Sequence[str]]
+) -> Module:
+    """A clone with shardings; `values` are the leaves that each instruction stands for.  Raises ShardingError."""
+    writer = _Writer(module.clone(), cluster, values)
+    for entry in annotations:
+        sharding = AxisSharding.of(entry.sharding)
+        if entry.annotate_for_users:
+            writer.taken.setdefault(entry.value, []).append(sharding)
+            writer.uses[entry.users[0], entry.operand or 0] = sharding
+        else:
+            writer.made[entry.value] = sharding
+    return writer.write()
+
+
+@dataclass
+class _Writer:
+    module: Module
+    cluster: Cluster
+    values: Mapping[str, Sequence[str]]
+    made: dict[str, AxisSharding] = field(default_factory=dict[str, AxisSharding])
+    taken: dict[str, list[AxisSharding]] = field(default_factory=dict[str, list[AxisSharding]])
+    uses: dict[tuple[str, int], AxisSharding] = field(default_factory=dict[tuple[str, int], AxisSharding])
+
+    def write(self) -> Module:
+        module = self.module
+        self.cluster.mesh("a module with tiles")
+        module.shardings = {}
+        for inst in list(module.instructions):
+            self._hold(inst)
+        for inst in list(module.instructions):
+            if not inst.shape.is_tuple or inst.opcode not in ("tuple", "while", "conditional", "call"):
+                for number, operand in enumerate(inst.operands):
+                    self._adapt(inst, number, operand, self.uses.get((inst.name, number)))
+        self._return()
+        module.renumber()
+        module.num_partitions = self.cluster.ways(range(self.cluster.rank), "a module with tiles")
+        return module
+
+    def held(self, value: str) -> AxisSharding | None:
+        """How a value lies between ops: as it is made, unless that is partial or unknown and its users agree."""
+        made, taken = self.made.get(value), self.taken.get(value, [])
+        if (made is None or made.partial) and taken and all(t == taken[0] for t in taken):
+            return taken[0]
+        return made if made is None else AxisSharding(made.dims)
+
+    def _hold(self, inst: Instruction) -> None:
+        leaves = inst.shape.leaves
+        found = [self.held(value) for value in self.values.get(inst.name, ())]
+        if not any(s is not None for s in found) or len(found) != len(leaves) or inst.opcode in _IN_FLIGHT:
+            return
+        tiles = [
+            HloSharding.replicate() if s is None else s.to_hlo(self.cluster, leaf.rank)
+            for s, leaf in zip(found, leaves, strict=True)
+        ]
+        self.module.shardings[inst.id] = HloSharding.tuple(tiles) if inst.shape.is_tuple else tiles[0]
+
+    def _adapt(self, user: Instruction, number: int, operand: Instruction, wanted: AxisSharding | None) -> None:
+        if wanted is None or not operand.shape.is_array:
+            return
+        tiles = wanted.to_hlo(self.cluster, operand.shape.rank)
+        if tiles != self.module.sharding(operand):
+            rewrite.replace_operand(user, number, self._copy(operand, tiles))
+
+    def _copy(self, value: Instruction, tiles: HloSharding) -> Instruction:
+        module, body = self.module, value.computation
+        name = rewrite.fresh_name(module, f"{value.name}.taken")
+        place = body.instructions.index(value) + 1
+        copy = rewrite.insert(body, place, "copy", value.shape, (value,), name=name, like=value)
+        # A provisional id for the side table, free until the module is renumbered.
+        copy.id = len(module.instructions)
+        module.instructions.append(copy)
+        module.shardings[copy.id] = tiles
+        return copy
+
+    def _return(self) -> None:
+        root = self.module.entry.root
+        if root.shape.is_array:
+            wanted = self.uses.get((OUTPUT, 0))
+            tiles = None if wanted is None else wanted.to_hlo(self.cluster, root.shape.rank)
+            if tiles is not None and tiles != self.module.sharding(root):
+                self.module.entry.set_root(self._copy(root, tiles))
+        elif root.opcode == "tuple" and all(o.shape.is_array for o in root.operands):
+            for number, operand in enumerate(root.operands):
+                self._adapt(root, number, operand, self.uses.get((OUTPUT, number)))
+            self.module.shardings.pop(root.id, None)

@@ -1,0 +1,115 @@
+"""Computations that others call: partitioned anew for each caller, arrays crossing the border in agreed forms.
+
+Floor: partitioner.  A form is a sharding and, for addends, the reduction that is still owed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlosharding.ir import Computation, Instruction, Shape
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, from_leaves, from_parts, leaves_of, parts_of
+from hlosharding.sharding import HloSharding, member_numbers, without_partials
+from hlosharding.spmd import Emitter, only_first
+
+Forms = tuple[Form, ...]
+
+
+def forms_of(shardings: Sequence[HloSharding]) -> Forms:
+    """Whole values in these shardings."""
+    return tuple(Form(s) for s in shardings)
+
+
+def open_computation(
+    context: Context, source: Computation, parameters: Sequence[Forms], hopeful: frozenset[Instruction] = frozenset()
+) -> Context:
+    """A local computation, its parameters in the given forms, with everything in it but a root."""
+    from hlosharding.partitioner.strategies import lower  # strategies know control flow, so not at import
+
+    # Callees are written as they are needed: the module is put in callees-first order when it is closed.
+    builder = context.emitter.program.body(source.name)
+    inner = Context(Emitter(context.emitter.program, builder), context.shardings, context.decisions, hopeful=hopeful)
+    for parameter, forms in zip(source.parameters, parameters, strict=True):
+        _, inner.values[parameter] = enter_parameter(inner, parameter, forms)
+    for inst in source.instructions:
+        if inst.opcode != "parameter":
+            inner.values[inst] = lower(inner, inst)
+    return inner
+
+
+def close_computation(inner: Context, source: Computation, results: Forms) -> Computation:
+    """Give an opened computation its root: the source's, in the given forms."""
+    inner.emitter.lowering(source.root, "result")
+    moved = in_forms(inner, source.root, results, "result of a computation")
+    root = inner.pack(moved)
+    computation = inner.emitter.computation.computation
+    if root.opcode == "parameter" and len(computation.instructions) > 1:
+        root = inner.emitter.op("copy", root.shape, (root,))
+    computation.set_root(root)
+    return computation
+
+
+def partition_computation(
+    context: Context, source: Computation, parameters: Sequence[Forms], results: Forms
+) -> Computation:
+    """A local computation: parameters and result leaves in the given forms."""
+    return close_computation(open_computation(context, source, parameters), source, results)
+
+
+def in_forms(context: Context, inst: Instruction, forms: Forms, reason: str) -> AnyValue:
+    """What an instruction became, as it crosses a border."""
+    if all(f.owed is None for f in forms):
+        return context.reshard_leaves(context.value(inst), [f.sharding for f in forms], reason)
+    parts = parts_of(context.values[inst])
+    return from_leaves(inst.shape, [_in_form(context, inst, p, f, reason) for p, f in zip(parts, forms, strict=True)])
+
+
+def _in_form(context: Context, inst: Instruction, part: Value | Pending, form: Form, reason: str) -> Value:
+    """Where a reduction stays owed for what is whole already, one member of each group has it for all."""
+    if isinstance(part, Pending) and is_pending_as(part, form):
+        return part.partial
+    value = context.complete(part, inst)
+    assert isinstance(value, Value)
+    if form.owed is None:
+        return context.reshard(value, form.sharding, reason)
+    whole = context.reshard(value, without_partials(form.sharding), reason)
+    members = member_numbers(form.sharding, context.num_partitions)
+    return Value(only_first(context.emitter, whole.local, members, form.owed), value.shape, form.sharding, form.owed)
+
+
+def is_pending_as(part: Value | Pending, form: Form) -> bool:
+    """Is the value made of just those addends, and has nobody needed their sum?"""
+    if not isinstance(part, Pending) or part.settled is not None:
+        return False
+    return part.partial.sharding is form.sharding and part.partial.reduce_kind == form.owed
+
+
+def unpacked(context: Context, local: Instruction, shape: Shape, forms: Forms) -> AnyValue | Pending:
+    """The values of a local tuple (or array) whose leaves have these forms."""
+    values = leaves_of(context.unpack(local, shape, [f.sharding for f in forms]))
+    return from_parts(shape, [_from_form(v, f) for v, f in zip(values, forms, strict=True)])
+
+
+def _from_form(value: Value, form: Form) -> Value | Pending:
+    if form.owed is None:
+        return value
+    value.reduce_kind = form.owed
+    return Pending(value, form.wanted, form.maker)
+
+
+def local_shape(context: Context, shape: Shape, shardings: list[HloSharding]) -> Shape:
+    """The shape of a value's tiles, tuples included; consumes the list."""
+    if shape.is_tuple:
+        return Shape.tuple(tuple(local_shape(context, s, shardings) for s in shape.tuple_shapes))
+    return context.local_shape(shape, shardings.pop(0))
+
+
+def enter_parameter(context: Context, parameter: Instruction, forms: Forms) -> tuple[Instruction, AnyValue | Pending]:
+    """A local parameter, and its arrays."""
+    shape = local_shape(context, parameter.shape, [f.sharding for f in forms])
+    context.emitter.lowering(parameter, "parameter")
+    local = context.emitter.computation.parameter(
+        parameter.parameter_number, shape, name=parameter.name, like=parameter
+    )
+    return local, unpacked(context, local, parameter.shape, forms)

@@ -1,0 +1,128 @@
+"""Conditionals, calls and the ops that only order others: values cross borders leaf by leaf, in agreed forms.
+
+Floor: partitioner.  Branches agree on the form of each result; predicates are whole on every device.  A callee is
+partitioned anew for each caller, since callers may differ.  A sum that all branches or a callee leave to be made, and
+that the caller adds to others, is made there, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlosharding.ir import Instruction
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.control_flow.call_boundary import (
+    Forms,
+    close_computation,
+    forms_of,
+    open_computation,
+    unpacked,
+)
+from hlosharding.partitioner.factors import is_only_reader, waiting_pays
+from hlosharding.partitioner.regions import MANUAL, note_voters
+from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, from_leaves, leaves_of, parts_of
+from hlosharding.sharding import REPLICATED, HloSharding
+
+Shardings = tuple[HloSharding, ...]
+
+
+def conditional(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """Each branch over local shapes; the predicate is whole, so that all devices take the same branch."""
+    chooser = context.array(inst.operands[0])
+    if chooser.sharding is not MANUAL:
+        chooser = context.whole(chooser, "branch index")
+    operands, opened = [chooser.local], []
+    for branch, operand in zip(inst.called, inst.operands[1:], strict=True):
+        value = context.value(operand)
+        taken = _parameter_shardings(context, branch.parameters[0], value)
+        value = context.reshard_leaves(value, list(taken), "branch operand")
+        opened.append(open_computation(context, branch, (forms_of(taken),)))
+        operands.append(context.pack(value))
+    forms = _result_forms(context, inst, opened)
+    called = [close_computation(inner, branch, forms) for inner, branch in zip(opened, inst.called, strict=True)]
+    local = context.emitter.computation.add("conditional", called[0].root.shape, operands, like=inst, called=called)
+    note_voters(context, local, chooser.sharding)
+    return unpacked(context, local, inst.shape, forms)
+
+
+def _result_forms(context: Context, inst: Instruction, opened: Sequence[Context]) -> Forms:
+    """Of each result leaf: addends where branches leave some and the caller adds them up, else the whole."""
+    wanted = [w if w is not None else REPLICATED for w in context.wanted_leaves(inst)]
+    roots = [parts_of(inner.values[branch.root]) for inner, branch in zip(opened, inst.called, strict=True)]
+    leaves = zip(wanted, zip(*roots, strict=True), strict=True)
+    return tuple(_result_form(context, inst, n, w, parts) for n, (w, parts) in enumerate(leaves))
+
+
+def _result_form(
+    context: Context, inst: Instruction, index: int, wanted: HloSharding, parts: Sequence[Value | Pending]
+) -> Form:
+    owed = [p for p in parts if isinstance(p, Pending) and p.settled is None]
+    forms = {(p.partial.sharding, p.partial.reduce_kind) for p in owed}
+    if len(forms) != 1 or context.decisions.has_worlds or not _sum_follows(context, inst, index):
+        return Form(wanted)
+    return Form(owed[0].partial.sharding, owed[0].partial.reduce_kind, wanted, owed[0].maker)
+
+
+def _sum_follows(context: Context, inst: Instruction, index: int) -> bool:
+    """Is leaf `index` of the result read once, by an op that had better add up addends?"""
+    found = inst
+    if inst.shape.is_tuple:
+        readers = [u for u in inst.users if u.opcode == "get-tuple-element" and u.tuple_index == index]
+        flat = not any(s.is_tuple for s in inst.shape.tuple_shapes)
+        if not flat or len(readers) != 1 or not is_only_reader(readers[0]):
+            return False
+        found = readers[0]
+    return len(found.users) == 1 and not found.is_root and waiting_pays(context, found, found.users[0])
+
+
+def _parameter_shardings(context: Context, parameter: Instruction, value: AnyValue) -> Shardings:
+    """A parameter's own sharding where propagation gave one, else what the caller's operand has."""
+    wanted = context.wanted_leaves(parameter)
+    return tuple(w if w is not None else v.whole_sharding for w, v in zip(wanted, leaves_of(value), strict=True))
+
+
+def call(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """The callee over local shapes."""
+    callee = inst.called[0]
+    values = [context.value(o) for o in inst.operands]
+    taken = [_parameter_shardings(context, p, v) for p, v in zip(callee.parameters, values, strict=True)]
+    moved = [context.reshard_leaves(v, list(t), "argument of a call") for v, t in zip(values, taken, strict=True)]
+    opened = open_computation(context, callee, [forms_of(t) for t in taken])
+    forms = _result_forms(context, inst, [opened])
+    body = close_computation(opened, callee, forms)
+    local = context.emitter.computation.add(
+        "call", body.root.shape, [context.pack(m) for m in moved], like=inst, called=[body]
+    )
+    return unpacked(context, local, inst.shape, forms)
+
+
+def barrier(context: Context, inst: Instruction) -> AnyValue:
+    """An optimization barrier around local values."""
+    value = context.value(inst.operands[0])
+    shardings = [v.whole_sharding for v in leaves_of(value)]
+    value = context.reshard_leaves(value, shardings, "operand of a barrier")
+    packed = context.pack(value)
+    local = context.emitter.local(inst, packed.shape, (packed,))
+    made = context.unpack(local, inst.shape, shardings)
+    settled = [context.settle(v, w) for v, w in zip(leaves_of(made), context.wanted_leaves(inst), strict=True)]
+    return from_leaves(inst.shape, settled)
+
+
+def token(context: Context, inst: Instruction) -> AnyValue:
+    """Ordering ops work on whatever their operands became."""
+    operands = [context.pack(context.value(o)) for o in inst.operands]
+    if inst.opcode == "add-dependency":
+        value = context.array(inst.operands[0])
+        return Value(context.emitter.local(inst, operands[0].shape, operands), inst.shape, value.sharding)
+    return Value(context.emitter.local(inst, inst.shape, operands), inst.shape, REPLICATED)
+
+
+def per_device(context: Context, inst: Instruction) -> AnyValue:
+    """partition-id and replica-id: XLA allows them only where code is per device already."""
+    from hlosharding.errors import PartitionError
+
+    raise PartitionError(
+        f"{inst.opcode} has no meaning in a program that is still to be partitioned",
+        where=f"%{inst.name} {inst.location}".strip(),
+        remedy="use it inside a manual (shard_map) region",
+    )

@@ -1,0 +1,114 @@
+"""While loops: one form of the carry for init, body and condition; sums that a body only accumulates are made after it.
+
+Floor: partitioner.  A carry that goes through linear ops alone (a gradient summed over microbatches) may be carried as
+addends: the body adds what each device has, and one reduction follows the loop instead of one in every trip.  The
+initial value is then one device's addend, so no trips at all are right, too.  The forms are a fixed point: the body is
+tried with whole carries, then with those that met addends carried as such, until what it takes and makes agree.  A
+carry stays whole where it is read otherwise, where its addends take more memory than their sum (gradients of fully
+sharded parameters), and where narrow floats could overflow.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import Computation, Instruction, trip_count
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.control_flow.call_boundary import (
+    Forms,
+    close_computation,
+    forms_of,
+    in_forms,
+    is_pending_as,
+    open_computation,
+    partition_computation,
+    unpacked,
+)
+from hlosharding.partitioner.factors import Paths, accumulators, first_leaf, found_owed, may_accumulate
+from hlosharding.partitioner.regions import alike, is_manual, note_voters
+from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, parts_of
+from hlosharding.sharding import REPLICATED
+
+
+def while_loop(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """Body and condition over local shapes; collectives inside repeat each trip."""
+    body, condition = _loop_computations(inst)
+    forms, local_body = _local_body(context, inst, body, condition)
+    context.emitter.lowering(inst)
+    packed = context.pack(in_forms(context, inst.operands[0], forms, "loop carry"))
+    asked = alike(context, condition.root)
+    local_condition = partition_computation(context, condition, (forms,), forms_of((asked,)))
+    called = [local_condition if c is condition else local_body for c in inst.called]
+    local = context.emitter.computation.add("while", packed.shape, (packed,), like=inst, called=called)
+    note_voters(context, local, asked)
+    return unpacked(context, local, inst.shape, forms)
+
+
+def _loop_computations(inst: Instruction) -> tuple[Computation, Computation]:
+    """(body, condition); only the condition's root is a scalar predicate, unless the carry itself is one."""
+    first, second = inst.called
+    carried = str(inst.shape)
+    if str(first.root.shape) == carried and str(second.root.shape) == "pred[]" and carried != "pred[]":
+        return first, second
+    if str(second.root.shape) == carried and str(first.root.shape) == "pred[]" and carried != "pred[]":
+        return second, first
+    return first, second
+
+
+def _local_body(
+    context: Context, inst: Instruction, body: Computation, condition: Computation
+) -> tuple[Forms, Computation]:
+    """The body, and the forms of the carry that it takes and makes."""
+    plain = forms_of([w if w is not None else REPLICATED for w in context.wanted_leaves(inst)])
+    paths = _accumulators(context, inst, body, condition)
+    forms = context.decisions.loops.get(inst)
+    if forms is None:
+        forms = plain
+    else:
+        paths = {index: path for index, path in paths.items() if forms[index].owed is not None}
+    program = context.emitter.program
+    while True:
+        before = program.mark()
+        tried = open_computation(context, body, (forms,), frozenset(i for path in paths.values() for i in path))
+        better, hopes, is_settled = _improved(tried, body, paths, plain, forms)
+        if is_settled:
+            context.decisions.loops[inst] = forms
+            return forms, close_computation(tried, body, forms)
+        program.back_to(before)
+        forms, paths = better, hopes
+
+
+def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:
+    if context.decisions.has_worlds or is_manual(context, inst) or trip_count(inst) == (1, True):
+        return {}
+    readers = condition.parameters[0].users
+    if not inst.shape.is_tuple or any(u.opcode != "get-tuple-element" for u in readers):
+        return {}
+    hidden = ((first_leaf(inst.shape, u.tuple_index), len(u.shape.leaves)) for u in readers)
+    leaves = frozenset(leaf for first, count in hidden for leaf in range(first, first + count))
+    return accumulators(body.parameters[0], body.root, leaves)
+
+
+def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:
+    """Forms that suit what the body did, what may still be pending, and: was nothing done in vain?
+
+    A carry that is whole may become addends, addends whole, and no more: so this comes to an end.
+    """
+    better, hopes, is_settled = list(forms), dict(paths), True
+    for index, path in paths.items():
+        found = next(found_owed(tried, path), None)
+        if forms[index].owed is None:
+            better[index] = _owed_form(tried, plain[index], found)
+        elif not is_pending_as(parts_of(tried.values[body.root])[index], forms[index]):
+            better[index] = plain[index]
+        if better[index].owed is None:
+            del hopes[index]
+        is_settled &= better[index] == forms[index] and (found is None or index in hopes)
+    return tuple(better), hopes, is_settled
+
+
+def _owed_form(tried: Context, plain: Form, found: tuple[Instruction, Value] | None) -> Form:
+    """The form of an accumulator to which such addends (of an op) are added: whole where that is better."""
+    if found is None or found[1].reduce_kind is None or not may_accumulate(found[1]):
+        return plain
+    maker, value = found
+    addends, total = (tried.local_shape(value.shape, s).byte_size for s in (value.sharding, plain.sharding))
+    return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if addends <= total else plain

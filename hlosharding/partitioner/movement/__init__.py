@@ -1,0 +1,1 @@
+"""Ops that only move elements or make them: slices, pads, reshapes, constants, iota, broadcasts."""

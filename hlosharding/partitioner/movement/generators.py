@@ -1,0 +1,125 @@
+"""Values made from nothing, or from a scalar: constants, iota, broadcasts.  Each device makes its own tile.
+
+Floor: partitioner.  Such values are made anew in every sharding a user wants, so they never travel.  Random numbers
+alone are drawn once each, and sent to all that hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hlosharding.ir import Instruction
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.factors import PIECES, Piece, lower_declared
+from hlosharding.partitioner.value import AnyValue, Pending, Value
+from hlosharding.rules import Signature, signature_of
+from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims, offsets, without_partials
+from hlosharding.spmd import Emitter
+
+
+def constant(context: Context, inst: Instruction) -> AnyValue:
+    """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
+    if inst.shape.is_tuple or not inst.shape.is_array:
+        return context.unpack(
+            context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
+        )
+    wanted = context.wanted_leaves(inst)[0] or REPLICATED
+    flat = inst.literal.reshape(-1)
+    if (
+        inst.shape.rank
+        and flat.size
+        and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all()
+    ):
+        return _remade(context, inst, wanted, lambda s: _splat(context, inst, s), tuple(range(inst.shape.rank)))
+    whole = Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED)
+    return _remade(context, inst, wanted, lambda s: context.reshard(whole, s).local, ())
+
+
+def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
+    return context.emitter.full(inst.literal.reshape(-1)[0], context.local_shape(inst.shape, sharding))
+
+
+def iota(context: Context, inst: Instruction) -> AnyValue:
+    """Count locally, then add the offset of the tile."""
+    same = tuple(d for d in range(inst.shape.rank) if d != inst.iota_dimension)
+    wanted = context.wanted_leaves(inst)[0] or REPLICATED
+    return _remade(context, inst, wanted, lambda s: _iota(context, inst, s), same)
+
+
+def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
+    emitter, dim = context.emitter, inst.iota_dimension
+    local = emitter.iota(context.local_shape(inst.shape, sharding), dim)
+    if sharding.num_tiles_along(dim) == 1:
+        return local
+    start = emitter.per_device(offsets(sharding, inst.shape.dims, dim, context.num_partitions))
+    start = emitter.op("convert", start.shape.with_type(inst.shape.element_type), (start,))
+    return emitter.binary("add", local, emitter.full(start, local.shape))
+
+
+def broadcast(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """A broadcast scalar is made at the tile's size; others by their signature."""
+    operand = context.array(inst.operands[0])
+    if operand.shape.rank or operand.sharding is not REPLICATED:
+        signature = signature_of(inst)
+        assert isinstance(signature, Signature)
+        return lower_declared(context, inst, signature)
+
+    def make(sharding: HloSharding) -> Instruction:
+        return context.emitter.full(operand.local, context.local_shape(inst.shape, sharding))
+
+    return _remade(context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank)))
+
+
+def random(context: Context, inst: Instruction) -> AnyValue:
+    """Devices draw different numbers: each draws its own part of a tile that several hold, and the parts are joined."""
+    wanted, dims = context.wanted_leaves(inst)[0], inst.shape.dims or (1,)
+    limits = [context.whole(context.array(o)).local for o in inst.operands]
+    own = _drawn_apart(wanted or REPLICATED, dims, context.num_partitions)
+    shape = inst.shape.with_dims(dims)
+    drawn = Value(context.emitter.local(inst, context.local_shape(shape, own), limits), shape, own)
+    if inst.shape.rank:
+        return context.settle(drawn, wanted, "random numbers for all that hold them")
+    whole = context.reshard(drawn, REPLICATED, "random numbers for all that hold them")
+    return Value(context.emitter.reshape(whole.local, ()), inst.shape, REPLICATED)
+
+
+def _drawn_apart(sharding: HloSharding, dims: tuple[int, ...], num_devices: int) -> HloSharding:
+    """The sharding with its copies as tiles of the dim that is longest in a tile.
+
+    >>> str(_drawn_apart(HloSharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), (6, 9), 8))
+    '{devices=[2,4]<=[8]}'
+    """
+    sharding = without_partials(sharding)
+    if sharding.kind == "tiled":
+        grid = sharding.tiles.array.reshape(*sharding.data_dims, -1)
+    else:
+        grid = np.arange(num_devices).reshape(*(1,) * len(dims), -1)
+    tile = local_shape_dims(sharding, dims)
+    dim = tile.index(max(tile))
+    ways = [n * grid.shape[-1] if d == dim else n for d, n in enumerate(grid.shape[:-1])]
+    return HloSharding.partial_tile(np.moveaxis(grid, -1, dim + 1).reshape(*ways, 1)).meaning
+
+
+def _remade(
+    context: Context,
+    inst: Instruction,
+    sharding: HloSharding,
+    make: Callable[[HloSharding], Instruction],
+    same: tuple[int, ...],
+) -> Value:
+    """A value that `make` makes at any tiling; the same along the dims `same`."""
+
+    def remake(target: HloSharding) -> Value:
+        return _remade(context, inst, target, make, same)
+
+    if sharding.kind not in ("tiled", "replicated") or "unreduced" in sharding.subgroup_types:
+        return Value(make(REPLICATED), inst.shape, sharding)
+    return Value(make(sharding), inst.shape, sharding, remake=remake, same=same)
+
+
+@PIECES.register("broadcast")
+def _broadcast_piece(emitter: Emitter, piece: Piece) -> Instruction:
+    """Made once for equal broadcasts of one value: programs are full of them."""
+    return emitter.broadcast(piece.operands[0], piece.result_shapes[0].dims, piece.inst.dimensions)

@@ -1,0 +1,134 @@
+"""Reshape: carry the tiling across where dims line up, else gather no more than what is in the way.
+
+Floor: partitioner.  A pair (operand sharding, result sharding) may be reshaped locally when, in each smallest group of
+dims that the reshape maps onto each other, either nothing changes or all splits are even and every device's elements
+stay its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.broadcast_dims import slimmed, uniform_after_reshape
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.iteration_space import untile
+from hlosharding.partitioner.prices import Cost
+from hlosharding.partitioner.value import AnyValue, Value
+from hlosharding.reshard import Region, Shipped, layout_of, ship
+from hlosharding.sharding import (
+    REPLICATED,
+    HloSharding,
+    is_local_reshape,
+    local_shape_dims,
+    propagate_through_reshape,
+    reshape_runs,
+    uneven_dims,
+)
+
+Dims = tuple[int, ...]
+
+
+def reshape(context: Context, inst: Instruction) -> AnyValue:
+    """The cheapest of: the result's tiling carried back, the operand's carried on, each without what hinders."""
+    value, shape = context.array(inst.operands[0]), inst.shape
+    wanted = context.wanted_leaves(inst)[0]
+    source, target = choose_reshape(context, value, shape, wanted)
+    moved = context.reshard(value, source, "operand of a reshape")
+    if not is_local_reshape(source, value.shape.dims, target, shape.dims):
+        return _over_borders(context, inst, moved, target)
+    local = context.emitter.reshape(moved.local, context.local_shape(shape, target).dims)
+    same = value.same and uniform_after_reshape(value.shape.dims, shape.dims, value.same)
+    made = Value(local, shape, target, value.reduce_kind if source is value.sharding else None, same=same)
+    return made if target is wanted else context.settle(made, wanted)
+
+
+def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
+    """Where each run of dims is one line of elements on both sides: the elements between unlike borders move."""
+    shipped = _shipped(context, value.shape, value.whole_sharding, inst.shape, target)
+    assert shipped is not None, "only such a pair is chosen that lines can be shipped for"
+    emitter = context.emitter
+    emitter.reason = "elements moved by a reshape"
+    runs = [
+        math.prod(value.local.shape.dims[d] for d in here)
+        for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
+    ]
+    local = shipped.pieces.emit(emitter, emitter.reshape(value.local, runs))
+    return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
+
+
+def _shipped(context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding) -> Shipped | None:
+    if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
+        return None
+    found, n = reshape_runs(shape.dims, result.dims), context.num_partitions
+    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in found))
+    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in found))
+    if before is None or after is None:
+        return None
+    flat, prices = shape.with_dims(before.dims), context.prices
+    whole = (Region.whole(flat.dims),)
+    return ship(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
+
+
+def choose_reshape(
+    context: Context, value: Value, shape: Shape, wanted: HloSharding | None
+) -> tuple[HloSharding, HloSharding]:
+    """(operand sharding, result sharding) of the reshape; memoised.
+
+    Local, or straight from what the operand has to what is wanted, elements moving between.
+    """
+    asked = None if wanted is None else wanted.uid
+    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.same, asked)
+    found = context.decisions.reshapes.get(key)
+    if found is None:
+        prices, same = context.prices, uniform_after_reshape(value.shape.dims, shape.dims, value.same)
+
+        def price(pair: tuple[HloSharding, HloSharding]) -> float:
+            source, target = pair
+            work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
+            return (
+                context.price(value, source)
+                + prices.move(*slimmed(shape, target, wanted or target, same), None)
+                + prices.work(0, work, False)
+            )
+
+        found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
+        if wanted is not None and value.remake is None and price(found) > 0:
+            own, local = value.whole_sharding, shape.with_dims(local_shape_dims(wanted, shape.dims))
+            shipped = _shipped(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
+            if shipped is not None:
+                moved = context.price(value, own) + prices.rated(Cost(shipped.mean_bytes, shipped.seconds))
+                found = (own, wanted) if moved + prices.work(0, local.byte_size, False) < price(found) else found
+        context.decisions.reshapes[key] = found
+    return found
+
+
+def _pairs(
+    source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None
+) -> Iterator[tuple[HloSharding, HloSharding]]:
+    if wanted is not None and wanted.kind in ("tiled", "replicated"):
+        for pair in _local_pairs(wanted, result_dims, dims):
+            yield pair[1], pair[0]
+    if source.kind in ("tiled", "replicated"):
+        yield from _local_pairs(source, dims, result_dims)
+    yield REPLICATED, REPLICATED
+
+
+@lru_cache(maxsize=1 << 14)
+def _local_pairs(sharding: HloSharding, dims: Dims, other_dims: Dims) -> tuple[tuple[HloSharding, HloSharding], ...]:
+    """Pairs that start from `sharding`: as it is, or without the tiles that do not get through."""
+    found = []
+    carried = propagate_through_reshape(dims, other_dims, sharding).meaning
+    back = propagate_through_reshape(other_dims, dims, carried).meaning
+    for here, there in ((sharding, carried), (back, carried)):
+        if is_local_reshape(here, dims, there, other_dims):
+            found.append((here, there))
+    if not found:
+        even = untile(sharding, uneven_dims(sharding, dims))
+        carried = propagate_through_reshape(dims, other_dims, even).meaning
+        back = propagate_through_reshape(other_dims, dims, carried).meaning
+        if is_local_reshape(back, dims, carried, other_dims):
+            found.append((back, carried))
+    return tuple(found)

@@ -1,0 +1,14 @@
+"""Other shardings than propagation's, where nobody is bound to those, and the list of them."""
+
+from hlosharding.partitioner.overrides.batch_parallel import spread
+from hlosharding.partitioner.overrides.relaxed_shardings import suited
+from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER, Departure, departures
+
+__all__ = [
+    "BATCH_OVER_ALL",
+    "ONE_ORDER",
+    "Departure",
+    "departures",
+    "spread",
+    "suited",
+]

@@ -1,0 +1,79 @@
+"""Values that propagation left whole though nobody reads them whole: they take the sharding that suits their op.
+
+Floor: partitioner.  Looks at instructions and shardings alone.  A transform that nothing got past leaves all behind it
+replicated; if what follows only cuts pieces out, or is split itself, gathering the value would be for nothing.  What
+the user annotated, what a computation takes or gives, and what control flow carries keep their shardings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hlosharding.ir import COLLECTIVES, ELEMENTWISE, Computation, Instruction, Module
+from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.sharding import REPLICATED, HloSharding
+
+# Their shardings are agreed on with others, or what they are for.
+AGREED = COLLECTIVES | {
+    "parameter", "constant", "iota", "while", "conditional", "call", "copy", "opt-barrier", "custom-call", "infeed",
+    "recv", "partition-id", "after-all", "add-dependency", "rng", "rng-bit-generator", "rng-get-and-update-state",
+}  # fmt: skip
+# Ops that may read less than there is.
+_CUTTING = frozenset({"slice", "dynamic-slice", "reduce", "gather"})
+_PACKING = frozenset({"tuple", "get-tuple-element"})
+
+
+def suited(module: Module, bound: Collection[str]) -> dict[int, HloSharding]:
+    """`module.shardings` with other shardings for values that need not be whole, or none where any will do.
+
+    `bound` names the instructions that the user annotated.
+    """
+    found = dict(module.shardings)
+    names = frozenset(bound)
+    for computation in module.computations:
+        _suit(computation, names, found)
+    return found
+
+
+def _suit(computation: Computation, bound: frozenset[str], found: dict[int, HloSharding]) -> None:
+    free: set[Instruction] = set()
+    for inst in reversed(computation.instructions):
+        given = found.get(inst.id)
+        if given is None or given.kind == "tiled" or not inst.users:
+            continue
+        if inst.opcode in AGREED or inst.is_root or inst.name in bound:
+            continue
+        if any(leaf(s) is not REPLICATED for s in given.leaves):
+            continue
+        if all(_needs_no_whole(u, inst, free, found) for u in inst.users):
+            free.add(inst)
+            asked = _asked_alike(inst, found)
+            if asked is None:
+                del found[inst.id]
+            else:
+                found[inst.id] = asked
+
+
+def _asked_alike(inst: Instruction, found: dict[int, HloSharding]) -> HloSharding | None:
+    """The sharding in which all users, ops on one element after the other, want the value."""
+    if any(u.opcode not in ELEMENTWISE or u.shape.dims != inst.shape.dims for u in inst.users):
+        return None
+    asked = {found.get(u.id) for u in inst.users}
+    return asked.pop() if len(asked) == 1 else None
+
+
+def _needs_no_whole(
+    user: Instruction, inst: Instruction, free: set[Instruction], found: dict[int, HloSharding]
+) -> bool:
+    if user in free:
+        return True
+    if inst.opcode == "tuple" or user.opcode in _PACKING:
+        return False
+    if user.opcode in _CUTTING:
+        return user.shape.is_array and user.shape.byte_size < inst.shape.byte_size
+    given = found.get(user.id)
+    return given is not None and user.shape.is_array and _is_split(given) and user.opcode not in AGREED - {"copy"}
+
+
+def _is_split(sharding: HloSharding) -> bool:
+    return sharding.kind == "tiled" and sharding.num_tiles > 1 and not sharding.is_manual_subgroup()

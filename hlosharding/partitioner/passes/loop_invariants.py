@@ -1,0 +1,321 @@
+"""What a loop communicates anew in every trip though no trip changes it, it communicates once, before its first trip.
+
+Floor: partitioner.  Reads and changes a finished per-device program; knows no shardings, only who is computed from
+whom.  A collective on values that the body hands on as they came moves out of body or condition with all it is computed
+from, and its result is carried; what only served to compute it is carried no longer.  Results that wait in front of a
+loop take room: those that save most for it move, as many as the program's peak memory bears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hlosharding.cost import collective_time, peak_memory
+from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, Computation, Instruction, Module, Shape, rewrite, trip_count
+from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.spmd import Collective, Owed, collectives
+
+Path = tuple[int, ...]
+"""Where something stands in a carry: element of element of ..."""
+Copies = dict[Instruction, Instruction]
+"""What was in a loop, and what computes it before the loop."""
+
+# What saved communication may cost in peak memory.
+_MORE = 1.05
+# They run other computations, or somebody put them where they are.
+_STAYING = CONTROL_FLOW | {"parameter", "custom-call", "fusion", "opt-barrier", "after-all", "add-dependency"}
+
+
+class _Invariant(NamedTuple):
+    made: Instruction
+    """In a loop's body or condition; the same in every trip."""
+    collectives: tuple[Instruction, ...]
+    """What it is computed by, among others."""
+
+
+def hoist_invariants(module: Module, prices: Prices, owed: Owed) -> None:
+    """Move collectives that all trips of a loop have in common before it, inner loops first.
+
+    `module` has dense ids, before and after.  A loop of unknown length is taken to make more than one trip; one that
+    makes none then computes in vain what nobody reads.
+    """
+    most = None
+    for loop in [i for i in module.instructions if i.opcode == "while"]:
+        trips, is_exact = trip_count(loop)
+        found = list(_invariants(loop)) if trips > 1 or not is_exact else []
+        if not found:
+            continue
+        if most is None:
+            most = _MORE * peak_memory(module).bytes
+        made = [f.made for f in _dearest_first(module, found, prices)]
+        count = _fitting(module, loop, made, most)
+        if count:
+            _follow(owed, _hoist(module, loop, made[:count]))
+            module.renumber()
+
+
+# What is the same in every trip
+
+
+def _invariants(loop: Instruction) -> Iterator[_Invariant]:
+    """What is worth computing before the loop: what the last of a chain of collectives makes."""
+    if not _is_plain(loop):
+        return
+    for part in loop.called:
+        if not any(i.opcode in COLLECTIVES for i in part.instructions):
+            continue
+        same, taken = _same_in_all_trips(part, loop.called[0]), set[Instruction]()
+        for inst in reversed(part.instructions):
+            if inst.opcode not in COLLECTIVES or inst not in same or taken.issuperset(inst.users):
+                continue
+            made = _last_of(inst, same)
+            needed = _needed(made)
+            taken.update(needed)
+            if made.shape.is_array and not made.is_root:
+                yield _Invariant(made, tuple(i for i in needed if i.opcode in COLLECTIVES))
+
+
+def _is_plain(loop: Instruction) -> bool:
+    """Is the carry a tuple that is only taken apart and put together?"""
+    return loop.called[0].root.opcode == "tuple" and not loop.is_root and all(map(_is_element, _readers(loop)))
+
+
+def _same_in_all_trips(part: Computation, body: Computation) -> set[Instruction]:
+    """Instructions of a loop's `part` computed from nothing but what the body hands on."""
+    [parameter] = part.parameters
+    same: set[Instruction] = set()
+    for inst in part.instructions:
+        path = _path(inst, parameter)
+        if path is not None:
+            if inst.shape.is_array and _is_handed_on(body, path):
+                same.add(inst)
+        elif _may_move(inst) and same.issuperset(inst.operands):
+            same.add(inst)
+    return same
+
+
+def _may_move(inst: Instruction) -> bool:
+    return inst.opcode not in _STAYING and not inst.has_side_effect and not inst.control_predecessors
+
+
+def _is_handed_on(body: Computation, path: Path) -> bool:
+    found = body.root
+    for index in path:
+        element = _element(found, index)
+        if element is None:
+            return False
+        found = element
+    return _path(found, body.parameters[0]) == path
+
+
+def _path(inst: Instruction, parameter: Instruction) -> Path | None:
+    """What `inst` takes from a parameter, if it does nothing else."""
+    if inst is parameter:
+        return ()
+    if not _is_element(inst):
+        return None
+    source = _element(inst.operands[0], inst.tuple_index)
+    if source is not None:
+        return _path(source, parameter)
+    outer = _path(inst.operands[0], parameter)
+    return None if outer is None else (*outer, inst.tuple_index)
+
+
+def _is_element(inst: Instruction) -> bool:
+    return inst.opcode == "get-tuple-element"
+
+
+def _element(packed: Instruction, index: int) -> Instruction | None:
+    """What was put into a tuple, seen through loops that hand it on; None where nobody can tell."""
+    if packed.opcode == "while":
+        root = packed.called[0].root
+        if root.opcode != "tuple" or _path(root.operands[index], packed.called[0].parameters[0]) != (index,):
+            return None
+        return _element(packed.operands[0], index)
+    return packed.operands[index] if packed.opcode == "tuple" else None
+
+
+def _last_of(inst: Instruction, same: set[Instruction]) -> Instruction:
+    """Past ops that are all a collective's result is for, and that make it no larger."""
+    while len(inst.users) == 1:
+        [user] = inst.users
+        if user not in same or user.opcode in COLLECTIVES or user.shape.byte_size > inst.shape.byte_size:
+            break
+        inst = user
+    return inst
+
+
+def _needed(made: Instruction) -> list[Instruction]:
+    """All that is computed for it, itself last; what the loop carries is not."""
+    [parameter] = made.computation.parameters
+    order: dict[Instruction, None] = {}
+    stack = [made]
+    while stack:
+        waiting = [o for o in stack[-1].operands if o not in order and _path(o, parameter) is None]
+        stack.extend(waiting)
+        if not waiting:
+            order[stack.pop()] = None
+    return list(order)
+
+
+# Which of it moves
+
+
+def _dearest_first(module: Module, found: Sequence[_Invariant], prices: Prices) -> list[_Invariant]:
+    """By what a trip pays for a byte of it, as the objective has it."""
+    known = {c.name: c for c in collectives(module)}
+
+    def worth(invariant: _Invariant) -> float:
+        paid = sum(_worth(known[i.name], prices) for i in invariant.collectives if i.name in known)
+        return paid / max(1, invariant.made.shape.byte_size)
+
+    return sorted(found, key=worth, reverse=True)
+
+
+def _worth(collective: Collective, prices: Prices) -> float:
+    groups = collective.pairs if collective.groups is None else collective.groups
+    seconds = collective_time(collective.kind, collective.nbytes, collective.group_size, groups, prices.machine)
+    return prices.worth(Cost(collective.bytes_per_execution, seconds))
+
+
+def _fitting(module: Module, loop: Instruction, made: Sequence[Instruction], most: float) -> int:
+    """How many of them, the first ones, may wait before the loop within `most` bytes of peak memory."""
+
+    def fits(count: int) -> bool:
+        trial = module.clone()
+        _hoist(trial, trial.instructions[loop.id], [trial.instructions[i.id] for i in made[:count]])
+        return peak_memory(trial).bytes <= most
+
+    few, many = 0, len(made)
+    while few < many:
+        count = many if few == 0 and many == len(made) else (few + many + 1) // 2
+        if fits(count):
+            few = count
+        else:
+            many = count - 1
+    return few
+
+
+# How it moves
+
+
+def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Copies:
+    """Compute `made` before the loop and carry it."""
+    needed = list(dict.fromkeys(i for inst in made for i in _needed(inst)))
+    given, copies = _given_to(module, loop, needed), Copies()
+    read = {path[0] for i in given if (path := _path(i, i.computation.parameters[0]))}
+    for inst in needed:
+        operands = [copies.get(o) or given[o] for o in inst.operands]
+        copies[inst] = rewrite.copy(inst, _place(loop), operands, to=loop.computation)
+    _carry(module, loop, [(i, copies[i]) for i in made])
+    for inst, copy in reversed(copies.items()):
+        if inst.users:
+            _set_apart(module, copy)
+        else:
+            rewrite.remove(inst)
+    _drop_idle(module, loop, read)
+    return copies
+
+
+def _set_apart(module: Module, copy: Instruction) -> None:
+    """From the op that it is a copy of, and that stays."""
+    copy.name = rewrite.fresh_name(module, copy.name)
+    if copy.opcode in COLLECTIVES and copy.channel_id:
+        channels = (i.channel_id for c in module.computations for i in c.instructions if i.opcode in COLLECTIVES)
+        copy.own_proto().channel_id = max(channels) + 1
+
+
+def _place(loop: Instruction) -> int:
+    return loop.computation.instructions.index(loop)
+
+
+def _given_to(module: Module, loop: Instruction, needed: Sequence[Instruction]) -> Copies:
+    """Of the elements of the carry that are read for `needed`: what they are before the loop."""
+    found: Copies = {}
+    for inst in dict.fromkeys(o for i in needed for o in i.operands):
+        path = _path(inst, inst.computation.parameters[0])
+        if path is not None:
+            found[inst] = _at_first(module, loop, path)
+    return found
+
+
+def _at_first(module: Module, loop: Instruction, path: Path) -> Instruction:
+    found = loop.operands[0]
+    for index in path:
+        element = _element(found, index)
+        found = _taken(module, found, index, loop.computation, _place(loop)) if element is None else element
+    return found
+
+
+def _taken(module: Module, packed: Instruction, index: int, where: Computation, place: int) -> Instruction:
+    shape, name = packed.shape.tuple_shapes[index], rewrite.fresh_name(module, f"{packed.name}_{index}")
+    return rewrite.insert(
+        where, place, "get-tuple-element", shape, (packed,), name=name, like=packed, tuple_index=index
+    )
+
+
+def _carry(module: Module, loop: Instruction, pairs: Sequence[tuple[Instruction, Instruction]]) -> None:
+    """More elements of the carry: for what stands in the loop, what it is from now on."""
+    old = len(loop.shape.tuple_shapes)
+    firsts = [_at_first(module, loop, (k,)) for k in range(old)] + [first for _, first in pairs]
+    _set_carry(module, loop, firsts)
+    root = loop.called[0].root
+    for index, (inst, _) in enumerate(pairs, start=old):
+        for part in dict.fromkeys((loop.called[0], inst.computation)):
+            [parameter] = part.parameters
+            element = _taken(module, parameter, index, part, part.instructions.index(parameter) + 1)
+            if part is inst.computation:
+                rewrite.replace_uses(inst, element)
+            if part is loop.called[0]:
+                rewrite.set_operands(root, (*root.operands, element))
+
+
+def _set_carry(module: Module, loop: Instruction, firsts: Sequence[Instruction]) -> None:
+    shape, name = Shape.tuple(tuple(i.shape for i in firsts)), rewrite.fresh_name(module, f"{loop.name}_carry")
+    packed = rewrite.insert(loop.computation, _place(loop), "tuple", shape, firsts, name=name, like=loop)
+    before = loop.operands[0]
+    rewrite.set_operands(loop, (packed,))
+    if before.opcode == "tuple" and not before.users:
+        rewrite.remove(before)
+    for inst in (loop, loop.called[0].root, *(part.parameters[0] for part in loop.called)):
+        inst.shape = shape
+
+
+def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
+    """Carry no more what no trip reads: afterwards it is what it was before."""
+    idle = {k for k in indices if _is_idle(loop, k)}
+    if not idle:
+        return
+    firsts, root = loop.operands[0].operands, loop.called[0].root
+    for user in [u for u in loop.users if u.tuple_index in idle]:
+        rewrite.replace_uses(user, firsts[user.tuple_index])
+        rewrite.remove(user)
+    kept = [k for k in range(len(firsts)) if k not in idle]
+    rewrite.set_operands(root, [root.operands[k] for k in kept])
+    _set_carry(module, loop, [firsts[k] for k in kept])
+    for reader in _readers(loop):
+        if reader.tuple_index in idle:
+            rewrite.remove(reader)
+        else:
+            reader.own_proto().tuple_index = kept.index(reader.tuple_index)
+
+
+def _is_idle(loop: Instruction, index: int) -> bool:
+    """Is an element only handed on?"""
+    readers, root = [u for u in _readers(loop) if u.tuple_index == index], loop.called[0].root
+    if any(u.is_root for u in readers) or [i for i, o in enumerate(root.operands) if o in readers] != [index]:
+        return False
+    return all(user is root for u in readers if u.computation is not loop.computation for user in u.users)
+
+
+def _readers(loop: Instruction) -> list[Instruction]:
+    return [u for part in dict.fromkeys(loop.called) for u in part.parameters[0].users] + loop.users
+
+
+def _follow(owed: Owed, copies: Copies) -> None:
+    """What stands before the loop owes and pays what it did inside."""
+    for before, after in copies.items():
+        for noted in (owed.addends, owed.paying):
+            if before in noted:
+                noted.add(after)

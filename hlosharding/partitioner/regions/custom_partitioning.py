@@ -1,0 +1,99 @@
+"""Functions under `custom_partitioning`: each device computes what the user's `partition` says, on his tiles.
+
+Floor: partitioner.  He is offered the split that his rule string allows (chosen as for any op with a signature), or
+without one the operands' shardings and what his `infer_sharding_from_operands`, else propagation, says of the results.
+Where he cannot be asked, what the function computes is partitioned in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.factors import choice_of
+from hlosharding.partitioner.regions.manual import MANUAL
+from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
+from hlosharding.propagation import propagate
+from hlosharding.rules import parse_shardy_rule
+from hlosharding.sharding import REPLICATED, HloSharding, without_partials
+
+if TYPE_CHECKING:
+    from hlosharding.frontends import CustomPartitioning, PerDevice
+
+
+def is_marked(inst: Instruction) -> bool:
+    """Is the call one of a function under `custom_partitioning`?"""
+    return inst.proto.HasField("frontend_attributes") and PARTITIONING_MARK in inst.frontend_attributes
+
+
+def lower_marked(context: Context, inst: Instruction) -> AnyValue | Pending:
+    """The user's program for one device, or the callee's ops in the call's place."""
+    found = _given(inst) if context.world is None else None
+    values = context.arrays(inst.operands)
+    offered = None if found is None else _offered(context, inst, found, values)
+    program = None if found is None or offered is None else found.per_device(inst, *offered)
+    return _inlined(context, inst) if program is None else _followed(context, inst, values, program)
+
+
+def _given(inst: Instruction) -> CustomPartitioning | None:
+    """What the user gave; None where the module came without it (from a file)."""
+    place = int(inst.frontend_attributes[PARTITIONING_MARK])
+    partitionings = inst.module.partitionings
+    return partitionings[place] if place < len(partitionings) else None
+
+
+def _offered(
+    context: Context, inst: Instruction, found: CustomPartitioning, values: list[Value]
+) -> tuple[tuple[HloSharding, ...], tuple[HloSharding, ...]]:
+    """Shardings of operands and results, as GSPMD and Shardy would hand them to `partition`."""
+    text = inst.frontend_attributes.get(RULE_MARK)
+    if text is not None:
+        choice = choice_of(context, inst, parse_shardy_rule(text).bind(inst), values)
+        return choice.operands, tuple(without_partials(r) for r in choice.results)
+    operands = tuple(v.whole_sharding for v in values)
+    wanted = context.wanted_leaves(inst)
+    return operands, found.inferred(inst, operands) or tuple(w if w is not None else REPLICATED for w in wanted)
+
+
+def _inlined(context: Context, inst: Instruction) -> AnyValue | Pending:
+    callee = inst.called[0]
+    for parameter, operand in zip(callee.parameters, inst.operands, strict=True):
+        context.values[parameter] = context.value(operand)
+    return _walk(context, callee.instructions, callee.root)
+
+
+def _walk(context: Context, instructions: list[Instruction], root: Instruction) -> AnyValue | Pending:
+    from hlosharding.partitioner.strategies import lower  # strategies know this module, so not at import
+
+    for inner in instructions:
+        if inner.opcode != "parameter":
+            context.values[inner] = lower(context, inner)
+    return context.values[root]
+
+
+def _followed(context: Context, inst: Instruction, values: list[Value], program: PerDevice) -> AnyValue:
+    """The user's ops, taken over as those of a manual region are; they stand for the line of the call."""
+    module = propagate(program.module).module.clone()
+    _adopt(context, inst, module)
+    shardings = {i.id: module.shardings.get(i.id, MANUAL) for i in module.instructions}
+    inner = Context(context.emitter, shardings, context.decisions)
+    for parameter, value, taken in zip(module.entry.parameters, values, program.operands, strict=True):
+        inner.values[parameter] = context.reshard(value, taken, f"operand {parameter.parameter_number}")
+    made = _walk(inner, module.entry.instructions, module.entry.root)
+    assert not isinstance(made, Pending), "a manual region leaves no sums"
+    parts = zip(leaves_of(made), program.results, context.wanted_leaves(inst), strict=True)
+    context.emitter.lowering(inst)
+    return from_leaves(inst.shape, [context.settle(context.reshard(v, r), w) for v, r, w in parts])
+
+
+def _adopt(context: Context, inst: Instruction, module: Module) -> None:
+    """Channels and source lines of another module, made those of this one."""
+    program = context.emitter.program
+    first = program.channel
+    for inner in module.instructions:
+        proto = inner.own_proto()
+        proto.metadata.CopyFrom(inst.proto.metadata)
+        if proto.channel_id:
+            proto.channel_id += first
+            program.channel = max(program.channel, proto.channel_id)

@@ -1,0 +1,52 @@
+"""Regions of several operands, brought together on the devices that want them: the direct plan for more than reshards.
+
+Floor: reshard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlosharding.cost import Machine, collective_time
+from hlosharding.ir import Shape
+from hlosharding.reshard.axis_plan import combined
+from hlosharding.reshard.layout import Dims, Layout
+from hlosharding.reshard.pieces import Pieces
+from hlosharding.reshard.piecewise_plan import shipment_of
+from hlosharding.reshard.regions import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """How the regions come together."""
+
+    pieces: Pieces
+    variants: tuple[tuple[int, Dims], ...]
+    """What the pieces are cut from: (operand, dims along which its local tile is turned round first)."""
+    mean_bytes: float
+    seconds: float
+    """Of the permutes alone: the ops it is held against are priced without their local work, too."""
+
+
+def ship(
+    regions: tuple[Region, ...],
+    sources: Sequence[Layout],
+    target: Layout,
+    shape: Shape,
+    *,
+    machine: Machine,
+    objective: str,
+) -> Shipped | None:
+    """The best way to give every device its tile of a result of global `shape`; None if it has too many pieces.
+
+    Every device receives what its own tiles lack, and no more but for padding where that saves rounds.
+    """
+    shipment = shipment_of(regions, sources, target, machine)
+    if shipment is None:
+        return None
+    best = min(shipment.choices(shape), key=lambda c: (combined(objective, c.mean_bytes, c.seconds), c.rounds))
+    pieces = shipment.plan(best)
+    sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
+    seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)
+    return Shipped(pieces, shipment.variants, best.mean_bytes, seconds)

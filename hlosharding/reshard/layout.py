@@ -1,0 +1,255 @@
+"""Where every device's tile lies, as arrays over devices: what planning needs of a sharding.
+
+Floor: reshard.  Knows shardings and sizes; nothing of steps, prices or instructions.
+
+Tiles have the ceiling size and lie side by side; what hangs over the end of a dim is padding, whose content nobody
+knows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.errors import PartitionError
+from hlosharding.sharding import HloSharding
+
+Dims = tuple[int, ...]
+Table = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """One array over `num_devices` devices."""
+
+    num_devices: int
+    dims: Dims
+    """Global sizes."""
+    counts: Dims
+    """Tiles per dim."""
+    index: Table
+    """[device, dim]: which tile."""
+    holder: int | None
+    """The only device with data, of a maximal sharding; else None."""
+    world: Table
+    """[device]: the least device of its manual group.  Data never crosses from one group to another."""
+    addend: Table
+    """[device]: which addend of a partial value; 0 everywhere if it is none."""
+    steps: Dims | None = None
+    """From one tile to the next, where that is not the rounded-up share of a dim."""
+    cuts: tuple[tuple[Dims, Dims], ...] = ()
+    """Per dim, where tiles start and where they end, if not `steps` apart: tiles of tiles, each padded at its end."""
+
+    @property
+    def tile(self) -> Dims:
+        """Sizes of the local tile, padding included."""
+        if self.steps is not None:
+            return self.steps
+        return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
+
+    @property
+    def worlds(self) -> int:
+        """Manual groups."""
+        return len(set(self.world.tolist()))
+
+    @property
+    def copies(self) -> int:
+        """Devices with the same tile, where there are only tiles and copies."""
+        return self.num_devices // math.prod(self.counts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Are there tiles and copies only?"""
+        return self.holder is None and not self.world.any() and not self.addend.any()
+
+    @property
+    def numbers(self) -> Table:
+        """[device]: which tile, as one number."""
+        return np.asarray(np.ravel_multi_index(tuple(self.index.T), self.counts), np.int64)
+
+    @property
+    def addends(self) -> int:
+        """How many addends make up the value."""
+        return int(self.addend.max(initial=0)) + 1
+
+    @property
+    def starts(self) -> Table:
+        """[device, dim]: where the tile starts, perhaps beyond the end."""
+        if self.cuts:
+            return np.stack([self.starts_along(d)[self.index[:, d]] for d in range(len(self.dims))], axis=1)
+        return self.index * np.asarray(self.tile, np.int64)
+
+    def starts_along(self, dim: int) -> Table:
+        """[tile]: where each tile along a dim starts, perhaps beyond the end."""
+        if self.cuts:
+            return np.array(self.cuts[dim][0], np.int64)
+        return np.arange(self.counts[dim], dtype=np.int64) * self.tile[dim]
+
+    def bounds(self) -> tuple[Table, Table]:
+        """[device, dim] start and end of the real elements of each device's tile; empty where it holds none."""
+        starts, sizes = self.starts, np.asarray(self.dims, np.int64)
+        low, high = np.minimum(starts, sizes), np.minimum(starts + np.asarray(self.tile, np.int64), sizes)
+        for d, (_, ends) in enumerate(self.cuts):
+            high[:, d] = np.maximum(low[:, d], np.minimum(high[:, d], np.array(ends)[self.index[:, d]]))
+        if self.holder is not None:
+            others = np.arange(self.num_devices) != self.holder
+            low[others] = 0
+            high[others] = 0
+        return low, high
+
+    def tiles_along(self, dim: int) -> tuple[Table, Table]:
+        """Start and end of the real elements of every tile along a dim."""
+        starts, size = self.starts_along(dim), self.dims[dim]
+        low, high = np.minimum(starts, size), np.minimum(starts + self.tile[dim], size)
+        return low, np.maximum(low, np.minimum(high, np.array(self.cuts[dim][1]))) if self.cuts else high
+
+    def nested(self, outer: Dims, tile: Dims) -> Layout:
+        """The same index, but along each dim `outer` tiles of size `tile` are each cut into equal parts.
+
+        >>> rows = layout_of(HloSharding.parse("{devices=[4]<=[4]}"), (10,), 4).nested((2,), (5,))
+        >>> [bound[:, 0].tolist() for bound in rows.bounds()]
+        [[0, 3, 5, 8], [3, 5, 8, 10]]
+        """
+        parts = tuple(count // n for count, n in zip(self.counts, outer, strict=True))
+        steps = tuple(-(-size // n) for size, n in zip(tile, parts, strict=True))
+        cuts: list[tuple[Dims, Dims]] = []
+        for n, part, whole, step in zip(outer, parts, tile, steps, strict=True):
+            starts = [(i * whole + min(whole, j * step), (i + 1) * whole) for i in range(n) for j in range(part)]
+            cuts.append((tuple(start for start, _ in starts), tuple(min(start + step, end) for start, end in starts)))
+        return Layout(
+            self.num_devices, self.dims, self.counts, self.index, None, self.world, self.addend, steps, tuple(cuts)
+        )
+
+    def flattened(self, runs: tuple[Dims, ...]) -> Layout | None:
+        """The same tiles where each run of dims counts as one; None where a tile is then no run of elements.
+
+        >>> rows = layout_of(HloSharding.parse("{devices=[2,1]<=[2]}"), (5, 6), 2).flattened(((0, 1),))
+        >>> rows.dims, rows.steps
+        ((30,), (18,))
+        """
+        dims = tuple(math.prod(self.dims[d] for d in run) for run in runs)
+        split = [[d for d in run if self.counts[d] > 1] for run in runs]
+        for run, parts in zip(runs, split, strict=True):
+            if len(parts) > 1 or any(math.prod(self.dims[d] for d in run if d < part) > 1 for part in parts):
+                return None
+        counts = tuple(self.counts[parts[0]] if parts else 1 for parts in split)
+        steps = tuple(math.prod(self.tile[d] for d in run) for run in runs)
+        columns = [self.index[:, parts[0]] if parts else np.zeros(self.num_devices, np.int64) for parts in split]
+        index = np.stack(columns, axis=1) if columns else np.zeros((self.num_devices, 0), np.int64)
+        return Layout(self.num_devices, dims, counts, index, self.holder, self.world, self.addend, steps)
+
+    def has_data(self) -> npt.NDArray[np.bool_]:
+        """[device]: does it hold real elements?"""
+        low, high = self.bounds()
+        allowed = np.ones(self.num_devices, np.bool_)
+        if self.holder is not None:
+            allowed[:] = np.arange(self.num_devices) == self.holder
+        return allowed & np.all(high > low, axis=1)
+
+
+@lru_cache(maxsize=16384)
+def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
+    """The layout of a leaf sharding; raises PartitionError where it says nothing about single devices.
+
+    >>> layout_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (5,), 4).starts[:, 0].tolist()
+    [0, 0, 3, 3]
+    """
+    none = np.zeros(num_devices, np.int64)
+    whole = np.zeros((num_devices, len(dims)), np.int64)
+    ones = (1,) * len(dims)
+    if sharding.kind == "replicated":
+        return Layout(num_devices, dims, ones, whole, None, none, none)
+    if sharding.kind == "maximal":
+        return Layout(num_devices, dims, ones, whole, sharding.device, none, none)
+    if sharding.kind == "unreduced":
+        return Layout(num_devices, dims, ones, whole, None, none, np.arange(num_devices))
+    if sharding.kind != "tiled":
+        raise PartitionError(f"an array sharded {sharding} cannot be resharded")
+    return _tiled(sharding, dims, num_devices)
+
+
+def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
+    tiles = sharding.tiles
+    if sharding.tiled_data_rank != len(dims):
+        raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {len(dims)}")
+    flat = np.asarray(tiles.flat)
+    if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
+        raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
+    place = np.empty(num_devices, np.int64)
+    place[flat] = np.arange(num_devices)
+    index = np.unravel_index(place, tiles.dims)
+    rank = len(dims)
+    data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
+
+    def along(kind: str) -> Table:
+        if kind not in sharding.subgroup_types:
+            return np.zeros(num_devices, np.int64)
+        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)  # pyright: ignore[reportArgumentType]
+
+    return Layout(num_devices, dims, sharding.data_dims, data, None, _by_least(along("manual")), along("unreduced"))
+
+
+def _by_least(group: Table) -> Table:
+    """Groups named by their least device, so that two numberings of one partition are equal."""
+    least: dict[int, int] = {}
+    return np.array([least.setdefault(g, device) for device, g in enumerate(group.tolist())], np.int64)
+
+
+def missing_elements(source: Layout, target: Layout) -> Table:
+    """[device]: real elements of its target tile that its source tile lacks (a complete source).
+
+    >>> rows, columns = HloSharding.parse("{devices=[2,1]<=[2]}"), HloSharding.parse("{devices=[1,2]<=[2]}")
+    >>> missing_elements(layout_of(rows, (4, 4), 2), layout_of(columns, (4, 4), 2)).tolist()
+    [4, 4]
+    """
+    low, high = target.bounds()
+    have_low, have_high = source.bounds()
+    wanted = np.prod(np.maximum(high - low, 0), axis=1)
+    both = np.prod(np.maximum(np.minimum(high, have_high) - np.maximum(low, have_low), 0), axis=1)
+    if target.holder is not None:
+        wanted = wanted * (np.arange(target.num_devices) == target.holder)
+        both = both * (np.arange(target.num_devices) == target.holder)
+    if source.holder is not None:
+        both = both * (np.arange(source.num_devices) == source.holder)
+    return wanted - both
+
+
+def least_mean_elements(source: Layout, target: Layout) -> float:
+    """Lower bound on elements received, mean over devices.
+
+    Of a partial value the a addends of an element must first meet, which takes a - 1 messages, and then reach every
+    device that wants it: one message each, but for one of them that may be where they meet.
+    """
+    if source.addends == target.addends:
+        return float(missing_elements(source, target).mean())
+    low, high = target.bounds()
+    wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
+    elements = float(np.prod(source.dims)) * source.worlds
+    if target.addends > 1:
+        # Each addend that stays is a sum of its own; where its parts meet is not looked at.
+        sums = source.addends / target.addends
+        return max(0.0, wanted + elements * target.addends * (sums - 2)) / source.num_devices
+    return (wanted + elements * (source.addends - 1) - _elements_at_home(source, target)) / source.num_devices
+
+
+def _elements_at_home(source: Layout, target: Layout) -> int:
+    """Elements that some device both holds (or an addend of them) and wants."""
+    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
+    start, end = np.maximum(low, want_low), np.minimum(high, want_high)
+    real = np.all(end > start, axis=1)
+    low_rows, high_rows = map(tuple, start[real].tolist()), map(tuple, end[real].tolist())
+    boxes = set(zip(source.world[real].tolist(), low_rows, high_rows, strict=True))
+    borders = [sorted({box[side][d] for box in boxes for side in (1, 2)}) for d in range(len(source.dims))]
+    volume = np.ones((), np.int64)
+    for border in borders:
+        volume = np.multiply.outer(volume, np.diff(border))
+    inside = {world: np.zeros(volume.shape, np.bool_) for world, _, _ in boxes}
+    place = [{at: i for i, at in enumerate(border)} for border in borders]
+    for world, low_corner, high_corner in boxes:
+        corners = zip(place, low_corner, high_corner, strict=True)
+        inside[world][tuple(slice(where[a], where[b]) for where, a, b in corners)] = True
+    return sum(int(volume[cells].sum()) for cells in inside.values())

@@ -1,0 +1,480 @@
+"""What a reshard is made of: steps that all devices take together, each with its meaning, its bytes and its price.
+
+Floor: reshard.  A step knows local sizes, device groups and tables; nothing of shardings.
+
+`apply` is the meaning in numpy over the local arrays of all devices; `emit` writes the same as local HLO.  Bytes are
+what each device receives, padding included (of an all-reduce over g: 2(g-1)/g of the buffer).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.cost import Machine, collective_time, op_time
+from hlosharding.ir import Instruction, Shape
+
+if TYPE_CHECKING:
+    from hlosharding.spmd import Emitter
+
+Dims = tuple[int, ...]
+Groups = tuple[tuple[int, ...], ...]
+Pairs = tuple[tuple[int, int], ...]
+Tiles = Sequence[npt.NDArray[Any]]
+Table = npt.NDArray[np.int64]
+
+_NUMPY: dict[str, Any] = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+REDUCE_KINDS = tuple(_NUMPY)
+
+
+class Step:
+    """One move of all devices; those that send nothing keep the two defaults."""
+
+    __slots__ = ()
+
+    def result(self, local: Shape) -> Shape:
+        """The local shape afterwards."""
+        raise NotImplementedError
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        """The local arrays of all devices afterwards."""
+        raise NotImplementedError
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        """Write the step as local HLO."""
+        raise NotImplementedError
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        """[device]: bytes received, for a local shape before the step."""
+        return np.zeros(num_devices)
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        """Predicted time, for a local shape before the step."""
+        return 0.0
+
+    def renamed(self, names: Table) -> Step:
+        """The step as taken by other devices: what device d did, `names[d]` does.  Default: all do the same."""
+        return self
+
+    def buffer_bytes(self, local: Shape) -> int:
+        """Bytes alive while the step runs."""
+        return local.byte_size + self.result(local).byte_size
+
+
+@dataclass(frozen=True, slots=True)
+class Pad(Step):
+    """Grow at the end of each dim to `sizes`; what comes is padding."""
+
+    sizes: Dims
+
+    def result(self, local: Shape) -> Shape:
+        return local.with_dims(self.sizes)
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        return [np.pad(t, [(0, size - have) for size, have in zip(self.sizes, t.shape, strict=True)]) for t in tiles]
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        high = [size - have for size, have in zip(self.sizes, x.shape.dims, strict=True)]
+        return emitter.pad(x, [0] * len(high), high)
+
+    def __str__(self) -> str:
+        return f"pad to {list(self.sizes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Step):
+    """Keep the first `sizes` elements of each dim."""
+
+    sizes: Dims
+
+    def result(self, local: Shape) -> Shape:
+        return local.with_dims(self.sizes)
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        return [t[tuple(slice(0, size) for size in self.sizes)] for t in tiles]
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.slice(x, [0] * len(self.sizes), self.sizes)
+
+    def __str__(self) -> str:
+        return f"slice to {list(self.sizes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice(Step):
+    """Each device keeps `sizes` elements from its own place: `starts[dim][device]`."""
+
+    starts: tuple[Dims, ...]
+    sizes: Dims
+
+    def result(self, local: Shape) -> Shape:
+        return local.with_dims(self.sizes)
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        return [_cut(t, [table[d] for table in self.starts], self.sizes) for d, t in enumerate(tiles)]
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.dynamic_slice(x, [emitter.per_device(table) for table in self.starts], self.sizes)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, starts=renamed_tables(self.starts, names))
+
+    def __str__(self) -> str:
+        return f"each keeps its {list(self.sizes)}"
+
+
+def renamed_tables(tables: tuple[Dims, ...], names: Table) -> tuple[Dims, ...]:
+    """Tables over devices, for devices of other names."""
+    order = np.argsort(names).tolist()
+    return tuple(tuple(table[d] for d in order) for table in tables)
+
+
+def renamed_groups(groups: Groups, names: Table) -> Groups:
+    """Groups (or pairs) of devices, for devices of other names.
+
+    >>> renamed_groups(((0, 1), (2, 3)), np.array([3, 2, 1, 0]))
+    ((3, 2), (1, 0))
+    """
+    return tuple(tuple(row) for row in names[np.array(groups)].tolist())
+
+
+def _cut(tile: npt.NDArray[Any], starts: Sequence[int], sizes: Dims) -> npt.NDArray[Any]:
+    return tile[_region(tile.shape, starts, sizes)]
+
+
+def _region(whole: Sequence[int], starts: Sequence[int], sizes: Dims) -> tuple[slice, ...]:
+    """As XLA: starts are clamped so that the region fits."""
+    clamped = (max(0, min(s, have - size)) for s, size, have in zip(starts, sizes, whole, strict=True))
+    return tuple(slice(s, s + size) for s, size in zip(clamped, sizes, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Step):
+    """Devices of `keeps` keep their values, the others hold the neutral element of `kind`: partial from whole."""
+
+    keeps: tuple[bool, ...]
+    kind: str
+
+    def result(self, local: Shape) -> Shape:
+        return local
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        nothing = neutral(self.kind, tiles[0].dtype)
+        return [t if keep else np.full_like(t, nothing) for keep, t in zip(self.keeps, tiles, strict=True)]
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        chosen = emitter.per_device(tuple(int(keep) for keep in self.keeps))
+        is_kept = emitter.compare(chosen, "NE", emitter.constant(np.int32(0)))
+        return emitter.select(is_kept, x, emitter.full(neutral(self.kind, x.shape.dtype), x.shape))
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, keeps=tuple(self.keeps[d] for d in np.argsort(names).tolist()))
+
+    def __str__(self) -> str:
+        keepers = _some([d for d, keep in enumerate(self.keeps) if keep])
+        return f"only devices {keepers} keep it, as an addend of {self.kind}"
+
+
+def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
+    """The element that changes nothing under `kind`.
+
+    >>> neutral("maximum", np.dtype("int8")), neutral("minimum", np.dtype("float32")), neutral("and", np.dtype("uint8"))
+    (-128, inf, 255)
+    >>> import ml_dtypes
+    >>> neutral("maximum", np.dtype(ml_dtypes.float8_e4m3fn))
+    -448.0
+    """
+    if kind in ("add", "or", "xor"):
+        return 0
+    if kind == "multiply":
+        return 1
+    if kind == "and":
+        return True if dtype == np.bool_ else -1 if dtype.kind == "i" else int(np.iinfo(dtype).max)
+    if dtype == np.bool_:
+        return kind == "minimum"
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min if kind == "maximum" else np.iinfo(dtype).max)
+    return _most(dtype, negative=kind == "maximum")
+
+
+def _most(dtype: np.dtype[Any], *, negative: bool) -> float:
+    """The infinity of a float type, or its largest number where it has none (f8e4m3fn)."""
+    infinity = -math.inf if negative else math.inf
+    if np.isinf(np.array(infinity).astype(dtype).astype(np.float64)):
+        return infinity
+    import ml_dtypes  # only narrow types pay for it
+
+    limits = ml_dtypes.finfo(dtype)
+    return float(limits.min if negative else limits.max)
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather(Step):
+    """Tiles of each group joined along `dim` in group order."""
+
+    dim: int
+    groups: Groups
+
+    def result(self, local: Shape) -> Shape:
+        return local.with_dims(_scaled(local.dims, self.dim, len(self.groups[0]), 1))
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        out = list(tiles)
+        for group in self.groups:
+            joined = np.concatenate([tiles[d] for d in group], self.dim)
+            for d in group:
+                out[d] = joined
+        return out
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.all_gather(x, self.dim, self.groups)
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        return np.full(num_devices, float((len(self.groups[0]) - 1) * local.byte_size))
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        size = len(self.groups[0])
+        return collective_time("all-gather", size * local.byte_size, size, self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
+
+    def __str__(self) -> str:
+        return f"all-gather dim {self.dim} over {_groups(self.groups)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce(Step):
+    """Elementwise reduction over each group."""
+
+    groups: Groups
+    kind: str
+
+    def result(self, local: Shape) -> Shape:
+        return local
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        out = list(tiles)
+        for group in self.groups:
+            total = reduce(_NUMPY[self.kind], [tiles[d] for d in group])
+            for d in group:
+                out[d] = total
+        return out
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.all_reduce(x, self.groups, self.kind)
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        size = len(self.groups[0])
+        return np.full(num_devices, 2 * (size - 1) / size * local.byte_size)
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        return collective_time("all-reduce", local.byte_size, len(self.groups[0]), self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
+
+    def __str__(self) -> str:
+        return f"all-reduce {self.kind} over {_groups(self.groups)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter(Step):
+    """Elementwise reduction over each group; member i keeps the i-th part along `dim`."""
+
+    dim: int
+    groups: Groups
+    kind: str
+
+    def result(self, local: Shape) -> Shape:
+        return local.with_dims(_scaled(local.dims, self.dim, 1, len(self.groups[0])))
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        out = list(tiles)
+        for group in self.groups:
+            total = reduce(_NUMPY[self.kind], [tiles[d] for d in group])
+            for d, part in zip(group, np.split(total, len(group), self.dim), strict=True):
+                out[d] = part
+        return out
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.reduce_scatter(x, self.dim, self.groups, self.kind)
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        size = len(self.groups[0])
+        return np.full(num_devices, (size - 1) / size * local.byte_size)
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        return collective_time("reduce-scatter", local.byte_size, len(self.groups[0]), self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
+
+    def __str__(self) -> str:
+        return f"reduce-scatter {self.kind}, dim {self.dim}, over {_groups(self.groups)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll(Step):
+    """Device axes move from dims to other dims: tiles are cut along some dims and joined along others, in one exchange.
+
+    The members of a group are numbered row-major over `ways`, one entry per axis that moves.  `split[dim]` and
+    `join[dim]` list the axes, major first, whose parts a dim is cut into and joined from.
+    """
+
+    ways: Dims
+    split: tuple[Dims, ...]
+    join: tuple[Dims, ...]
+    groups: Groups
+
+    def result(self, local: Shape) -> Shape:
+        sizes = (self._rest(d, size) * self._ways(self.join[d]) for d, size in enumerate(local.dims))
+        return local.with_dims(tuple(sizes))
+
+    def _ways(self, axes: Dims) -> int:
+        return math.prod(self.ways[a] for a in axes)
+
+    def _rest(self, dim: int, size: int) -> int:
+        return size // self._ways(self.split[dim])
+
+    def _cut_plan(self, dims: Dims) -> tuple[list[int], list[int], list[int]]:
+        """(sizes with every part a dim of its own, order that brings all parts to the front, sizes behind them)."""
+        sizes: list[int] = []
+        front: dict[int, int] = {}
+        back: list[int] = []
+        for d, size in enumerate(dims):
+            for axis in self.split[d]:
+                front[axis] = len(sizes)
+                sizes.append(self.ways[axis])
+            back.append(len(sizes))
+            sizes.append(self._rest(d, size))
+        return sizes, [front[a] for a in range(len(self.ways))] + back, [sizes[b] for b in back]
+
+    def _join_order(self) -> list[int]:
+        """From (axes, dims) to every dim behind the axes it is joined from."""
+        return [place for d, axes in enumerate(self.join) for place in (*axes, len(self.ways) + d)]
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        sizes, order, rest = self._cut_plan(tiles[0].shape)
+        g = len(self.groups[0])
+        parts = [t.reshape(sizes).transpose(order).reshape([g, *rest]) for t in tiles]
+        out = list(tiles)
+        final = self.result(Shape.array("f32", tiles[0].shape)).dims
+        for group in self.groups:
+            for place, d in enumerate(group):
+                got = np.stack([parts[s][place] for s in group])
+                out[d] = got.reshape([*self.ways, *rest]).transpose(self._join_order()).reshape(final)
+        return out
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        final = self.result(x.shape).dims
+        single = self._single()
+        if single is not None:
+            return emitter.all_to_all(x, *single, self.groups)
+        sizes, order, rest = self._cut_plan(x.shape.dims)
+        parts = emitter.transpose(emitter.reshape(x, sizes), order)
+        moved = emitter.all_to_all(emitter.reshape(parts, [len(self.groups[0]), *rest]), 0, 0, self.groups)
+        apart = emitter.reshape(moved, [*self.ways, *rest])
+        return emitter.reshape(emitter.transpose(apart, self._join_order()), final)
+
+    def _single(self) -> tuple[int, int] | None:
+        """(split dim, join dim) if all parts come from one dim and go to one dim in member order."""
+        everything = tuple(range(len(self.ways)))
+        if everything in self.split and everything in self.join:
+            return self.split.index(everything), self.join.index(everything)
+        return None
+
+    @property
+    def is_simple(self) -> bool:
+        """Does it go from one dim to another, with nothing to transpose before it?"""
+        return self._single() is not None
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        size = len(self.groups[0])
+        return np.full(num_devices, (size - 1) / size * local.byte_size)
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        return exchange_seconds(local.byte_size, self.groups, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return replace(self, groups=renamed_groups(self.groups, names))
+
+    def __str__(self) -> str:
+        cut = [d for d, axes in enumerate(self.split) if axes]
+        joined = [d for d, axes in enumerate(self.join) if axes]
+        return f"all-to-all, split dim {_numbers(cut)}, join dim {_numbers(joined)}, over {_groups(self.groups)}"
+
+
+def exchange_seconds(nbytes: int, groups: Groups, machine: Machine) -> float:
+    """Time of an all-to-all: the exchange, and a transpose before and after it."""
+    local = op_time(0, 2 * nbytes, "f32", machine, matrix=False)
+    return collective_time("all-to-all", nbytes, len(groups[0]), groups, machine) + 2 * local
+
+
+@dataclass(frozen=True, slots=True)
+class Permute(Step):
+    """Each target takes its source's whole tile; the pairs name every device once on each side."""
+
+    pairs: Pairs
+
+    def result(self, local: Shape) -> Shape:
+        return local
+
+    def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
+        out = [np.zeros_like(t) for t in tiles]
+        for source, target in self.pairs:
+            out[target] = tiles[source]
+        return out
+
+    def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
+        return emitter.collective_permute(x, self.pairs)
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        out = np.zeros(num_devices)
+        out[[t for s, t in self.pairs if s != t]] = local.byte_size
+        return out
+
+    def seconds(self, local: Shape, machine: Machine) -> float:
+        return collective_time("collective-permute", local.byte_size, 2, self.pairs, machine)
+
+    def renamed(self, names: Table) -> Step:
+        return Permute(renamed_pairs(self.pairs, names))
+
+    def __str__(self) -> str:
+        return f"permute {_some([f'{s}->{t}' for s, t in self.pairs if s != t])}"
+
+
+def renamed_pairs(pairs: Pairs, names: Table) -> Pairs:
+    """Pairs of devices of other names, in order of the targets."""
+    return tuple(sorted(((int(names[s]), int(names[t])) for s, t in pairs), key=lambda pair: pair[1]))
+
+
+def _scaled(dims: Dims, dim: int, times: int, parts: int) -> Dims:
+    return tuple(size * times // parts if d == dim else size for d, size in enumerate(dims))
+
+
+def _groups(groups: Groups) -> str:
+    return _some(["{" + _some(list(group)) + "}" for group in groups])
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return " and ".join(map(str, values))
+
+
+def _some(values: Sequence[Any], most: int = 8) -> str:
+    shown = ", ".join(map(str, values[:most]))
+    return shown if len(values) <= most else f"{shown}, ... ({len(values)})"

@@ -1,0 +1,231 @@
+"""The collectives of any HLO module, ours or XLA's, partitioned or optimized: what moves, how often, and why.
+
+Floor: spmd.  One byte model for all programs: the mean over devices of the bytes *received*, padding included, loop
+bodies times trip count, every branch of a conditional.  Knows no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hlosharding.ir import COLLECTIVES, Instruction, Module, Runs, Shape, executions
+from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
+
+Groups = tuple[tuple[int, ...], ...]
+CAUSE_ATTRIBUTE = "hlosharding.cause"
+"""Frontend attribute under which a partitioned module's text keeps the cause of a collective."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective instruction.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m", num_partitions=8)
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (100,)))
+    >>> _ = main.add("all-reduce", x.shape, (x,), replica_groups=((0, 1, 2, 3), (4, 5, 6, 7)), channel_id=1)
+    >>> [found] = collectives(b.finish(main))
+    >>> found.kind, found.group_size, found.bytes_per_device
+    ('all-reduce', 4, 600.0)
+    """
+
+    kind: str
+    """Its opcode without -start: "all-gather", "all-reduce", "collective-permute" ..."""
+    name: str
+    groups: Groups | None
+    """Device groups; None for a permute."""
+    pairs: tuple[tuple[int, int], ...] | None
+    """(source, target) pairs of a permute; else None."""
+    shape: Shape
+    """The local result."""
+    dtype: str
+    nbytes: float
+    """The full local buffer B: output of an all-gather, input of everything else."""
+    bytes_per_device: float
+    """Bytes received in *all* executions, mean over devices."""
+    executions: int
+    cause: str
+    """Why the partitioner put it there; "" where that is not known (XLA does not say)."""
+    location: str
+    """"file.py:31", or ""."""
+    op_name: str
+    axes: str
+    """Mesh axes it runs over ("model", "data,model"), or "" where the mesh is not known or has no name for them."""
+    num_devices: int
+    in_conditional: bool
+    is_exact: bool
+    """False where the trip count of a loop around it is a guess."""
+
+    @property
+    def bytes_per_execution(self) -> float:
+        """Bytes received in one execution, mean over devices."""
+        return self.bytes_per_device / self.executions if self.executions else 0.0
+
+    @property
+    def group_size(self) -> int:
+        """Devices in the largest group (of a permute: 2 if anything moves)."""
+        if self.groups is None:
+            return 2 if any(s != t for s, t in self.pairs or ()) else 1
+        return max(map(len, self.groups))
+
+    @cached_property
+    def received(self) -> np.ndarray:
+        """Bytes received in all executions, by device."""
+        return received_by_device(self.kind, self.nbytes, self.groups, self.pairs, self.num_devices) * self.executions
+
+    def __str__(self) -> str:
+        over = f" over {self.axes}" if self.axes else f" in groups of {self.group_size}"
+        times = f" x {self.executions}" if self.executions != 1 else ""
+        where = f" at {self.location}" if self.location else ""
+        return f"{self.kind} {self.shape}{over}: {self.bytes_per_device:,.0f} bytes{times}{where}"
+
+
+def collectives(module: Any, *, causes: Mapping[int, str] | None = None) -> list[Collective]:
+    """All collectives of a module, in module order: of any HLO module, XLA's own output included.
+
+    `module` is a Module, or anything that holds one as `.module` (Propagation, Partitioned).  `causes` maps
+    instruction ids to a reason.  `bytes_per_device` counts all executions.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> _ = main.parameter(0, ir.Shape.array("f32", (100,)))
+    >>> collectives(b.finish(main))
+    []
+    """
+    reasons = causes if causes is not None else getattr(module, "causes", None) or {}
+    module = module_of(module)
+    runs, devices = executions(module), device_count(module)
+    return [
+        read_collective(i, kind, runs[i.computation], devices, reasons.get(i.id))
+        for i in module.instructions
+        if (kind := collective_kind(i.opcode)) and i.computation in runs
+    ]
+
+
+def module_of(holder: Any) -> Module:
+    """The Module that `holder` is or holds."""
+    return holder if isinstance(holder, Module) else holder.module
+
+
+def collective_kind(opcode: str) -> str | None:
+    """The collective an opcode is or starts, or None.
+
+    >>> collective_kind("all-gather-start"), collective_kind("all-gather-done")
+    ('all-gather', None)
+    """
+    kind = opcode.removesuffix("-start")
+    return kind if kind in COLLECTIVES else None
+
+
+def read_collective(
+    instruction: Instruction, kind: str, runs: Runs, devices: int, cause: str | None = None
+) -> Collective:
+    """One instruction as a `Collective`, in a program on `devices` devices."""
+    shape = result_shape(instruction, kind)
+    nbytes = full_buffer(instruction, kind, shape)
+    groups, pairs = groups_of(instruction, kind, devices)
+    mean = float(_mean_received(kind, nbytes, groups, pairs, devices))
+    mesh = instruction.module.mesh
+    axes = "" if mesh is None else axes_of_pairs(pairs, mesh) if groups is None else axes_of_groups(groups, mesh)
+    leaves = shape.leaves
+    return Collective(
+        kind=kind,
+        name=instruction.name,
+        groups=groups,
+        pairs=pairs if groups is None else None,
+        shape=shape,
+        dtype=leaves[0].element_type if leaves else "token",
+        nbytes=nbytes,
+        bytes_per_device=mean * runs.count,
+        executions=runs.count,
+        cause=cause or instruction.frontend_attributes.get(CAUSE_ATTRIBUTE, ""),
+        location=instruction.location,
+        op_name=instruction.op_name,
+        axes=axes,
+        num_devices=devices,
+        in_conditional=runs.in_conditional,
+        is_exact=runs.is_exact,
+    )
+
+
+def result_shape(instruction: Instruction, kind: str) -> Shape:
+    """The local result: a start's tuple (operands, results, context ...) holds it behind the operands."""
+    shape = instruction.shape
+    if instruction.opcode == kind or kind == "all-reduce":
+        return shape
+    count = sum(len(o.shape.leaves) for o in instruction.operands)
+    results = shape.leaves[count : 2 * count]
+    return results[0] if len(results) == 1 else Shape.tuple(results)
+
+
+def full_buffer(instruction: Instruction, kind: str, shape: Shape) -> int:
+    """B of the byte model: bytes of the output of an all-gather, of the input of everything else."""
+    return shape.byte_size if kind == "all-gather" else sum(o.shape.byte_size for o in instruction.operands)
+
+
+def groups_of(instruction: Instruction, kind: str, devices: int) -> tuple[Groups | None, tuple[tuple[int, int], ...]]:
+    """Device groups (None for a permute) and (source, target) pairs; no groups mean all `devices`."""
+    if kind == "collective-permute":
+        return None, instruction.source_target_pairs
+    return instruction.replica_groups or (tuple(range(devices)),), ()
+
+
+def device_count(module: Module) -> int:
+    """Devices the program runs on: the module's, or as many as its collectives name where the module does not say."""
+    if module.num_partitions > 1:
+        return module.num_partitions
+    named = (
+        d
+        for i in module.instructions
+        if collective_kind(i.opcode)
+        for group in (*i.replica_groups, *i.source_target_pairs)
+        for d in group
+    )
+    return 1 + max(named, default=0)
+
+
+def _mean_received(
+    kind: str, nbytes: float, groups: Groups | None, pairs: tuple[tuple[int, int], ...], size: int
+) -> float:
+    if groups is None:
+        return nbytes * sum(s != t and t < size for s, t in pairs) / size
+    sizes = {len(group) for group in groups}
+    if len(sizes) == 1 and len(groups) * len(groups[0]) == size:
+        return bytes_received(kind, nbytes, len(groups[0]))
+    return sum(bytes_received(kind, nbytes, len(g)) * sum(d < size for d in g) for g in groups) / size
+
+
+def received_by_device(
+    kind: str, nbytes: float, groups: Groups | None, pairs: tuple[tuple[int, int], ...] | None, size: int
+) -> np.ndarray:
+    """Bytes each device receives in one execution."""
+    out = np.zeros(size)
+    if groups is None:
+        for source, target in pairs or ():
+            if source != target and target < size:
+                out[target] += nbytes
+        return out
+    for group in groups:
+        for device in group:
+            if device < size:
+                out[device] += bytes_received(kind, nbytes, len(group))
+    return out
+
+
+def bytes_received(kind: str, nbytes: float, group_size: int) -> float:
+    """Bytes one device of the group receives; `nbytes` the full local buffer.
+
+    >>> bytes_received("all-reduce", 1000, 4), bytes_received("all-gather", 1000, 4)
+    (1500.0, 750.0)
+    """
+    if kind == "collective-permute":
+        return nbytes
+    share = (group_size - 1) / group_size
+    return (2 * share if kind == "all-reduce" else share) * nbytes

@@ -1,0 +1,88 @@
+"""Uneven dims: what lies past the end of a dim is garbage, and is replaced just before an op that would mix it in.
+
+Floor: spmd.  Also the neutral elements of the reductions, since they are what garbage is replaced by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Instruction, Shape
+from hlosharding.sharding import HloSharding, offsets, uneven_dims
+from hlosharding.spmd.emitter import Emitter
+
+
+def identity(kind: str, shape: Shape) -> np.ndarray:
+    """The neutral element of a reduction, a 0-d array of the shape's element type.
+
+    >>> identity("maximum", Shape.parse("f32[2]")), identity("minimum", Shape.parse("s8[2]"))
+    (array(-inf, dtype=float32), array(127, dtype=int8))
+    """
+    dtype = shape.dtype
+    if kind in ("add", "or", "xor"):
+        return np.zeros((), dtype)
+    if kind == "multiply" or (kind == "and" and shape.element_type == "pred"):
+        return np.ones((), dtype)
+    if kind == "and":
+        return np.invert(np.zeros((), dtype))
+    if kind in ("maximum", "minimum"):
+        return np.asarray(_extreme(shape, largest=kind == "minimum"), dtype)
+    raise PartitionError(f"no neutral element for the reduction {kind!r}")
+
+
+def _extreme(shape: Shape, *, largest: bool) -> Any:
+    if shape.element_type == "pred":
+        return largest
+    if shape.is_integral:
+        import ml_dtypes
+
+        info = np.iinfo(shape.dtype) if shape.dtype.kind in "iu" else ml_dtypes.iinfo(shape.dtype)
+        return info.max if largest else info.min
+    infinity = np.asarray(np.inf if largest else -np.inf, shape.dtype)
+    if np.isinf(infinity.astype(np.float32)):
+        return infinity
+    import ml_dtypes  # 8-bit floats without infinities
+
+    info = ml_dtypes.finfo(shape.dtype)
+    return info.max if largest else info.min
+
+
+def mask_padding(
+    emitter: Emitter, local: Instruction, shape: Shape, sharding: HloSharding, dims: tuple[int, ...], fill: Any
+) -> Instruction:
+    """`local` with everything past the end of the global dims `dims` replaced by `fill` (a scalar)."""
+    for dim in dims:
+        if dim in uneven_dims(sharding, shape.dims):
+            keep = inside(
+                emitter, local.shape, dim, offsets(sharding, shape.dims, dim, emitter.num_partitions), shape.dims[dim]
+            )
+            local = emitter.select(keep, local, emitter.full(fill, local.shape))
+    return local
+
+
+def inside(emitter: Emitter, local: Shape, dim: int, starts: tuple[int, ...], size: int) -> Instruction:
+    """pred[local dims]: does the element lie before `size` along `dim`, the device's tile starting at `starts`?"""
+    line = Shape.array("s32", (local.dims[dim],))
+    place = emitter.binary("add", emitter.iota(line, 0), emitter.full(emitter.per_device(starts), line))
+    keep = emitter.compare(place, "LT", emitter.full(np.int32(size), line))
+    return emitter.broadcast(keep, local.dims, (dim,))
+
+
+def is_identity(instruction: Instruction, kind: str) -> bool:
+    """True if a scalar is known to be the neutral element of `kind`."""
+    while instruction.opcode in ("convert", "copy", "broadcast", "reshape"):
+        instruction = instruction.operands[0]
+    if instruction.opcode != "constant" or instruction.shape.size != 1:
+        return False
+    return bool(instruction.literal.reshape(()) == identity(kind, instruction.shape))
+
+
+def only_first(emitter: Emitter, local: Instruction, members: tuple[int, ...], kind: str) -> Instruction:
+    """`local` on the first member of each group of partial results, the neutral element on the others."""
+    if is_identity(local, kind) or not any(members):
+        return local
+    first = emitter.compare(emitter.per_device(members), "EQ", emitter.constant(np.int32(0)))
+    return emitter.select(first, local, emitter.full(identity(kind, local.shape), local.shape))

@@ -1,0 +1,1 @@
+"""Random programs with random shardings, a seed each."""

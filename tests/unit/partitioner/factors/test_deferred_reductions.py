@@ -1,0 +1,181 @@
+"""Partial results: one reduction for all addends, scattered where a slice is wanted, neither too early nor too late."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.split_programs import counts, mark, right, split
+
+ADDENDS = f"""
+    x = f32[16,800] parameter(0){mark("[1,8]<=[8]")}
+    w = f32[800,24] parameter(1){mark("[8,1]<=[8]")}
+    d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+    y = f32[16,800] parameter(2){mark("[1,8]<=[8]")}
+    e = f32[16,24] dot(y, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
+SUM = 2 * 7 / 8 * 16 * 24 * 4
+
+
+@pytest.mark.parametrize("op", ["add", "subtract"])
+def test_two_gradients_that_are_added_cost_one_sum(op: str) -> None:
+    local = right(f"{ADDENDS}\n ROOT s = f32[16,24] {op}(d, e){mark('')}")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == SUM
+
+
+def test_a_gradient_that_ends_split_is_scattered_once() -> None:
+    local = right(f"{ADDENDS}\n ROOT s = f32[16,24] add(d, e){mark('[8,1]<=[8]')}")
+    assert counts(local) == {"reduce-scatter": 1}
+    assert local.comm_bytes_per_device == SUM / 2
+
+
+def test_linear_steps_wait_for_the_sum() -> None:
+    local = right(f"""{ADDENDS}
+        third = f32[] constant(0.25)
+        scale = f32[16,24] broadcast(third), dimensions={{}}
+        n = f32[16,24] negate(d)
+        m = f32[16,24] multiply(scale, n)
+        f = f32[16,24] divide(e, scale)
+        a = f32[16,24] add(m, f)
+        ROOT t = f32[24,16] transpose(a), dimensions={{1,0}}{mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+
+
+def test_a_product_of_addends_needs_their_sums_first() -> None:
+    local = right(f"{ADDENDS}\n ROOT s = f32[16,24] multiply(d, e){mark('')}")
+    assert counts(local) == {"all-reduce": 2}
+    right(f"{ADDENDS}\n ROOT s = f32[16,24] multiply(d, d){mark('')}")
+    right(f"{ADDENDS}\n ROOT s = f32[16,24] add(d, d){mark('')}")
+
+
+def test_the_largest_of_sums_is_no_sum_of_largest() -> None:
+    right(f"{ADDENDS}\n ROOT s = f32[16,24] maximum(d, e){mark('')}")
+
+
+def test_the_largest_of_partial_maxima_costs_one_reduction() -> None:
+    local = right(f"""
+        x = f32[16,800] parameter(0){mark("[1,8]<=[8]")}
+        y = f32[16,800] parameter(1){mark("[1,8]<=[8]")}
+        low = f32[] constant(-inf)
+        a = f32[16] reduce(x, low), dimensions={{1}}, to_apply=max_f32
+        b = f32[16] reduce(y, low), dimensions={{1}}, to_apply=max_f32
+        ROOT m = f32[16] maximum(a, b){mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+
+
+def test_addends_of_other_groups_are_not_mixed() -> None:
+    right(f"""
+        x = f32[16,800] parameter(0){mark("[1,4,2]<=[8] copies")}
+        y = f32[16,800] parameter(1){mark("[1,4,2]<=[2,4]T(1,0) copies")}
+        zero = f32[] constant(0)
+        a = f32[16] reduce(x, zero), dimensions={{1}}, to_apply=add_f32
+        b = f32[16] reduce(y, zero), dimensions={{1}}, to_apply=add_f32
+        ROOT m = f32[16] add(a, b){mark("")}""")
+
+
+def test_a_sum_that_two_need_is_paid_once() -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] tanh(d)
+        b = f32[16,24] add(d, e)
+        ROOT t = (f32[16,24], f32[16,24]) tuple(a, b), sharding={{{{replicated}}, {{replicated}}}}""")
+    assert counts(local) == {"all-reduce": 2}
+
+
+def test_a_sum_is_taken_before_it_is_narrowed() -> None:
+    local = right(f"""{ADDENDS}
+        ROOT n = bf16[16,24] convert(d){mark("")}""")
+    (sum_,) = local.collectives
+    assert sum_.kind == "all-reduce"
+    assert sum_.dtype == "f32"
+
+
+def test_a_scalar_is_reduced_before_it_is_broadcast() -> None:
+    local = right(f"""
+        x = f32[64] parameter(0){mark("[8]<=[8]")}
+        zero = f32[] constant(0)
+        s = f32[] reduce(x, zero), dimensions={{0}}, to_apply=add_f32
+        n = f32[] negate(s)
+        b = f32[64] broadcast(n), dimensions={{}}
+        ROOT r = f32[64] multiply(b, x){mark("[8]<=[8]")}""")
+    (sum_,) = local.collectives
+    assert sum_.shape.size == 1
+
+
+def test_column_then_row_is_one_sum() -> None:
+    local = right(f"""
+        x = f32[16,32] parameter(0){mark("")}
+        w1 = f32[32,64] parameter(1){mark("[1,8]<=[8]")}
+        h = f32[16,64] dot(x, w1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        a = f32[16,64] tanh(h)
+        w2 = f32[64,32] parameter(2){mark("[8,1]<=[8]")}
+        ROOT y = f32[16,32] dot(a, w2), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == 2 * 7 / 8 * 16 * 32 * 4
+
+
+def test_a_sharded_parameter_gets_its_gradient_by_reduce_scatter() -> None:
+    # Fully sharded data parallel: the batch and the parameter are split over the same devices.
+    local = split(f"""
+        x = f32[2048,512] parameter(0){mark("[8,1]<=[8]")}
+        g = f32[2048,128] parameter(1){mark("[8,1]<=[8]")}
+        w = f32[512,128] parameter(2){mark("[8,1]<=[8]")}
+        d = f32[512,128] dot(x, g), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{mark("[8,1]<=[8]")}
+        ROOT n = f32[512,128] subtract(w, d){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"reduce-scatter": 1}
+    assert local.comm_bytes_per_device == 7 / 8 * 512 * 128 * 4
+
+
+def test_mixed_splits_reduce_over_their_group_only() -> None:
+    local = right(f"""
+        x = f32[16,32] parameter(0){mark("[2,4]<=[8]")}
+        w = f32[32,24] parameter(1){mark("[4,1,2]<=[2,4]T(1,0) copies")}
+        ROOT d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+          sharding={{devices=[2,1,4]<=[8] last_tile_dim_replicate}}""")
+    (sum_,) = local.collectives
+    assert {tuple(sorted(g)) for g in sum_.groups} == {(0, 1, 2, 3), (4, 5, 6, 7)}
+
+
+def test_padding_of_an_uneven_contraction_is_no_addend() -> None:
+    for k in (5, 9, 3):
+        right(f"""
+            x = f32[4,{k}] parameter(0){mark("[1,8]<=[8]")}
+            w = f32[{k},6] parameter(1){mark("[8,1]<=[8]")}
+            d = f32[4,6] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+            ROOT e = f32[4,6] negate(d){mark("[4,2]<=[8]")}""")
+
+
+# Annotations bind: addends pass what the user annotated only on the way to a sum that has the same sharding.
+
+
+@pytest.mark.parametrize("reader", ["negate", "copy"])
+def test_an_annotated_sum_is_made_whole_though_its_reader_is_split(reader: str) -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        n = f32[16,24] {reader}(a){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert local.comm_bytes_per_device == SUM
+    assert local.departures == ()
+
+
+def test_a_sum_that_nobody_annotated_is_made_for_its_split_reader() -> None:
+    local = right(f"""{ADDENDS}
+        n = f32[16,24] negate(d){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"reduce-scatter": 1}
+
+
+def test_an_annotated_addend_of_a_sum_that_is_split_is_made_whole() -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        s = f32[16,24] add(a, e){mark("[8,1]<=[8]")}
+        ROOT r = f32[16,24] tanh(s){mark("[8,1]<=[8]")}""")
+    assert counts(local) == {"all-reduce": 1, "reduce-scatter": 1}
+
+
+def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() -> None:
+    local = right(f"""{ADDENDS}
+        a = f32[16,24] copy(d){mark("")}
+        s = f32[16,24] add(a, e){mark("")}
+        ROOT r = f32[16,24] tanh(s){mark("")}""")
+    assert counts(local) == {"all-reduce": 1}
+    assert "a" in {d.name for d in local.departures}

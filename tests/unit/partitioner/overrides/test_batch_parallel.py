@@ -1,0 +1,60 @@
+"""Batches over all devices: weights are gathered where that moves less than summing activations, and only there."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlosharding as hs
+from tests.support.split_programs import mark, right, split
+
+BATCH = "[2,1,4]<=[8] copies"
+
+
+def two_layers(batch: int, width: int, hidden: str = "") -> str:
+    """Two residual MLPs, hidden dims over four devices, the batch over two; `hidden` annotates what is between."""
+    text = f"""
+        x = f32[{batch},{width}] parameter(0){mark(BATCH)}"""
+    before = "x"
+    for n in (1, 2):
+        text += f"""
+        v{n} = f32[{width},64] parameter({2 * n - 1}){mark("[1,4,2]<=[2,4]T(1,0) copies")}
+        w{n} = f32[64,{width}] parameter({2 * n}){mark("[4,1,2]<=[2,4]T(1,0) copies")}
+        h{n} = f32[{batch},64] dot({before}, v{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        a{n} = f32[{batch},64] tanh(h{n}){hidden}
+        d{n} = f32[{batch},{width}] dot(a{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        r{n} = f32[{batch},{width}] add({before}, d{n})"""
+        before = f"r{n}"
+    return f"{text}\n ROOT y = f32[{batch},{width}] tanh({before}){mark(BATCH)}"
+
+
+def kinds(local: hs.Partitioned) -> set[str]:
+    """What the program sends."""
+    return {c.kind for c in local.collectives}
+
+
+@pytest.mark.parametrize("batch", [512, 1024])
+def test_small_weights_are_gathered_instead_of_summing_large_activations(batch: int) -> None:
+    local = right(two_layers(batch, 16))
+    assert kinds(local) == {"all-gather"}
+    summed = 2 * 2 * 3 / 4 * batch / 2 * 16 * 4
+    assert local.comm_bytes_per_device < summed
+
+
+def test_large_weights_stay_where_they_are() -> None:
+    local = right(two_layers(16, 128))
+    assert kinds(local) == {"all-reduce"}
+
+
+def test_work_stays_divided_among_all_devices() -> None:
+    spread, summed = split(two_layers(512, 16)), split(two_layers(500, 16))
+    assert spread.flops_per_device / 512 <= 1.05 * summed.flops_per_device / 500
+
+
+def test_what_the_user_annotated_between_the_layers_binds() -> None:
+    local = right(two_layers(512, 16, hidden=mark("[2,4]<=[8]")))
+    assert "all-reduce" in kinds(local)
+
+
+def test_a_batch_that_devices_cannot_share_evenly_stays() -> None:
+    local = split(two_layers(500, 16))
+    assert "all-reduce" in kinds(local)

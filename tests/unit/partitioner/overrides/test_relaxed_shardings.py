@@ -1,0 +1,46 @@
+"""Values that propagation left whole, read in part: they stay where they are made; what the user said stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.split_programs import counts, mark, right
+
+SPECTRUM = f"""
+    x = f32[8,128] parameter(0){mark("[8,1]<=[8]")}
+    f = c64[8,65] fft(x), fft_type=RFFT, fft_length={{128}}"""
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_transform_that_is_cut_afterwards_is_cut_before_it_is_gathered(steps: int) -> None:
+    chain = [f"g{n + 1} = c64[65,8] negate(g{n})" for n in range(steps)]
+    local = right(f"""{SPECTRUM}
+        g0 = c64[65,8] transpose(f), dimensions={{1,0}}
+        {" ".join(chain)}
+        ROOT s = c64[4,8] slice(g{steps}), slice={{[0:4], [0:8]}}{mark("")}""")
+    assert local.comm_bytes_per_device == 7 / 8 * 4 * 8 * 8
+
+
+def test_real_and_imaginary_part_of_one_transform_leave_it_in_pieces() -> None:
+    local = right(f"""{SPECTRUM}
+        r = f32[8,65] real(f)
+        i = f32[8,65] imag(f)
+        a = f32[8,2] slice(r), slice={{[0:8], [0:2]}}
+        b = f32[8,2] slice(i), slice={{[0:8], [0:2]}}
+        ROOT s = f32[8,2] add(a, b){mark("")}""")
+    assert local.comm_bytes_per_device <= 2 * 7 / 8 * 8 * 2 * 4
+
+
+def test_a_value_that_the_user_wants_whole_is_gathered_though_only_a_part_is_read() -> None:
+    local = right(f"""{SPECTRUM}
+        g = c64[8,65] negate(f){mark("")}
+        ROOT s = c64[8,4] slice(g), slice={{[0:8], [0:4]}}{mark("")}""")
+    assert local.comm_bytes_per_device == 7 / 8 * 8 * 65 * 8
+
+
+def test_a_value_that_somebody_needs_whole_is_gathered_once() -> None:
+    local = right(f"""{SPECTRUM}
+        g = c64[8,65] negate(f)
+        s = c64[8,4] slice(g), slice={{[0:8], [0:4]}}
+        ROOT t = (c64[8,4], c64[8,65]) tuple(s, g), sharding={{{{replicated}}, {{replicated}}}}""")
+    assert counts(local) == {"all-gather": 1}
