@@ -66,7 +66,9 @@ def _add_partition(commands: Any) -> None:
     _partition_options(command)
     command.add_argument("--collectives", action="store_true", help="only the table of collectives")
     command.add_argument("--cost", action="store_true", help="the cost, by source line and by opcode")
-    command.add_argument("--departures", action="store_true", help="all values sharded otherwise than propagated")
+    command.add_argument(
+        "--sharding-overrides", action="store_true", help="all values sharded otherwise than propagated"
+    )
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "python", "json")
 
 

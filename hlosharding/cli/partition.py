@@ -23,9 +23,9 @@ def execute(arguments: Namespace) -> None:
     if arguments.cost:
         cost = partitioned.cost
         show(report.show_cost(cost), report.show_cost_by(cost, "location"), report.show_cost_by(cost, "opcode"))
-    if arguments.departures:
-        show(report.show_departures(partitioned))
-    if not (arguments.emit or arguments.collectives or arguments.cost or arguments.departures):
+    if arguments.sharding_overrides:
+        show(report.show_sharding_overrides(partitioned))
+    if not (arguments.emit or arguments.collectives or arguments.cost or arguments.sharding_overrides):
         show(report.show_partitioned(partitioned))
 
 

@@ -16,7 +16,7 @@ from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
 from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import Departure, LocalProgram, PartitionOptions, partition_module
+from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride, partition_module
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.spmd import Collective, collectives
 
@@ -58,12 +58,12 @@ class Partitioned(InNotebooks):
         return tuple(self._local.warnings)
 
     @property
-    def departures(self) -> tuple[Departure, ...]:
+    def sharding_overrides(self) -> tuple[ShardingOverride, ...]:
         """Values whose sharding is not the propagated one, in program order, with the reason in a few words.
 
         Inputs, outputs and what the user annotated are never among them.
         """
-        return self._local.departures
+        return self._local.sharding_overrides
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """The local module as HLO text."""
@@ -172,8 +172,8 @@ class Partitioned(InNotebooks):
         return tuple(outputs) if self._source.entry.root.shape.is_tuple else outputs[0]
 
     def __repr__(self) -> str:
-        count = len(self.departures)
-        others = f", {count} departure{'' if count == 1 else 's'} from propagation" if count else ""
+        count = len(self.sharding_overrides)
+        others = f", {count} sharding override{'' if count == 1 else 's'} from propagation" if count else ""
         return (
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
             f"{self.comm_bytes_per_device:,.0f} bytes per device{others})"

@@ -15,7 +15,7 @@ _HARMLESS = ELEMENTWISE | frozenset(
 )
 
 
-def check_two_bits(module: Module) -> None:
+def refuse_cpu_int2(module: Module) -> None:
     """ExecutionError for an op on s2 or u2 that would end this process; other platforms than the CPU are not asked."""
     found = next((i for i in module.instructions if _touches(i) and i.opcode not in _HARMLESS), None)
     if found is None:

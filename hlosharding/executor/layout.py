@@ -129,7 +129,7 @@ def split(array: Any, sharding: HloSharding, num_devices: int) -> list[np.ndarra
         return [whole] * num_devices
     tile = sharding.tile_shape(whole.shape)
     holders = set(sharding.tiles.flat)
-    first = _first_addends(sharding)
+    first = _first_members(sharding)
     tiles = []
     for device in range(num_devices):
         piece = np.zeros(tile, whole.dtype)
@@ -141,7 +141,7 @@ def split(array: Any, sharding: HloSharding, num_devices: int) -> list[np.ndarra
     return tiles
 
 
-def _first_addends(sharding: HloSharding) -> set[int] | None:
+def _first_members(sharding: HloSharding) -> set[int] | None:
     """Of a sharding with an unreduced subgroup the devices that get the value; the others get zeros."""
     dim = sharding.subgroup_dim("unreduced")
     if dim is None:
@@ -167,11 +167,11 @@ def assemble(tiles: Sequence[Any], sharding: HloSharding, shape: Sequence[int]) 
         start, limit = sharding.tile_offset(shape, device), sharding.tile_limit(shape, device)
         where = tuple(slice(a, b) for a, b in zip(start, limit, strict=True))
         part = np.asarray(tiles[device])[tuple(slice(0, b - a) for a, b in zip(start, limit, strict=True))]
-        whole[where] = part if dim is None else _sum_of_addends(sharding, dim, tiles, device, part.shape)
+        whole[where] = part if dim is None else _sum_of_partials(sharding, dim, tiles, device, part.shape)
     return whole
 
 
-def _sum_of_addends(
+def _sum_of_partials(
     sharding: HloSharding, dim: int, tiles: Sequence[Any], device: int, shape: tuple[int, ...]
 ) -> np.ndarray:
     lines = np.moveaxis(sharding.tiles.array, dim, -1).reshape(-1, sharding.tiles.dims[dim])

@@ -18,7 +18,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.callbacks import check_callbacks
-from hlosharding.executor.cpu_int2 import check_two_bits
+from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.layout import Layout
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
@@ -191,7 +191,7 @@ class Executable:
 
         prepare_custom_calls(self.program.module)
         check_callbacks(self.program.module)
-        check_two_bits(self.program.module)
+        refuse_cpu_int2(self.program.module)
         return jax.jit(
             self._weakly_typed(self.program.build(self.mesh)),
             in_shardings=self.input_shardings,

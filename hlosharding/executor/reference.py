@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
-from hlosharding.executor.cpu_int2 import check_two_bits
+from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
@@ -62,7 +62,7 @@ def run_local(module: Module, arguments: Values) -> Values:
     """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
     prepare_custom_calls(module)
     check_callbacks(module)
-    check_two_bits(module)
+    refuse_cpu_int2(module)
     return _Machine(module, len(arguments)).computation(module.entry, arguments)
 
 

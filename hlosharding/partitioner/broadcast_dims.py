@@ -18,22 +18,24 @@ from hlosharding.sharding import HloSharding
 _ALIKE = (ELEMENTWISE - {"bitcast-convert"}) | {"broadcast", "dot", "reduce", "transpose"}
 
 
-def uniform_results(inst: Instruction, signature: Signature, same: Sequence[Dims]) -> tuple[Dims, ...]:
+def broadcast_dims_of_results(
+    inst: Instruction, signature: Signature, broadcast_dims: Sequence[Dims]
+) -> tuple[Dims, ...]:
     """Per result the dims along which it is the same, given those of each operand."""
-    if inst.opcode not in _ALIKE or not (any(same) or inst.opcode == "broadcast"):
+    if inst.opcode not in _ALIKE or not (any(broadcast_dims) or inst.opcode == "broadcast"):
         return ((),) * len(signature.results)
-    fixed = [_is_fixed(inst, signature, number, same) for number in range(len(signature.factors))]
+    fixed = [_is_fixed(inst, signature, number, broadcast_dims) for number in range(len(signature.factors))]
     return tuple(
         tuple(dim for dim, factors in enumerate(dims) if factors and all(fixed[f] for f in factors))
         for dims in signature.results
     )
 
 
-def _is_fixed(inst: Instruction, signature: Signature, factor: int, same: Sequence[Dims]) -> bool:
+def _is_fixed(inst: Instruction, signature: Signature, factor: int, broadcast_dims: Sequence[Dims]) -> bool:
     """Do all places of the factor see the same elements?  Only a broadcast makes places that no operand has."""
     carried = [
         dim in known
-        for dims, known in zip(signature.operands, same, strict=True)
+        for dims, known in zip(signature.operands, broadcast_dims, strict=True)
         for dim, factors in enumerate(dims)
         if factor in factors
     ]
@@ -45,18 +47,18 @@ def common_dims(left: Dims, right: Dims) -> Dims:
     return left if left == right else tuple(d for d in left if d in right)
 
 
-def uniform_after_reshape(dims: Dims, after: Dims, same: Dims) -> Dims:
+def broadcast_dims_after_reshape(dims: Dims, after: Dims, broadcast_dims: Dims) -> Dims:
     """The dims along which the same elements are the same in other dims.
 
-    >>> uniform_after_reshape((4, 2, 3), (2, 4, 3), (0,))
+    >>> broadcast_dims_after_reshape((4, 2, 3), (2, 4, 3), (0,))
     (0,)
     """
-    if not same or 0 in dims:
+    if not broadcast_dims or 0 in dims:
         return ()
     runs, stride = [(1, 1)], 1
     for dim in reversed(range(len(dims))):
         stride *= dims[dim]
-        if dim in same or dims[dim] == 1:
+        if dim in broadcast_dims or dims[dim] == 1:
             runs[-1] = runs[-1][0], stride
         else:
             runs.append((stride, stride))
@@ -68,11 +70,11 @@ def uniform_after_reshape(dims: Dims, after: Dims, same: Dims) -> Dims:
     return tuple(reversed(found))
 
 
-def slice_to_move(shape: Shape, source: HloSharding, target: HloSharding, same: Dims) -> Dims:
+def slice_to_move(shape: Shape, source: HloSharding, target: HloSharding, broadcast_dims: Dims) -> Dims:
     """The dims of which one slice is all that has to move."""
     if not {source.kind, target.kind} <= {"tiled", "replicated"}:
         return ()
-    return tuple(d for d in same if shape.dims[d] > 1 and not _ends_early(source, shape.dims[d], d))
+    return tuple(d for d in broadcast_dims if shape.dims[d] > 1 and not _ends_early(source, shape.dims[d], d))
 
 
 def _ends_early(sharding: HloSharding, size: int, dim: int) -> bool:
@@ -82,10 +84,10 @@ def _ends_early(sharding: HloSharding, size: int, dim: int) -> bool:
 
 
 def slimmed(
-    shape: Shape, source: HloSharding, target: HloSharding, same: Dims
+    shape: Shape, source: HloSharding, target: HloSharding, broadcast_dims: Dims
 ) -> tuple[Shape, HloSharding, HloSharding]:
     """The move that brings an array from `source` to `target`, of one slice where that is all."""
-    dims = slice_to_move(shape, source, target, same) if same else ()
+    dims = slice_to_move(shape, source, target, broadcast_dims) if broadcast_dims else ()
     if not dims:
         return shape, source, target
     slim = shape.with_dims(tuple(1 if d in dims else size for d, size in enumerate(shape.dims)))

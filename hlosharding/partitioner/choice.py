@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.prices import Cost
-from hlosharding.reshard import Shipped
+from hlosharding.reshard import Transfer
 from hlosharding.rules import Signature
 from hlosharding.sharding import HloSharding
 
@@ -25,7 +25,7 @@ class Choice:
     operands: tuple[HloSharding, ...]
     results: tuple[HloSharding, ...]
     """Per result leaf; with an unreduced subgroup where something is owed."""
-    owed: tuple[int, ...]
+    deferred: tuple[int, ...]
     """Factors split whose pieces must be combined."""
     reduce_kind: str | None
     seconds: float
@@ -44,18 +44,18 @@ class Lowering:
     """What was chosen from, kept alive: the identity of signatures is part of the key."""
     is_plain: bool
     """Do operands enter the piece as they are?"""
-    same: tuple[tuple[int, ...], ...]
+    broadcast_dims: tuple[tuple[int, ...], ...]
     """Per result leaf the dims along which all elements are the same."""
     is_op_itself: bool
     """Is the piece, besides, one array made by the op itself on local operands, and nothing owed?"""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class MovePlan:
     """How elements are moved: operands in `sources` become the result in `target`."""
 
     sources: tuple[HloSharding, ...]
     target: HloSharding
-    shipped: Shipped
+    transfer: Transfer
     cost: Cost
     """All of it: operands into place, the pieces, the result from `target` to what is wanted."""

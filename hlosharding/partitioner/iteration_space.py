@@ -48,15 +48,15 @@ def project(space: HloSharding, dims: tuple[Dims, ...]) -> HloSharding:
 
 
 @lru_cache(maxsize=1 << 16)
-def project_result(space: HloSharding, dims: tuple[Dims, ...], owed: Dims) -> HloSharding:
-    """As `project`, but devices that differ only along the factors `owed` hold partial results (unreduced)."""
-    parts = int(np.prod([space.data_dims[f] for f in owed])) if space.kind == "tiled" else 1
+def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -> HloSharding:
+    """As `project`, but devices that differ only along the factors `deferred` hold partial results (unreduced)."""
+    parts = int(np.prod([space.data_dims[f] for f in deferred])) if space.kind == "tiled" else 1
     if parts == 1:
         return project(space, dims)
     grid = space.tiles.array.reshape((*space.data_dims, -1))
     kept = [factors[0] for factors in dims if len(factors) == 1]
-    rest = [f for f in range(len(space.data_dims)) if f not in kept and f not in owed]
-    grid = grid.transpose([*kept, *owed, *rest, grid.ndim - 1])
+    rest = [f for f in range(len(space.data_dims)) if f not in kept and f not in deferred]
+    grid = grid.transpose([*kept, *deferred, *rest, grid.ndim - 1])
     ways = iter(kept)
     data = tuple(space.data_dims[next(ways)] if len(factors) == 1 else 1 for factors in dims)
     tiles = grid.reshape((*data, parts, -1))

@@ -16,10 +16,17 @@ from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction
 from hlosharding.partitioner.context import Context, Decisions
 from hlosharding.partitioner.control_flow import enter_parameter, forms_of
 from hlosharding.partitioner.factors import OVERLAPS
-from hlosharding.partitioner.overrides import BATCH_OVER_ALL, ONE_ORDER, Departure, departures, spread, suited
-from hlosharding.partitioner.passes import hoist_invariants, verify_with_votes
+from hlosharding.partitioner.overrides import (
+    BATCH_OVER_ALL,
+    ONE_ORDER,
+    ShardingOverride,
+    relaxed_shardings,
+    sharding_overrides,
+    spread,
+)
+from hlosharding.partitioner.passes import hoist_invariants, verify_and_sync
 from hlosharding.partitioner.prices import Prices
-from hlosharding.partitioner.regions import has_worlds, left_undone
+from hlosharding.partitioner.regions import has_manual_groups, left_undone
 from hlosharding.partitioner.strategies import lower
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter, Program, in_one_order
@@ -46,7 +53,7 @@ class LocalProgram:
 
     module: Module
     warnings: list[str] = field(default_factory=list)
-    departures: tuple[Departure, ...] = ()
+    sharding_overrides: tuple[ShardingOverride, ...] = ()
     """Values with another sharding than `module.shardings` gave them, in program order."""
 
 
@@ -70,19 +77,19 @@ def partition_module(
         raise PartitionError(f"overlap is {options.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")
     prices = Prices(machine.with_devices(num_partitions), options.objective)
     annotated = frozenset(bound)
-    decisions = Decisions(prices, overlap=options.overlap, has_worlds=has_worlds(module), bound=annotated)
+    decisions = Decisions(prices, overlap=options.overlap, has_manual_groups=has_manual_groups(module), bound=annotated)
     made = _with_decisions(module, bound, decisions, num_partitions)
-    if options.overlap != "auto" or not any(decisions.faster_rings.values()):
+    if options.overlap != "auto" or not any(decisions.faster_collective_matmuls.values()):
         return made
     # A product that is faster as a loop need not make the program faster: the wait may be hidden already.
-    still = Decisions(prices, has_worlds=decisions.has_worlds, bound=annotated)
+    still = Decisions(prices, has_manual_groups=decisions.has_manual_groups, bound=annotated)
     plain = _with_decisions(module, bound, still, num_partitions)
     return min(plain, made, key=lambda local: simulate(local.module, prices.machine).time_s)
 
 
 def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions, num_partitions: int) -> LocalProgram:
-    shardings = suited(module, bound)
-    if decisions.has_worlds:
+    shardings = relaxed_shardings(module, bound)
+    if decisions.has_manual_groups:
         ordered = {i: in_one_order(sharding) for i, sharding in shardings.items()}
         why = {i: ONE_ORDER for i, sharding in ordered.items() if sharding is not shardings[i]}
         return _partitioned(module, ordered, decisions, num_partitions, why)
@@ -133,7 +140,7 @@ def _partitioned(
     root = _finish_root(context, module.entry.root, boundary)
     builder.root(root)
     local = _close(program, builder, module, boundary, decisions)
-    return replace(local, departures=departures(module, shardings, program.undecided, why))
+    return replace(local, sharding_overrides=sharding_overrides(module, shardings, program.undecided, why))
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
@@ -168,9 +175,9 @@ def _close(
     module.proto.buffer_donor.CopyFrom(source.proto.buffer_donor)
     rewrite.dead_code(module)
     module.renumber()
-    hoist_invariants(module, decisions.prices, program.owed)
+    hoist_invariants(module, decisions.prices, program.deferred)
     module.shardings = {i.id: s for i, s in boundary.items()}
-    verify_with_votes(module, program, has_worlds=decisions.has_worlds)
+    verify_and_sync(module, program, has_manual_groups=decisions.has_manual_groups)
     return LocalProgram(module, [*program.warnings, *left_undone(source)])
 
 

@@ -1,7 +1,7 @@
 """How each op is partitioned: one table from opcode to strategy.
 
-Floor: partitioner.  What is not in the table is lowered from its signature (`lower_declared`); what has no signature is
-computed whole on every device, with a warning that names it.
+Floor: partitioner.  What is not in the table is lowered from its signature (`lower_by_factors`); what has no signature
+is computed whole on every device, with a warning that names it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from hlosharding.ir import COLLECTIVES, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow import calls, loops, scan
 from hlosharding.partitioner.factors import (
-    ALIGNABLE,
-    aligned,
+    FAST_ELEMENTWISE,
     compute_whole,
     is_only_reader,
-    lower_declared,
+    lower_aligned_elementwise,
+    lower_by_factors,
     pass_through,
 )
 from hlosharding.partitioner.movement import data_movement, generators, reshapes
@@ -30,7 +30,7 @@ from hlosharding.partitioner.regions import (
 )
 from hlosharding.partitioner.value import (
     AnyValue,
-    Pending,
+    DeferredReduction,
     TupleValue,
     Value,
     from_leaves,
@@ -41,7 +41,7 @@ from hlosharding.partitioner.value import (
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
-Strategy = Callable[[Context, Instruction], AnyValue | Pending]
+Strategy = Callable[[Context, Instruction], AnyValue | DeferredReduction]
 
 
 def _tuple(context: Context, inst: Instruction) -> AnyValue:
@@ -54,43 +54,45 @@ def _tuple(context: Context, inst: Instruction) -> AnyValue:
     return made
 
 
-def _parts_for(context: Context, operand: Instruction, reader: Instruction) -> tuple[Value | Pending, ...]:
-    """The operand's arrays; those are addends whose sums nobody but the reader can need."""
+def _parts_for(context: Context, operand: Instruction, reader: Instruction) -> tuple[Value | DeferredReduction, ...]:
+    """The operand's arrays; those are partial sums whose sums nobody but the reader can need."""
     value = context.values[operand]
     if not isinstance(value, TupleValue) or not _is_readers_own(context, operand, reader):
         return parts_of(context.waiting(operand, reader) or context.value(operand))
-    return tuple(p.settled if isinstance(p, Pending) and p.settled is not None else p for p in parts_of(value))
+    return tuple(
+        p.settled if isinstance(p, DeferredReduction) and p.settled is not None else p for p in parts_of(value)
+    )
 
 
 def _is_readers_own(context: Context, operand: Instruction, reader: Instruction) -> bool:
-    return operand.users == [reader] and not operand.is_root and not context.decisions.has_worlds
+    return operand.users == [reader] and not operand.is_root and not context.decisions.has_manual_groups
 
 
 def _tuple_part(
-    context: Context, operand: Instruction, part: Value | Pending, wanted: HloSharding | None
-) -> Value | Pending:
-    if isinstance(part, Pending):
-        return Pending(part.partial, wanted if wanted is not None else part.wanted, part.maker or operand)
+    context: Context, operand: Instruction, part: Value | DeferredReduction, wanted: HloSharding | None
+) -> Value | DeferredReduction:
+    if isinstance(part, DeferredReduction):
+        return DeferredReduction(part.partial, wanted if wanted is not None else part.wanted, part.maker or operand)
     if part.shape.dynamic_dims:
         dynamic_sizes.check_whole(operand, wanted)
     return context.reshard(part, wanted if wanted is not None else part.whole_sharding, "tuple element")
 
 
-def _element(context: Context, inst: Instruction) -> AnyValue | Pending:
+def _element(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     source = context.values[inst.operands[0]]
     assert isinstance(source, TupleValue)
     element = source.elements[inst.tuple_index]
-    if isinstance(element, Pending) and is_only_reader(inst):
+    if isinstance(element, DeferredReduction) and is_only_reader(inst):
         wanted = context.wanted_leaves(inst)[0]
-        return Pending(element.partial, wanted if wanted is not None else element.wanted, element.maker)
-    owes = any(isinstance(part, Pending) for part in parts_of(element))
-    if owes and is_only_reader(inst) and not context.decisions.has_worlds:
+        return DeferredReduction(element.partial, wanted if wanted is not None else element.wanted, element.maker)
+    owes = any(isinstance(part, DeferredReduction) for part in parts_of(element))
+    if owes and is_only_reader(inst) and not context.decisions.has_manual_groups:
         return element
-    if owes or context.decisions.has_worlds:
+    if owes or context.decisions.has_manual_groups:
         source = context.value(inst.operands[0])
         assert isinstance(source, TupleValue)
         element = source.elements[inst.tuple_index]
-    assert not isinstance(element, Pending)
+    assert not isinstance(element, DeferredReduction)
     return _as_wanted(context, inst, element)
 
 
@@ -106,17 +108,17 @@ def _copy(context: Context, inst: Instruction) -> AnyValue:
     return _as_wanted(context, inst, context.value(inst.operands[0]))
 
 
-def _convert(context: Context, inst: Instruction) -> AnyValue | Pending:
+def _convert(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """As other elementwise ops; what was widened can travel as what it was before."""
     signature, source = signature_of(inst), context.array(inst.operands[0])
     assert isinstance(signature, Signature)
-    made = lower_declared(context, inst, signature)
+    made = lower_by_factors(context, inst, signature)
     if isinstance(made, Value) and source.shape.byte_size < made.shape.byte_size:
         made.narrow = source
     return made
 
 
-def _all_reduce(context: Context, inst: Instruction) -> AnyValue | Pending:
+def _all_reduce(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Outside manual regions: across replicas, of which there is one; else of what each device has, which is all."""
     signature = signature_of(inst)
     if inst.channel_id and context.num_partitions > 1:
@@ -124,7 +126,7 @@ def _all_reduce(context: Context, inst: Instruction) -> AnyValue | Pending:
             return _copy(context, inst)
         return compute_whole(context, inst, "it adds up what each of its devices has of a global value, all of it")
     assert isinstance(signature, Signature)
-    return lower_declared(context, inst, signature)
+    return lower_by_factors(context, inst, signature)
 
 
 def _adds_nothing(inst: Instruction) -> bool:
@@ -167,32 +169,32 @@ STRATEGIES: dict[str, Strategy] = {
 _SAME_IN_MANUAL_REGIONS = frozenset({"tuple", "get-tuple-element", "copy", "while", "conditional", "call"})
 
 
-def lower(context: Context, inst: Instruction) -> AnyValue | Pending:
+def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Partition one instruction whose operands are partitioned."""
-    if inst.opcode in ALIGNABLE and (value := aligned(context, inst)) is not None:
+    if inst.opcode in FAST_ELEMENTWISE and (value := lower_aligned_elementwise(context, inst)) is not None:
         return value
-    world, written = manual.region_of(context, inst), context.emitter.written
-    made = _lower(context.inside(world), inst) if world is not None else _lower(context, inst)
+    manual_groups, written = manual.region_of(context, inst), context.emitter.written
+    made = _lower(context.inside(manual_groups), inst) if manual_groups is not None else _lower(context, inst)
     for part in () if isinstance(made, Value) else parts_of(made):
-        if isinstance(part, Pending):
+        if isinstance(part, DeferredReduction):
             context.emitter.owes(part.partial.local, written)
-    if isinstance(made, Pending) or inst.id not in context.shardings:
+    if isinstance(made, DeferredReduction) or inst.id not in context.shardings:
         context.emitter.program.undecided[inst] = made
-    return made if world is None else manual.stamped(made, world)
+    return made if manual_groups is None else manual.stamped(made, manual_groups)
 
 
-def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
+def _lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     context.emitter.lowering(inst)
-    addends = pass_through(context, inst)
-    if addends is not None:
-        return addends
+    partial_sums = pass_through(context, inst)
+    if partial_sums is not None:
+        return partial_sums
     is_call = inst.opcode == "custom-call"
-    if is_call and manual.is_border(inst):
-        return manual.cross_border(context, inst)
+    if is_call and manual.is_boundary_call(inst):
+        return manual.cross_boundary(context, inst)
     if manual.is_manual(context, inst) and inst.opcode not in _SAME_IN_MANUAL_REGIONS:
         return manual.take_over(context, inst)
-    if context.world is not None and inst.opcode in COLLECTIVES:
-        return manual.communicate(context, inst, context.world)
+    if context.manual_groups is not None and inst.opcode in COLLECTIVES:
+        return manual.communicate(context, inst, context.manual_groups)
     if host_offload.is_move(inst):
         return host_offload.move(context, inst)
     device = one_device.acting_device(context, inst) if is_call else None
@@ -207,5 +209,5 @@ def _lower(context: Context, inst: Instruction) -> AnyValue | Pending:
         return strategy(context, inst)
     signature = signature_of(inst)
     if isinstance(signature, Signature):
-        return lower_declared(context, inst, signature)
+        return lower_by_factors(context, inst, signature)
     return compute_whole(context, inst, getattr(signature, "reason", "no rule is known for it"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.sharding import REPLICATED, HloSharding, without_partials
-from hlosharding.spmd import World
+from hlosharding.spmd import ManualGroups
 
 
 @dataclass(slots=True, eq=False)
@@ -25,14 +25,14 @@ class Value:
     shape: Shape
     sharding: HloSharding
     reduce_kind: str | None = None
-    remake: Callable[[HloSharding], Value] | None = None
+    rematerialize: Callable[[HloSharding], Value] | None = None
     """Makes the value anew in another sharding without communication (constants, iota, broadcast scalars)."""
     reshards: dict[HloSharding, Value] = field(default_factory=dict)
-    world: World | None = None
+    manual_groups: ManualGroups | None = None
     """The manual region whose groups `sharding` speaks of; None: of all devices."""
-    views: dict[World | None, Value] = field(default_factory=dict)
+    views: dict[ManualGroups | None, Value] = field(default_factory=dict)
     """The same array, seen from inside a region or from outside."""
-    same: tuple[int, ...] = ()
+    broadcast_dims: tuple[int, ...] = ()
     """Dims along which all elements (or, of partial results, their sums) are the same."""
     narrow: Value | None = None
     """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
@@ -40,7 +40,7 @@ class Value:
     @property
     def is_at_hand(self) -> bool:
         """Can it be had in any sharding for nothing: made anew, or cut from the whole that somebody needed?"""
-        return self.remake is not None or (bool(self.reshards) and REPLICATED in self.reshards)
+        return self.rematerialize is not None or (bool(self.reshards) and REPLICATED in self.reshards)
 
     @property
     def whole_sharding(self) -> HloSharding:
@@ -52,7 +52,7 @@ class Value:
 class TupleValue:
     """A tuple: its parts stay separate values, no local tuple exists until something needs one."""
 
-    elements: tuple[AnyValue | Pending, ...]
+    elements: tuple[AnyValue | DeferredReduction, ...]
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +61,7 @@ class TupleValue:
 
     @property
     def leaves(self) -> tuple[Value, ...]:
-        """All arrays inside, in order; of a pending one its addends."""
+        """All arrays inside, in order; of a deferred one its partial sums."""
         return tuple(leaf for e in self.elements for leaf in leaves_of(e))
 
 
@@ -69,13 +69,14 @@ AnyValue = Value | TupleValue
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class DeferredReduction:
     """A partial result that nobody has needed yet."""
 
     partial: Value
     wanted: HloSharding | None
     maker: Instruction | None = None
-    """On whose behalf the sum is made: the op that made the addends, where the value came from elsewhere (a loop)."""
+    """On whose behalf the sum is made: the op that made the partial sums, where the value came from elsewhere (a loop).
+    """
     settled: Value | None = None
     """The combined value, once somebody needed it."""
 
@@ -90,21 +91,21 @@ class Form:
     """How an array crosses a border of control flow: a sharding, and the reduction that is still owed."""
 
     sharding: HloSharding
-    owed: str | None = None
+    deferred: str | None = None
     wanted: HloSharding | None = None
     """What the sum shall have, where one is owed."""
     maker: Instruction | None = field(default=None, compare=False)
     """The op whose sum it is."""
 
 
-def leaves_of(value: AnyValue | Pending) -> tuple[Value, ...]:
-    """The arrays of a value, in order; of a pending one its addends."""
+def leaves_of(value: AnyValue | DeferredReduction) -> tuple[Value, ...]:
+    """The arrays of a value, in order; of a deferred one its partial sums."""
     if isinstance(value, TupleValue):
         return value.leaves
-    return (value.partial if isinstance(value, Pending) else value,)
+    return (value.partial if isinstance(value, DeferredReduction) else value,)
 
 
-def parts_of(value: AnyValue | Pending) -> tuple[Value | Pending, ...]:
+def parts_of(value: AnyValue | DeferredReduction) -> tuple[Value | DeferredReduction, ...]:
     """The arrays of a value, in order, sums that nobody has needed yet among them."""
     if isinstance(value, TupleValue):
         return tuple(part for e in value.elements for part in parts_of(e))
@@ -114,12 +115,12 @@ def parts_of(value: AnyValue | Pending) -> tuple[Value | Pending, ...]:
 def from_leaves(shape: Shape, leaves: list[Value]) -> AnyValue:
     """Put arrays back into the structure of `shape` (consumes the list)."""
     made = from_parts(shape, leaves)
-    assert not isinstance(made, Pending)
+    assert not isinstance(made, DeferredReduction)
     return made
 
 
-def from_parts(shape: Shape, parts: list[Any]) -> AnyValue | Pending:
-    """As `from_leaves`, of arrays and pending ones."""
+def from_parts(shape: Shape, parts: list[Any]) -> AnyValue | DeferredReduction:
+    """As `from_leaves`, of arrays and deferred ones."""
     if not shape.is_tuple:
         return parts.pop(0)
     return TupleValue(tuple(from_parts(s, parts) for s in shape.tuple_shapes))

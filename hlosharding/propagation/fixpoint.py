@@ -18,7 +18,7 @@ from hlosharding.propagation.inference import infer_backward, infer_forward
 from hlosharding.propagation.nodes import Nodes, Places
 from hlosharding.propagation.op import Edge, Op
 from hlosharding.propagation.provenance import Change, Direction, Trail
-from hlosharding.propagation.worklist import DONE, LATER, TODO, Agenda
+from hlosharding.propagation.worklist import DONE, LATER, TODO, Worklist
 from hlosharding.sharding import HloSharding
 
 Hit = tuple[int, tuple[int, ...] | None, bool]
@@ -51,7 +51,7 @@ class FixPoint:
         """Number -> sharding; 0 is none."""
         self._numbers: dict[int, int] = {}
         self.current = [self.number(nodes.graph.sharding[i]) for i in nodes.ids]
-        self.forward, self.backward = Agenda(nodes.forward_level), Agenda(nodes.backward_level)
+        self.forward, self.backward = Worklist(nodes.forward_level), Worklist(nodes.backward_level)
         self.done_group: set[int] = set()
         self._leaves: dict[int, list[int]] = {}
         """Number of a tuple's sharding -> the numbers of its leaves."""

@@ -1,7 +1,7 @@
 """Is an index of a gather or scatter an iota?  Then the dim it addresses moves in step with the indices.
 
 Floor: propagation.  Follows XLA's GetDimensionForIota and GetGatherScatterBatchParallelDims, which recognise less than
-`rules.counted_signature`: here they decide which shardings spread, there what is computed in place.
+`rules.iota_signature`: here they decide which shardings spread, there what is computed in place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import output_dims_of
 from hlosharding.propagation.op import ParallelDims
-from hlosharding.rules import addressing, counting_columns, counting_constant
+from hlosharding.rules import addressing, iota_columns, iota_constant
 
 
 def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims | None:
@@ -49,7 +49,7 @@ def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int
     joined = graph.opcode[indices] == "concatenate" and graph.instructions[indices].dimensions[0] == vector_dim
     pieces = graph.operands[indices] if joined else [indices]
     counted = ((graph.instructions[p].shape, _iota_dim(graph, p, callers)) for p in pieces)
-    return counting_columns(counted, vector_dim)
+    return iota_columns(counted, vector_dim)
 
 
 def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
@@ -60,7 +60,7 @@ def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
     if instruction.shape.element_type != "s32":
         return None
     if opcode == "constant":
-        return counting_constant(instruction.literal)
+        return iota_constant(instruction.literal)
     if opcode == "broadcast":
         dim = _iota_dim(graph, graph.operands[i][0], callers)
         return None if dim is None else instruction.dimensions[dim]

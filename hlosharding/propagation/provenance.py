@@ -36,20 +36,20 @@ class Trail:
     """All changes of a run, in order."""
 
     def __init__(self) -> None:
-        self._pending: list[Iterable[Change]] = []
+        self._deferred: list[Iterable[Change]] = []
         self._steps: list[Step] = []
 
     @property
     def steps(self) -> list[Step]:
         """Every change."""
-        for changes in self._pending:
+        for changes in self._deferred:
             self._steps += [Step(i, level, way, tuple(by), old, new) for i, level, way, by, old, new in changes]
-        self._pending.clear()
+        self._deferred.clear()
         return self._steps
 
     def note_all(self, changes: Iterable[Change]) -> None:
         """Remember many changes; they are read when somebody asks for the first time, which is seldom."""
-        self._pending.append(changes)
+        self._deferred.append(changes)
 
     @cached_property
     def _by_instruction(self) -> dict[int, list[int]]:
@@ -68,7 +68,7 @@ class Trail:
         new: HloSharding | None,
     ) -> None:
         """Remember one change."""
-        self._pending.append(((instruction, level, direction, sources, old, new),))
+        self._deferred.append(((instruction, level, direction, sources, old, new),))
 
     def last(self, instruction: int, before: int | None = None) -> int | None:
         """The number of the last step of an instruction (before step `before`); None: it had its sharding all along."""

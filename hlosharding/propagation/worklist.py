@@ -18,7 +18,7 @@ _FRESH = bytes(SKIPPED if state in (DONE, SKIPPED) else 0 for state in range(256
 _TRIED = bytes(DONE if state == SKIPPED else state for state in range(256))
 
 
-class Agenda:
+class Worklist:
     """One direction of the fix point.  `levels`: per place the first level at which it is tried at all."""
 
     __slots__ = ("first", "last", "levels", "opened", "state")
@@ -34,10 +34,10 @@ class Agenda:
     def start_level(self, level: int) -> None:
         """Open what is for this level: what has seen a change is to do, the rest skipped.
 
-        >>> agenda = Agenda(bytearray([0, 1, 0]))
-        >>> agenda.state[:2] = bytes([LATER, LATER])
-        >>> agenda.start_level(0)
-        >>> list(agenda.state)
+        >>> worklist = Worklist(bytearray([0, 1, 0]))
+        >>> worklist.state[:2] = bytes([LATER, LATER])
+        >>> worklist.start_level(0)
+        >>> list(worklist.state)
         [0, 2, 3]
         """
         self.opened = bytes(self.levels.translate(bytes(LATER if level < n != DYNAMIC else TODO for n in range(256))))

@@ -8,7 +8,6 @@ from hlosharding.report.changes import show_difference, trace_lines
 from hlosharding.report.collectives import show_collectives
 from hlosharding.report.conflicts import show_conflicts
 from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
-from hlosharding.report.departures import show_departures
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.records import (
@@ -28,6 +27,7 @@ from hlosharding.report.records import (
     suggestions_record,
     trace_record,
 )
+from hlosharding.report.sharding_overrides import show_sharding_overrides
 from hlosharding.report.shardings import show_activations, show_parameters, show_shardings
 from hlosharding.report.simulation import show_critical_path
 from hlosharding.report.summary import show_partitioned, show_warnings
@@ -61,10 +61,10 @@ __all__ = [
     "show_cost",
     "show_cost_by",
     "show_critical_path",
-    "show_departures",
     "show_difference",
     "show_parameters",
     "show_partitioned",
+    "show_sharding_overrides",
     "show_shardings",
     "show_warnings",
     "simulation_record",

@@ -12,7 +12,7 @@ from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import CostReport, Simulation, Subtotal
 from hlosharding.ir import Instruction, Module
 from hlosharding.mesh_propagation import AxisPropagation
-from hlosharding.partitioner import Departure
+from hlosharding.partitioner import ShardingOverride
 from hlosharding.propagation import Explanation, Link, LostOffer, Propagation
 from hlosharding.reshard import ReshardPlan
 from hlosharding.search import Suggestion
@@ -253,7 +253,8 @@ def simulation_record(simulation: Simulation) -> Record:
 
 
 def partitioned_record(partitioned: Partitioned) -> Record:
-    """`hlosharding.partition/1`: boundary, collectives, cost, departures and warnings of a per-device program."""
+    """`hlosharding.partition/1`: boundary, collectives, cost, sharding overrides and warnings of a per-device program.
+    """
     entry = partitioned.module.entry
     root = partitioned.module.sharding(entry.root)
     return {
@@ -275,12 +276,12 @@ def partitioned_record(partitioned: Partitioned) -> Record:
         ],
         "collectives": [collective_record(one) for one in partitioned.collectives],
         "cost": cost_record(partitioned.cost),
-        "departures": [_departure_record(one) for one in partitioned.departures],
+        "sharding overrides": [_override_record(one) for one in partitioned.sharding_overrides],
         "warnings": list(partitioned.warnings),
     }
 
 
-def _departure_record(departure: Departure) -> Record:
+def _override_record(departure: ShardingOverride) -> Record:
     return {
         "name": departure.name,
         "opcode": departure.opcode,

@@ -11,7 +11,7 @@ from rich.text import Text
 from hlosharding.compiler import Partitioned
 from hlosharding.report.collectives import show_collectives
 from hlosharding.report.costs import show_cost
-from hlosharding.report.departures import show_departures
+from hlosharding.report.sharding_overrides import show_sharding_overrides
 
 _DEPARTURES_SHOWN = 12
 
@@ -21,8 +21,8 @@ def show_partitioned(partitioned: Partitioned) -> RenderableType:
     count = partitioned.num_partitions
     head = Text(f"{partitioned.module.name} on {count} device{'' if count == 1 else 's'}", style="bold")
     tables: list[RenderableType] = [head, show_cost(partitioned.cost), show_collectives(partitioned)]
-    if partitioned.departures:
-        tables.append(show_departures(partitioned, limit=_DEPARTURES_SHOWN))
+    if partitioned.sharding_overrides:
+        tables.append(show_sharding_overrides(partitioned, limit=_DEPARTURES_SHOWN))
     return Group(*tables, show_warnings(partitioned))
 
 

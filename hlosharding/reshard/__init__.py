@@ -1,7 +1,7 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
 from hlosharding.reshard.axis_plan import combined
-from hlosharding.reshard.batched_transfer import Shipped, ship
+from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.pieces import Pieces, Round
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
@@ -34,14 +34,14 @@ __all__ = [
     "Region",
     "ReshardPlan",
     "Round",
-    "Shipped",
     "Slice",
     "Step",
+    "Transfer",
     "combined",
     "layout_of",
     "plan",
     "plan_reshard",
     "plan_steps",
     "plan_time",
-    "ship",
+    "plan_transfer",
 ]

@@ -278,7 +278,7 @@ def _appended(problem: Problem, state: State, dim: int, axes: Axes) -> State | N
 def _exchanges(problem: Problem, state: State, goal: tuple[Axes, ...], side: int, wide: bool) -> Iterator[Move]:
     """Minor axes of some dims move behind those of others: an all-to-all, which reversed is one, too."""
     seen: set[State] = set()
-    for leaving, arrivals in _departures(state.dims, goal, wide):
+    for leaving, arrivals in _exchange_patterns(state.dims, goal, wide):
         new = _exchanged(problem, state, leaving, arrivals)
         if new is None or new in seen:
             continue
@@ -292,7 +292,7 @@ Arrivals = tuple[Axes, ...]
 
 
 @lru_cache(maxsize=1 << 12)
-def _departures(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> tuple[tuple[Dims, Arrivals], ...]:
+def _exchange_patterns(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> tuple[tuple[Dims, Arrivals], ...]:
     """As `_leaving`; searches of one plan ask again and again."""
     return tuple(_leaving(dims, goal, wide))
 

@@ -18,7 +18,7 @@ from hlosharding.reshard.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class Transfer:
     """How the regions come together."""
 
     pieces: Pieces
@@ -29,7 +29,7 @@ class Shipped:
     """Of the permutes alone: the ops it is held against are priced without their local work, too."""
 
 
-def ship(
+def plan_transfer(
     regions: tuple[Region, ...],
     sources: Sequence[Layout],
     target: Layout,
@@ -37,7 +37,7 @@ def ship(
     *,
     machine: Machine,
     objective: str,
-) -> Shipped | None:
+) -> Transfer | None:
     """The best way to give every device its tile of a result of global `shape`; None if it has too many pieces.
 
     Every device receives what its own tiles lack, and no more but for padding where that saves rounds.
@@ -49,4 +49,4 @@ def ship(
     pieces = shipment.plan(best)
     sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
     seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)
-    return Shipped(pieces, shipment.variants, best.mean_bytes, seconds)
+    return Transfer(pieces, shipment.variants, best.mean_bytes, seconds)

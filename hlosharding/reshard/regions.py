@@ -152,7 +152,7 @@ def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> t
 
 
 def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
-    """Distinct tiles as rows (world, index), and the devices that hold each."""
+    """Distinct tiles as rows (manual group, index), and the devices that hold each."""
     rows = np.concatenate([source.world[:, None], source.index], axis=1)
     if source.holder is not None:
         return rows[source.holder : source.holder + 1], [[source.holder]]

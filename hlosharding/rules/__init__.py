@@ -6,7 +6,7 @@ from hlosharding.rules.contractions import spatial_role
 from hlosharding.rules.custom_calls import register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
-from hlosharding.rules.iota_indices import addressing, counted_signature, counting_columns, counting_constant
+from hlosharding.rules.iota_indices import addressing, iota_columns, iota_constant, iota_signature
 from hlosharding.rules.local import local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import TopK, reducer_kind, top_k
@@ -44,9 +44,9 @@ __all__ = [
     "addressing",
     "catalog",
     "check_signature",
-    "counted_signature",
-    "counting_columns",
-    "counting_constant",
+    "iota_columns",
+    "iota_constant",
+    "iota_signature",
     "is_splat",
     "local_attributes",
     "parse_rule",

@@ -54,7 +54,7 @@ def addressing(inst: Instruction) -> Addressing:
     return Addressing(count, dims.index_vector_dim, addressed, sizes, batching, dims.update_window_dims)
 
 
-def counting_columns(pieces: Iterable[tuple[Shape, int | None]], vector_dim: int) -> Iterator[int | None]:
+def iota_columns(pieces: Iterable[tuple[Shape, int | None]], vector_dim: int) -> Iterator[int | None]:
     """For each component of the index vector: the indices dim along which it counts, or None.
 
     `pieces`: the arrays that are joined along the vector dim, and the dim along which each counts.
@@ -64,10 +64,10 @@ def counting_columns(pieces: Iterable[tuple[Shape, int | None]], vector_dim: int
         yield from (None if dim == vector_dim else dim,) * width
 
 
-def counting_constant(literal: np.ndarray) -> int | None:
+def iota_constant(literal: np.ndarray) -> int | None:
     """The dim along which an array counts 0, 1, 2, ...
 
-    >>> counting_constant(np.array([[0, 0], [1, 1], [2, 2]]))
+    >>> iota_constant(np.array([[0, 0], [1, 1], [2, 2]]))
     0
     """
     for dim, size in enumerate(map(int, literal.shape)):
@@ -80,7 +80,7 @@ def counting_constant(literal: np.ndarray) -> int | None:
 # ---- another reading of gather and scatter
 
 
-def counted_signature(inst: Instruction, signature: Signature) -> Signature | None:
+def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
     """The truth of a gather or scatter some of whose index values count: dims they address go in step with them.
 
     None where no index value counts.  `signature` is the one the op's rule declares.
@@ -92,7 +92,7 @@ def counted_signature(inst: Instruction, signature: Signature) -> Signature | No
     joined = indices.opcode == "concatenate" and indices.dimensions[0] == how.vector_dim
     known = _Counted()
     pieces = ((p.shape, known.dim(p)) for p in (indices.operands if joined else (indices,)))
-    columns = counting_columns(pieces, how.vector_dim)
+    columns = iota_columns(pieces, how.vector_dim)
     for dim, along in zip(how.addressed, columns, strict=True):
         if along is None or along in how.batching or along in pairs.values() or how.slice_sizes[dim] != 1:
             continue
@@ -170,7 +170,7 @@ def _iota(known: _Counted, value: Instruction) -> int | None:
 
 @_counts.register("constant")
 def _constant(known: _Counted, value: Instruction) -> int | None:
-    return counting_constant(value.literal) if value.shape.is_array else None
+    return iota_constant(value.literal) if value.shape.is_array else None
 
 
 @_counts.register("copy", "convert", "opt-barrier")

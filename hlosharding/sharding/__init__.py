@@ -36,10 +36,10 @@ from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
 from hlosharding.sharding.tiles import (
     REPLICATED,
-    addend_groups,
     local_shape_dims,
     member_numbers,
     offsets,
+    partial_sum_groups,
     stacked_partials,
     tile_table,
     uneven_dims,
@@ -77,7 +77,6 @@ __all__ = [
     "SubgroupType",
     "TileAssignment",
     "add_shape_dims",
-    "addend_groups",
     "along_dims",
     "ceil_div",
     "device_groups_along",
@@ -104,6 +103,7 @@ __all__ = [
     "move_and_merge_tiles",
     "named_sharding",
     "offsets",
+    "partial_sum_groups",
     "propagate_through_reshape",
     "remove_shape_dims",
     "replicate_all_data_dims",

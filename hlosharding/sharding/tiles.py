@@ -81,7 +81,7 @@ def member_numbers(sharding: HloSharding, num_devices: int) -> Dims:
 
 
 @lru_cache(maxsize=1 << 16)
-def addend_groups(sharding: HloSharding, num_devices: int) -> tuple[Dims, ...]:
+def partial_sum_groups(sharding: HloSharding, num_devices: int) -> tuple[Dims, ...]:
     """For a partial sharding: the groups of devices whose results are to be combined, in order of their pieces."""
     dim = sharding.subgroup_dim("unreduced") if sharding.kind == "tiled" else None
     if dim is None:

@@ -10,10 +10,18 @@ from hlosharding.spmd.collective import (
     read_collective,
 )
 from hlosharding.spmd.counted_loop import LoopNames, counted_loop
-from hlosharding.spmd.emitter import Emitter, Groups, Owed, Program
-from hlosharding.spmd.manual_groups import World, in_one_order, inside_of, pieces_of, strip, world_of, wrap
+from hlosharding.spmd.emitter import Emitter, Groups, PartialSums, Program
+from hlosharding.spmd.manual_groups import (
+    ManualGroups,
+    group_pieces,
+    in_one_order,
+    manual_groups_of,
+    sharding_in_groups,
+    sharding_of_all,
+    tiles_in_groups,
+)
 from hlosharding.spmd.masking import identity, inside, is_identity, mask_padding, only_first
-from hlosharding.spmd.uniformity import Sameness, condition_of
+from hlosharding.spmd.uniformity import Uniformity, condition_of
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
 __all__ = [
@@ -23,28 +31,28 @@ __all__ = [
     "Emitter",
     "Groups",
     "LoopNames",
-    "Owed",
+    "ManualGroups",
+    "PartialSums",
     "Program",
-    "Sameness",
-    "World",
+    "Uniformity",
     "collective_kind",
     "collectives",
     "condition_of",
     "counted_loop",
     "device_count",
+    "group_pieces",
     "guarded",
     "identity",
     "in_one_order",
     "inside",
-    "inside_of",
     "is_identity",
+    "manual_groups_of",
     "mask_padding",
     "module_of",
     "only_first",
-    "pieces_of",
     "read_collective",
-    "strip",
+    "sharding_in_groups",
+    "sharding_of_all",
+    "tiles_in_groups",
     "verify_partitioned",
-    "world_of",
-    "wrap",
 ]

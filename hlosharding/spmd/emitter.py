@@ -16,17 +16,17 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, PaddingDim, Shape, SliceDim
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.manual_groups import World
+from hlosharding.spmd.manual_groups import ManualGroups
 
 Groups = tuple[tuple[int, ...], ...]
 REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 
 
 @dataclass(slots=True)
-class Owed:
-    """Who holds addends that are still to be added up, and what was written to add them up or to pass them on."""
+class PartialSums:
+    """Who holds partial sums that are still to be added up, and what was written to add them up or to pass them on."""
 
-    addends: set[Instruction] = field(default_factory=set)
+    partial_sums: set[Instruction] = field(default_factory=set)
     paying: set[Instruction] = field(default_factory=set)
 
 
@@ -41,12 +41,12 @@ class Program:
     reducers: dict[tuple[str, str], Computation] = field(default_factory=dict)
     copies: dict[Computation, Computation] = field(default_factory=dict)
     equal: dict[Any, Computation] = field(default_factory=dict)
-    owed: Owed = field(default_factory=Owed)
+    deferred: PartialSums = field(default_factory=PartialSums)
     bodies: list[Computation] = field(default_factory=list)
-    voters: dict[Instruction, Groups] = field(default_factory=dict)
-    """Loops and branches whose condition is one on all devices of each group, if not shown then by a vote."""
+    synced_conditions: dict[Instruction, Groups] = field(default_factory=dict)
+    """Loops and branches whose condition is one on all devices of each group, if not shown then by a sync."""
     undecided: dict[Instruction, Any] = field(default_factory=dict)
-    """What became of values that had no sharding to take, or were addends at first."""
+    """What became of values that had no sharding to take, or were partial sums at first."""
 
     def body(self, name: str) -> ComputationBuilder:
         """A computation that `back_to` can take back."""
@@ -134,13 +134,15 @@ def _attributes(inst: Instruction) -> bytes:
 class Emitter:
     """Appends ops to one local computation on behalf of one global instruction at a time (`lowering`).
 
-    Inside a `world` devices are positions in a group: tables and collectives are repeated for all groups.
+    Inside a `manual group` devices are positions in a group: tables and collectives are repeated for all groups.
     """
 
-    def __init__(self, program: Program, computation: ComputationBuilder, world: World | None = None) -> None:
+    def __init__(
+        self, program: Program, computation: ComputationBuilder, manual_groups: ManualGroups | None = None
+    ) -> None:
         self.program = program
         self.computation = computation
-        self.world = world
+        self.manual_groups = manual_groups
         self.source: Instruction | None = None
         self.reason = "reshard"
         self._made: dict[Any, Instruction] = {}
@@ -152,27 +154,27 @@ class Emitter:
         """How many instructions stand in the computation."""
         return len(self.computation.computation.instructions)
 
-    def owes(self, addends: Instruction, since: int) -> None:
-        """Note addends, and that what was written `since` then adds them up or passes them on."""
-        self.program.owed.addends.add(addends)
-        self.program.owed.paying.update(self.computation.computation.instructions[since:])
+    def owes(self, partial_sums: Instruction, since: int) -> None:
+        """Note partial sums, and that what was written `since` then adds them up or passes them on."""
+        self.program.deferred.partial_sums.add(partial_sums)
+        self.program.deferred.paying.update(self.computation.computation.instructions[since:])
 
-    def inside(self, world: World) -> Emitter:
+    def inside(self, manual_groups: ManualGroups) -> Emitter:
         """Writes into the same computation on behalf of every group of a manual region."""
-        inner = Emitter(self.program, self.computation, world)
+        inner = Emitter(self.program, self.computation, manual_groups)
         inner._made, inner._copied, inner._cuts = self._made, self._copied, self._cuts
         return inner
 
     @property
     def num_partitions(self) -> int:
         """Devices that share the work: all, or those of one group."""
-        return self.world.size if self.world is not None else self.program.num_partitions
+        return self.manual_groups.size if self.manual_groups is not None else self.program.num_partitions
 
     def _everywhere(self, groups: Groups) -> Groups:
         """Device groups as the collectives name them."""
-        if self.world is None:
+        if self.manual_groups is None:
             return groups
-        return tuple(members for group in groups for members in self.world.everywhere(group))
+        return tuple(members for group in groups for members in self.manual_groups.everywhere(group))
 
     def lowering(self, source: Instruction, reason: str = "reshard") -> None:
         """From now on ops are made for `source`: they carry its metadata, and collectives name it as their cause."""
@@ -244,8 +246,8 @@ class Emitter:
         """The entry of this device in a table with one number per device, s32[]."""
         if len(set(table)) == 1:
             return self.constant(np.int32(table[0]))
-        if self.world is not None:
-            table = self.world.spread(table)
+        if self.manual_groups is not None:
+            table = self.manual_groups.spread(table)
         if all(v == d * table[1] for d, v in enumerate(table)) and table[1]:
             step = self.partition_id()
             return step if table[1] == 1 else self.binary("multiply", step, self.constant(np.int32(table[1])))

@@ -1,6 +1,6 @@
 """Manual groups: devices that share their manual coordinates partition the rest of the program among themselves.
 
-Floor: spmd.  Pure algebra on device groups and HloShardings; knows no instructions.  Inside a world a device's
+Floor: spmd.  Pure algebra on device groups and HloShardings; knows no instructions.  Inside manual groups a device's
 number is its position in its group, and shardings have lost their manual dims, as XLA's GetManualSubgroupSharding.
 """
 
@@ -21,7 +21,7 @@ Groups = tuple[Dims, ...]
 
 
 @dataclass(frozen=True)
-class World:
+class ManualGroups:
     """All groups of one manual region; each computes the same program on its own data."""
 
     groups: Groups
@@ -40,7 +40,7 @@ class World:
     def everywhere(self, group: Sequence[int]) -> Groups:
         """Positions of one collective's members, as the devices of every group.
 
-        >>> World(((0, 1), (2, 3))).everywhere((1, 0))
+        >>> ManualGroups(((0, 1), (2, 3))).everywhere((1, 0))
         ((1, 0), (3, 2))
         """
         return tuple(tuple(members[p] for p in group) for members in self.groups)
@@ -51,15 +51,15 @@ class World:
 
 
 @lru_cache(maxsize=1 << 12)
-def world_of(sharding: HloSharding) -> World:
+def manual_groups_of(sharding: HloSharding) -> ManualGroups:
     """The groups of a sharding with a manual subgroup.
 
-    >>> world_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={manual}}"))
+    >>> manual_groups_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={manual}}"))
     World(groups=((0, 2), (1, 3)))
     """
     rows = _by_group(sharding)
     groups = sorted(tuple(sorted(map(int, row.reshape(-1)))) for row in rows)
-    return World(tuple(groups))
+    return ManualGroups(tuple(groups))
 
 
 def _by_group(sharding: HloSharding) -> np.ndarray:
@@ -70,18 +70,18 @@ def _by_group(sharding: HloSharding) -> np.ndarray:
 
 
 @lru_cache(maxsize=1 << 14)
-def strip(sharding: HloSharding, world: World) -> HloSharding:
+def sharding_in_groups(sharding: HloSharding, manual_groups: ManualGroups) -> HloSharding:
     """The sharding as each group sees it.  Raises PartitionError where groups differ, or are those of another region.
 
     >>> s = HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={manual}}")
-    >>> str(strip(s, world_of(s)))
+    >>> str(sharding_in_groups(s, manual_groups_of(s)))
     '{devices=[2]<=[2]}'
     """
     if not sharding.is_manual_subgroup():
         return sharding
-    if world_of(sharding) != world:
-        raise PartitionError(f"{sharding} has other manual groups than {_shown(world)}")
-    seen = {_positions(row, world).tobytes(): _positions(row, world) for row in _by_group(sharding)}
+    if manual_groups_of(sharding) != manual_groups:
+        raise PartitionError(f"{sharding} has other manual groups than {_shown(manual_groups)}")
+    seen = {_positions(row, manual_groups).tobytes(): _positions(row, manual_groups) for row in _by_group(sharding)}
     if len(seen) > 1:
         raise PartitionError(
             f"{sharding}: the tiles lie differently in its manual groups",
@@ -102,75 +102,75 @@ def in_one_order(sharding: HloSharding) -> HloSharding:
         return HloSharding.tuple([in_one_order(leaf) for leaf in sharding.leaves])
     if not sharding.is_manual_subgroup():
         return sharding
-    world, rows = world_of(sharding), _by_group(sharding)
-    first = _positions(min(rows, key=lambda row: int(row.min())), world)
-    if all((_positions(row, world) == first).all() for row in rows):
+    manual_groups, rows = manual_groups_of(sharding), _by_group(sharding)
+    first = _positions(min(rows, key=lambda row: int(row.min())), manual_groups)
+    if all((_positions(row, manual_groups) == first).all() for row in rows):
         return sharding
     types: list[SubgroupType] = [t for t in sharding.subgroup_types if t != "manual"]
-    return wrap(HloSharding.subgroup(first, types).meaning, world, len(sharding.data_dims))
+    return sharding_of_all(HloSharding.subgroup(first, types).meaning, manual_groups, len(sharding.data_dims))
 
 
-def _positions(row: np.ndarray, world: World) -> np.ndarray:
-    return np.vectorize(lambda device: world.places[device][1], otypes=[np.int64])(row)
+def _positions(row: np.ndarray, manual_groups: ManualGroups) -> np.ndarray:
+    return np.vectorize(lambda device: manual_groups.places[device][1], otypes=[np.int64])(row)
 
 
-def _shown(world: World) -> str:
-    return " ".join("{" + ",".join(map(str, group)) + "}" for group in world.groups)
+def _shown(manual_groups: ManualGroups) -> str:
+    return " ".join("{" + ",".join(map(str, group)) + "}" for group in manual_groups.groups)
 
 
 @lru_cache(maxsize=1 << 14)
-def wrap(sharding: HloSharding, world: World, rank: int) -> HloSharding:
-    """A group's sharding of an array of `rank` dims, as all devices see it: the inverse of `strip`.
+def sharding_of_all(sharding: HloSharding, manual_groups: ManualGroups, rank: int) -> HloSharding:
+    """A group's sharding of an array of `rank` dims, as all devices see it: the inverse of `sharding_in_groups`.
 
-    >>> str(wrap(HloSharding.parse("{devices=[2]<=[2]}"), World(((0, 2), (1, 3))), 1))
+    >>> str(sharding_of_all(HloSharding.parse("{devices=[2]<=[2]}"), ManualGroups(((0, 2), (1, 3))), 1))
     '{devices=[2,2]<=[4] last_tile_dims={manual}}'
     """
     if sharding.kind != "tiled":
-        positions = np.arange(world.size).reshape((1,) * rank + (world.size,))
-        tiles = np.stack([np.array(group)[positions] for group in world.groups], axis=rank)
+        positions = np.arange(manual_groups.size).reshape((1,) * rank + (manual_groups.size,))
+        tiles = np.stack([np.array(group)[positions] for group in manual_groups.groups], axis=rank)
         return HloSharding.subgroup(tiles, ("manual", "unreduced" if sharding.is_unreduced() else "replicated")).meaning
-    tiles = np.stack([np.array(group)[sharding.tiles.array] for group in world.groups], axis=rank)
+    tiles = np.stack([np.array(group)[sharding.tiles.array] for group in manual_groups.groups], axis=rank)
     return HloSharding.subgroup(tiles, ("manual", *sharding.subgroup_types)).meaning
 
 
 @lru_cache(maxsize=1 << 12)
-def inside_of(outer: HloSharding, world: World, whole: Dims, piece: Dims) -> HloSharding | None:
+def tiles_in_groups(outer: HloSharding, manual_groups: ManualGroups, whole: Dims, piece: Dims) -> HloSharding | None:
     """How the tiles of `outer` (over all devices, of an array `whole`) split each group's `piece` of that array.
 
     None where a group's tiles do not make up its piece, or do so differently in different groups.
 
     >>> rows = HloSharding.parse("{devices=[4]<=[4]}")
-    >>> str(inside_of(rows, World(((0, 1), (2, 3))), (8,), (4,)))
+    >>> str(tiles_in_groups(rows, ManualGroups(((0, 1), (2, 3))), (8,), (4,)))
     '{devices=[2]<=[2]}'
     """
     ways = _inner_ways(outer, whole, piece)
-    if ways is None or world.size % max(1, int(ways.prod())):
+    if ways is None or manual_groups.size % max(1, int(ways.prod())):
         return None
-    table = _tile_numbers(outer, world, len(whole))
-    groups = [table[list(group)] for group in world.groups]
+    table = _tile_numbers(outer, manual_groups, len(whole))
+    groups = [table[list(group)] for group in manual_groups.groups]
     inner = groups[0] % ways
     if any((g // ways != g[0] // ways).any() or (g % ways != inner).any() for g in groups):
         return None
-    order = np.lexsort((np.arange(world.size), *inner.T[::-1]))
+    order = np.lexsort((np.arange(manual_groups.size), *inner.T[::-1]))
     return HloSharding.partial_tile(order.reshape((*ways, -1))).meaning
 
 
-def pieces_of(outer: HloSharding, world: World, whole: Dims, piece: Dims) -> HloSharding | None:
+def group_pieces(outer: HloSharding, manual_groups: ManualGroups, whole: Dims, piece: Dims) -> HloSharding | None:
     """`outer` with each group's piece whole on all its members; None where its groups do not hold one piece each."""
     ways = _inner_ways(outer, whole, piece)
     counts = [s // p for s, p in zip(whole, piece, strict=True)] if ways is not None else []
-    if ways is None or outer.is_manual_subgroup() or len(world.places) % math.prod(counts):
+    if ways is None or outer.is_manual_subgroup() or len(manual_groups.places) % math.prod(counts):
         return None
-    table = _tile_numbers(outer, world, len(whole)) // ways
-    if any((table[list(g)] != table[g[0]]).any() for g in world.groups):
+    table = _tile_numbers(outer, manual_groups, len(whole)) // ways
+    if any((table[list(g)] != table[g[0]]).any() for g in manual_groups.groups):
         return None
     order = np.lexsort((np.arange(len(table)), *table.T[::-1]))
     return HloSharding.partial_tile(order.reshape((*counts, -1))).meaning
 
 
-def _tile_numbers(sharding: HloSharding, world: World, rank: int) -> np.ndarray:
+def _tile_numbers(sharding: HloSharding, manual_groups: ManualGroups, rank: int) -> np.ndarray:
     """[device, dim]: which tile."""
-    count = len(world.places)
+    count = len(manual_groups.places)
     return np.array(tile_table(_as_data(sharding), rank, count)).reshape(count, rank)
 
 

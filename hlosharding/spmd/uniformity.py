@@ -26,7 +26,7 @@ _COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equ
 _DISTINCT = frozenset({"infeed", "rng", "recv", "recv-done", "rng-get-and-update-state"})
 
 
-class Sameness:
+class Uniformity:
     """Answers `conditions` of one module; remembers what it found."""
 
     def __init__(self, module: Module) -> None:

@@ -1,4 +1,4 @@
-"""What a per-device program must satisfy beyond any module: its collectives can meet, and addends are added once.
+"""What a per-device program must satisfy beyond any module: its collectives can meet, and partial sums are added once.
 
 Floor: spmd.  Runs after every partition; reads the program as it stands, so it serves other partitioners' too.
 """
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.emitter import Owed
-from hlosharding.spmd.uniformity import Sameness
+from hlosharding.spmd.emitter import PartialSums
+from hlosharding.spmd.uniformity import Uniformity
 
 
 class DivergenceError(ModuleError):
@@ -24,7 +24,7 @@ class DivergenceError(ModuleError):
         self.condition = condition
 
 
-def verify_partitioned(module: Module, owed: Owed | None = None) -> None:
+def verify_partitioned(module: Module, deferred: PartialSums | None = None) -> None:
     """Raise ModuleError at the first law that a per-device program breaks, naming the instruction and what to do.
 
     Shapes fit; replica groups are disjoint and hold every device; a permute has no device twice on a side; our channel
@@ -48,8 +48,8 @@ def verify_partitioned(module: Module, owed: Owed | None = None) -> None:
         _verify_members(inst, max(1, module.num_partitions))
     _verify_channels(collectives)
     _verify_conditions(module, collectives)
-    if owed is not None:
-        _verify_sums(module, owed)
+    if deferred is not None:
+        _verify_sums(module, deferred)
 
 
 def _wrong(inst: Instruction, what: str, remedy: str | None = None) -> ModuleError:
@@ -105,19 +105,19 @@ def _verify_conditions(module: Module, collectives: Sequence[Instruction]) -> No
     guards = guarded(module, collectives)
     if not guards:
         return
-    sameness = Sameness(module)
+    uniformity = Uniformity(module)
     for inst, conditions in guards.items():
         for condition in reversed(conditions):  # what is above may be all that makes one below it differ
-            ways = sameness.condition(condition)
+            ways = uniformity.condition(condition)
             for members in meeting(inst, len(ways)):
                 if len({int(ways[d]) for d in members}) > 1:
-                    raise _divergent(inst, condition, members, sameness)
+                    raise _divergent(inst, condition, members, uniformity)
 
 
 def _divergent(
-    inst: Instruction, condition: Instruction, members: Sequence[int], sameness: Sameness
+    inst: Instruction, condition: Instruction, members: Sequence[int], uniformity: Uniformity
 ) -> DivergenceError:
-    origin = sameness.origin(condition, members)
+    origin = uniformity.origin(condition, members)
     source = f"%{origin.name}, {origin.opcode} {origin.location}".strip()
     return DivergenceError(
         inst,
@@ -164,15 +164,15 @@ def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instr
 _HANDS_ON = frozenset({"tuple", "get-tuple-element", "while", "conditional", "call", "copy", "opt-barrier"})
 
 
-def _verify_sums(module: Module, owed: Owed) -> None:
-    if not owed.addends:
+def _verify_sums(module: Module, deferred: PartialSums) -> None:
+    if not deferred.partial_sums:
         return
     remedy = "this is a fault of the partitioner: please report the program"
-    for inst in owed.addends.intersection(module.instructions):
+    for inst in deferred.partial_sums.intersection(module.instructions):
         for user in inst.users:
-            if user not in owed.addends and user not in owed.paying and user.opcode not in _HANDS_ON:
+            if user not in deferred.partial_sums and user not in deferred.paying and user.opcode not in _HANDS_ON:
                 raise _wrong(user, f"uses the partial results of %{inst.name} before they are added up", remedy)
-    for inst in owed.paying.intersection(module.instructions):
+    for inst in deferred.paying.intersection(module.instructions):
         twice = _source_of(inst) if _reduces(inst) else None
         if twice is not None:
             raise _wrong(inst, f"adds up what %{twice.name} has added up already", remedy)

@@ -25,7 +25,7 @@ DEVICES = st.sampled_from([2, 4, 6, 8, 12])
 
 @st.composite
 def shardings(draw: st.DrawFn, rank: int, devices: int, *, partial: bool = False) -> HloSharding:
-    """Any leaf sharding of `devices`: tiles, copies, one device; or with addends."""
+    """Any leaf sharding of `devices`: tiles, copies, one device; or with partial sums."""
     if not partial and draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from([HloSharding.replicate(), HloSharding.maximal(devices - 1)]))
     order = draw(st.one_of(st.just(list(range(devices))), st.permutations(range(devices))))

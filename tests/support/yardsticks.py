@@ -36,13 +36,13 @@ def kept_apart(module: Module) -> Module:
     return _made_over(module, _fenced)
 
 
-def _made_over(module: Module, remake: Remake) -> Module:
+def _made_over(module: Module, rematerialize: Remake) -> Module:
     builder, new = Builder(f"{module.name}_made_over"), Callees()
     for computation in [*(c for c in module.computations if c is not module.entry), module.entry]:
         target = builder.computation(computation.name)
         values: dict[Instruction, Instruction] = {}
         for inst in computation.instructions:
-            values[inst] = remake(target, inst, [values[o] for o in inst.operands], new)
+            values[inst] = rematerialize(target, inst, [values[o] for o in inst.operands], new)
         target.root(values[computation.root])
         new[computation] = target.computation
     return builder.finish(target)

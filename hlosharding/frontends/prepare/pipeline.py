@@ -61,9 +61,9 @@ def _marks_to_moves(edit: Edit) -> None:
 def _remove_dead_code(edit: Edit) -> None:
     """XLA's HloDCE: callers before callees, then computations that nothing reaches."""
     reached = {edit.module.entry}
-    agenda = [edit.module.entry]
-    while agenda:
-        computation = agenda.pop()
+    worklist = [edit.module.entry]
+    while worklist:
+        computation = worklist.pop()
         dead = [i for i in edit.instructions(computation) if _is_dead_root(edit, i)]
         for instruction in dead:
             edit.remove_with_unused_operands(instruction)
@@ -71,7 +71,7 @@ def _remove_dead_code(edit: Edit) -> None:
             for callee in instruction.called:
                 if callee not in reached:
                     reached.add(callee)
-                    agenda.append(callee)
+                    worklist.append(callee)
     edit.drop_computations(reached)
 
 

@@ -1,6 +1,6 @@
 """Computations that others call: partitioned anew for each caller, arrays crossing the border in agreed forms.
 
-Floor: partitioner.  A form is a sharding and, for addends, the reduction that is still owed.
+Floor: partitioner.  A form is a sharding and, for partial sums, the reduction that is still owed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, from_leaves, from_parts, leaves_of, parts_of
+from hlosharding.partitioner.value import (
+    AnyValue,
+    DeferredReduction,
+    Form,
+    Value,
+    from_leaves,
+    from_parts,
+    leaves_of,
+    parts_of,
+)
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
 from hlosharding.spmd import Emitter, only_first
 
@@ -22,14 +31,16 @@ def forms_of(shardings: Sequence[HloSharding]) -> Forms:
 
 
 def open_computation(
-    context: Context, source: Computation, parameters: Sequence[Forms], hopeful: frozenset[Instruction] = frozenset()
+    context: Context, source: Computation, parameters: Sequence[Forms], may_defer: frozenset[Instruction] = frozenset()
 ) -> Context:
     """A local computation, its parameters in the given forms, with everything in it but a root."""
     from hlosharding.partitioner.strategies import lower  # strategies know control flow, so not at import
 
     # Callees are written as they are needed: the module is put in callees-first order when it is closed.
     builder = context.emitter.program.body(source.name)
-    inner = Context(Emitter(context.emitter.program, builder), context.shardings, context.decisions, hopeful=hopeful)
+    inner = Context(
+        Emitter(context.emitter.program, builder), context.shardings, context.decisions, may_defer=may_defer
+    )
     for parameter, forms in zip(source.parameters, parameters, strict=True):
         _, inner.values[parameter] = enter_parameter(inner, parameter, forms)
     for inst in source.instructions:
@@ -59,43 +70,45 @@ def partition_computation(
 
 def in_forms(context: Context, inst: Instruction, forms: Forms, reason: str) -> AnyValue:
     """What an instruction became, as it crosses a border."""
-    if all(f.owed is None for f in forms):
+    if all(f.deferred is None for f in forms):
         return context.reshard_leaves(context.value(inst), [f.sharding for f in forms], reason)
     parts = parts_of(context.values[inst])
     return from_leaves(inst.shape, [_in_form(context, inst, p, f, reason) for p, f in zip(parts, forms, strict=True)])
 
 
-def _in_form(context: Context, inst: Instruction, part: Value | Pending, form: Form, reason: str) -> Value:
+def _in_form(context: Context, inst: Instruction, part: Value | DeferredReduction, form: Form, reason: str) -> Value:
     """Where a reduction stays owed for what is whole already, one member of each group has it for all."""
-    if isinstance(part, Pending) and is_pending_as(part, form):
+    if isinstance(part, DeferredReduction) and is_deferred_as(part, form):
         return part.partial
     value = context.complete(part, inst)
     assert isinstance(value, Value)
-    if form.owed is None:
+    if form.deferred is None:
         return context.reshard(value, form.sharding, reason)
     whole = context.reshard(value, without_partials(form.sharding), reason)
     members = member_numbers(form.sharding, context.num_partitions)
-    return Value(only_first(context.emitter, whole.local, members, form.owed), value.shape, form.sharding, form.owed)
+    return Value(
+        only_first(context.emitter, whole.local, members, form.deferred), value.shape, form.sharding, form.deferred
+    )
 
 
-def is_pending_as(part: Value | Pending, form: Form) -> bool:
-    """Is the value made of just those addends, and has nobody needed their sum?"""
-    if not isinstance(part, Pending) or part.settled is not None:
+def is_deferred_as(part: Value | DeferredReduction, form: Form) -> bool:
+    """Is the value made of just those partial sums, and has nobody needed their sum?"""
+    if not isinstance(part, DeferredReduction) or part.settled is not None:
         return False
-    return part.partial.sharding is form.sharding and part.partial.reduce_kind == form.owed
+    return part.partial.sharding is form.sharding and part.partial.reduce_kind == form.deferred
 
 
-def unpacked(context: Context, local: Instruction, shape: Shape, forms: Forms) -> AnyValue | Pending:
+def unpacked(context: Context, local: Instruction, shape: Shape, forms: Forms) -> AnyValue | DeferredReduction:
     """The values of a local tuple (or array) whose leaves have these forms."""
     values = leaves_of(context.unpack(local, shape, [f.sharding for f in forms]))
     return from_parts(shape, [_from_form(v, f) for v, f in zip(values, forms, strict=True)])
 
 
-def _from_form(value: Value, form: Form) -> Value | Pending:
-    if form.owed is None:
+def _from_form(value: Value, form: Form) -> Value | DeferredReduction:
+    if form.deferred is None:
         return value
-    value.reduce_kind = form.owed
-    return Pending(value, form.wanted, form.maker)
+    value.reduce_kind = form.deferred
+    return DeferredReduction(value, form.wanted, form.maker)
 
 
 def local_shape(context: Context, shape: Shape, shardings: list[HloSharding]) -> Shape:
@@ -105,7 +118,9 @@ def local_shape(context: Context, shape: Shape, shardings: list[HloSharding]) ->
     return context.local_shape(shape, shardings.pop(0))
 
 
-def enter_parameter(context: Context, parameter: Instruction, forms: Forms) -> tuple[Instruction, AnyValue | Pending]:
+def enter_parameter(
+    context: Context, parameter: Instruction, forms: Forms
+) -> tuple[Instruction, AnyValue | DeferredReduction]:
     """A local parameter, and its arrays."""
     shape = local_shape(context, parameter.shape, [f.sharding for f in forms])
     context.emitter.lowering(parameter, "parameter")

@@ -19,14 +19,14 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.factors import is_only_reader, waiting_pays
-from hlosharding.partitioner.regions import MANUAL, note_voters
-from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, from_leaves, leaves_of, parts_of
+from hlosharding.partitioner.regions import MANUAL, note_synced_condition
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, from_leaves, leaves_of, parts_of
 from hlosharding.sharding import REPLICATED, HloSharding
 
 Shardings = tuple[HloSharding, ...]
 
 
-def conditional(context: Context, inst: Instruction) -> AnyValue | Pending:
+def conditional(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Each branch over local shapes; the predicate is whole, so that all devices take the same branch."""
     chooser = context.array(inst.operands[0])
     if chooser.sharding is not MANUAL:
@@ -41,12 +41,12 @@ def conditional(context: Context, inst: Instruction) -> AnyValue | Pending:
     forms = _result_forms(context, inst, opened)
     called = [close_computation(inner, branch, forms) for inner, branch in zip(opened, inst.called, strict=True)]
     local = context.emitter.computation.add("conditional", called[0].root.shape, operands, like=inst, called=called)
-    note_voters(context, local, chooser.sharding)
+    note_synced_condition(context, local, chooser.sharding)
     return unpacked(context, local, inst.shape, forms)
 
 
 def _result_forms(context: Context, inst: Instruction, opened: Sequence[Context]) -> Forms:
-    """Of each result leaf: addends where branches leave some and the caller adds them up, else the whole."""
+    """Of each result leaf: partial sums where branches leave some and the caller adds them up, else the whole."""
     wanted = [w if w is not None else REPLICATED for w in context.wanted_leaves(inst)]
     roots = [parts_of(inner.values[branch.root]) for inner, branch in zip(opened, inst.called, strict=True)]
     leaves = zip(wanted, zip(*roots, strict=True), strict=True)
@@ -54,17 +54,17 @@ def _result_forms(context: Context, inst: Instruction, opened: Sequence[Context]
 
 
 def _result_form(
-    context: Context, inst: Instruction, index: int, wanted: HloSharding, parts: Sequence[Value | Pending]
+    context: Context, inst: Instruction, index: int, wanted: HloSharding, parts: Sequence[Value | DeferredReduction]
 ) -> Form:
-    owed = [p for p in parts if isinstance(p, Pending) and p.settled is None]
-    forms = {(p.partial.sharding, p.partial.reduce_kind) for p in owed}
-    if len(forms) != 1 or context.decisions.has_worlds or not _sum_follows(context, inst, index):
+    deferred = [p for p in parts if isinstance(p, DeferredReduction) and p.settled is None]
+    forms = {(p.partial.sharding, p.partial.reduce_kind) for p in deferred}
+    if len(forms) != 1 or context.decisions.has_manual_groups or not _sum_follows(context, inst, index):
         return Form(wanted)
-    return Form(owed[0].partial.sharding, owed[0].partial.reduce_kind, wanted, owed[0].maker)
+    return Form(deferred[0].partial.sharding, deferred[0].partial.reduce_kind, wanted, deferred[0].maker)
 
 
 def _sum_follows(context: Context, inst: Instruction, index: int) -> bool:
-    """Is leaf `index` of the result read once, by an op that had better add up addends?"""
+    """Is leaf `index` of the result read once, by an op that had better add up partial sums?"""
     found = inst
     if inst.shape.is_tuple:
         readers = [u for u in inst.users if u.opcode == "get-tuple-element" and u.tuple_index == index]
@@ -81,7 +81,7 @@ def _parameter_shardings(context: Context, parameter: Instruction, value: AnyVal
     return tuple(w if w is not None else v.whole_sharding for w, v in zip(wanted, leaves_of(value), strict=True))
 
 
-def call(context: Context, inst: Instruction) -> AnyValue | Pending:
+def call(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The callee over local shapes."""
     callee = inst.called[0]
     values = [context.value(o) for o in inst.operands]

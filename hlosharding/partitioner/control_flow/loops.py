@@ -1,11 +1,11 @@
 """While loops: one form of the carry for init, body and condition; sums that a body only accumulates are made after it.
 
 Floor: partitioner.  A carry that goes through linear ops alone (a gradient summed over microbatches) may be carried as
-addends: the body adds what each device has, and one reduction follows the loop instead of one in every trip.  The
-initial value is then one device's addend, so no trips at all are right, too.  The forms are a fixed point: the body is
-tried with whole carries, then with those that met addends carried as such, until what it takes and makes agree.  A
-carry stays whole where it is read otherwise, where its addends take more memory than their sum (gradients of fully
-sharded parameters), and where narrow floats could overflow.
+partial sums: the body adds what each device has, and one reduction follows the loop instead of one in every trip.  The
+initial value is then one device's partial sum, so no trips at all are right, too.  The forms are a fixed point: the
+body is tried with whole carries, then with those that met partial sums carried as such, until what it takes and makes
+agree.  A carry stays whole where it is read otherwise, where its partial sums take more memory than their sum
+(gradients of fully sharded parameters), and where narrow floats could overflow.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     close_computation,
     forms_of,
     in_forms,
-    is_pending_as,
+    is_deferred_as,
     open_computation,
     partition_computation,
     unpacked,
 )
-from hlosharding.partitioner.factors import Paths, accumulators, first_leaf, found_owed, may_accumulate
-from hlosharding.partitioner.regions import alike, is_manual, note_voters
-from hlosharding.partitioner.value import AnyValue, Form, Pending, Value, parts_of
+from hlosharding.partitioner.factors import Paths, accumulators, deferred_sums, first_leaf, may_accumulate
+from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
 from hlosharding.sharding import REPLICATED
 
 
-def while_loop(context: Context, inst: Instruction) -> AnyValue | Pending:
+def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Body and condition over local shapes; collectives inside repeat each trip."""
     body, condition = _loop_computations(inst)
     forms, local_body = _local_body(context, inst, body, condition)
@@ -38,7 +38,7 @@ def while_loop(context: Context, inst: Instruction) -> AnyValue | Pending:
     local_condition = partition_computation(context, condition, (forms,), forms_of((asked,)))
     called = [local_condition if c is condition else local_body for c in inst.called]
     local = context.emitter.computation.add("while", packed.shape, (packed,), like=inst, called=called)
-    note_voters(context, local, asked)
+    note_synced_condition(context, local, asked)
     return unpacked(context, local, inst.shape, forms)
 
 
@@ -63,7 +63,7 @@ def _local_body(
     if forms is None:
         forms = plain
     else:
-        paths = {index: path for index, path in paths.items() if forms[index].owed is not None}
+        paths = {index: path for index, path in paths.items() if forms[index].deferred is not None}
     program = context.emitter.program
     while True:
         before = program.mark()
@@ -77,7 +77,7 @@ def _local_body(
 
 
 def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:
-    if context.decisions.has_worlds or is_manual(context, inst) or trip_count(inst) == (1, True):
+    if context.decisions.has_manual_groups or is_manual(context, inst) or trip_count(inst) == (1, True):
         return {}
     readers = condition.parameters[0].users
     if not inst.shape.is_tuple or any(u.opcode != "get-tuple-element" for u in readers):
@@ -88,27 +88,27 @@ def _accumulators(context: Context, inst: Instruction, body: Computation, condit
 
 
 def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:
-    """Forms that suit what the body did, what may still be pending, and: was nothing done in vain?
+    """Forms that suit what the body did, what may still be deferred, and: was nothing done in vain?
 
-    A carry that is whole may become addends, addends whole, and no more: so this comes to an end.
+    A carry that is whole may become partial sums, partial sums whole, and no more: so this comes to an end.
     """
     better, hopes, is_settled = list(forms), dict(paths), True
     for index, path in paths.items():
-        found = next(found_owed(tried, path), None)
-        if forms[index].owed is None:
-            better[index] = _owed_form(tried, plain[index], found)
-        elif not is_pending_as(parts_of(tried.values[body.root])[index], forms[index]):
+        found = next(deferred_sums(tried, path), None)
+        if forms[index].deferred is None:
+            better[index] = _deferred_form(tried, plain[index], found)
+        elif not is_deferred_as(parts_of(tried.values[body.root])[index], forms[index]):
             better[index] = plain[index]
-        if better[index].owed is None:
+        if better[index].deferred is None:
             del hopes[index]
         is_settled &= better[index] == forms[index] and (found is None or index in hopes)
     return tuple(better), hopes, is_settled
 
 
-def _owed_form(tried: Context, plain: Form, found: tuple[Instruction, Value] | None) -> Form:
-    """The form of an accumulator to which such addends (of an op) are added: whole where that is better."""
+def _deferred_form(tried: Context, plain: Form, found: tuple[Instruction, Value] | None) -> Form:
+    """The form of an accumulator to which such partial sums (of an op) are added: whole where that is better."""
     if found is None or found[1].reduce_kind is None or not may_accumulate(found[1]):
         return plain
     maker, value = found
-    addends, total = (tried.local_shape(value.shape, s).byte_size for s in (value.sharding, plain.sharding))
-    return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if addends <= total else plain
+    partial_sums, total = (tried.local_shape(value.shape, s).byte_size for s in (value.sharding, plain.sharding))
+    return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if partial_sums <= total else plain

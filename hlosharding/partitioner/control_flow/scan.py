@@ -23,7 +23,7 @@ from hlosharding.spmd import Emitter, LoopNames, counted_loop
 
 def scan(context: Context, inst: Instruction) -> AnyValue:
     """The loop, its step over local slices; inside a manual group it is computed whole."""
-    if context.world is not None:
+    if context.manual_groups is not None:
         return compute_whole(context, inst, "a scan is not split inside a manual group")
     dim, carries, step = inst.dimensions[0], int(inst.proto.num_carries), inst.called[0]
     values = context.arrays(inst.operands)

@@ -5,31 +5,31 @@ from hlosharding.partitioner.factors.collective_matmul import OVERLAPS
 from hlosharding.partitioner.factors.deferred_reductions import (
     Paths,
     accumulators,
+    deferred_sums,
     first_leaf,
-    found_owed,
     is_only_reader,
     may_accumulate,
     pass_through,
     waiting_pays,
 )
-from hlosharding.partitioner.factors.elementwise import ALIGNABLE, aligned
-from hlosharding.partitioner.factors.factor_lowering import choice_of, compute_whole, lower_declared, warn_of_gathers
+from hlosharding.partitioner.factors.elementwise import FAST_ELEMENTWISE, lower_aligned_elementwise
+from hlosharding.partitioner.factors.factor_lowering import choice_of, compute_whole, lower_by_factors, warn_of_gathers
 from hlosharding.partitioner.factors.pieces import PIECES, Piece
 
 __all__ = [
-    "ALIGNABLE",
+    "FAST_ELEMENTWISE",
     "OVERLAPS",
     "PIECES",
     "Paths",
     "Piece",
     "accumulators",
-    "aligned",
     "choice_of",
     "compute_whole",
+    "deferred_sums",
     "first_leaf",
-    "found_owed",
     "is_only_reader",
-    "lower_declared",
+    "lower_aligned_elementwise",
+    "lower_by_factors",
     "may_accumulate",
     "pass_through",
     "waiting_pays",

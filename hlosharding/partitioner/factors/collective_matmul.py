@@ -19,7 +19,7 @@ from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.value import Value
-from hlosharding.sharding import HloSharding, addend_groups, tile_table, without_partials
+from hlosharding.sharding import HloSharding, partial_sum_groups, tile_table, without_partials
 from hlosharding.spmd import Emitter, LoopNames, Program, counted_loop, mask_padding
 
 OVERLAPS = ("off", "auto", "always")
@@ -31,7 +31,7 @@ _NAMES = LoopNames("ring_step", "ring_goes_on", "one step of a ring")
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class CollectiveMatmul:
     """What goes round, and between whom."""
 
     operand: int | None
@@ -55,7 +55,9 @@ class Ring:
         return tuple((ring[(n + 1) % len(ring)], ring[n]) for ring in self.groups for n in range(len(ring)))
 
 
-def ring_for(context: Context, inst: Instruction, lowering: Lowering, values: Sequence[Value]) -> Ring | None:
+def collective_matmul_for(
+    context: Context, inst: Instruction, lowering: Lowering, values: Sequence[Value]
+) -> CollectiveMatmul | None:
     """How a product would be computed by a loop; None where it cannot be, or where that does not pay."""
     mode = context.decisions.overlap
     if mode == "off" or inst.opcode != "dot":
@@ -68,7 +70,7 @@ def ring_for(context: Context, inst: Instruction, lowering: Lowering, values: Se
     return ring if mode == "always" or _pays(context, inst, lowering, ring) else None
 
 
-def _of_operand(choice: Choice, inst: Instruction, number: int, value: Value) -> Ring | None:
+def _of_operand(choice: Choice, inst: Instruction, number: int, value: Value) -> CollectiveMatmul | None:
     """The operand is only to be gathered along one dim, and nobody else needs it gathered."""
     source, target = value.sharding, choice.operands[number]
     if source.kind != "tiled" or source is target or value.reduce_kind is not None or value.is_at_hand:
@@ -79,10 +81,10 @@ def _of_operand(choice: Choice, inst: Instruction, number: int, value: Value) ->
     if len(inst.operands[number].users) != 1 or inst.operands[number].is_root:
         return None
     [factor] = choice.signature.operands[number][gathered[0]]
-    return Ring(number, factor, source, gathered[0], _rings(source, gathered[0]))
+    return CollectiveMatmul(number, factor, source, gathered[0], _rings(source, gathered[0]))
 
 
-def _of_sums(context: Context, inst: Instruction, choice: Choice) -> Ring | None:
+def _of_sums(context: Context, inst: Instruction, choice: Choice) -> CollectiveMatmul | None:
     """The result is added up over one group of devices and wanted in tiles by the same group."""
     wanted, partial = context.wanted_leaves(inst)[0], choice.results[0]
     if wanted is None or wanted.kind != "tiled" or choice.reduce_kind != "add":
@@ -92,10 +94,10 @@ def _of_sums(context: Context, inst: Instruction, choice: Choice) -> Ring | None
     if len(split) != 1 or whole is not untile(wanted, (split[0],)) or whole.num_tiles_along(split[0]) > 1:
         return None
     rings = _rings(wanted, split[0])
-    if {frozenset(r) for r in rings} != {frozenset(g) for g in addend_groups(partial, context.num_partitions)}:
+    if {frozenset(r) for r in rings} != {frozenset(g) for g in partial_sum_groups(partial, context.num_partitions)}:
         return None
     [factor] = choice.signature.results[0][split[0]]
-    return Ring(None, factor, wanted, split[0], rings)
+    return CollectiveMatmul(None, factor, wanted, split[0], rings)
 
 
 def _rings(sharding: HloSharding, dim: int) -> Groups:
@@ -103,7 +105,7 @@ def _rings(sharding: HloSharding, dim: int) -> Groups:
     return tuple(tuple(map(int, row)) for row in tiles.reshape(-1, tiles.shape[-1]))
 
 
-def _sent(inst: Instruction, ring: Ring) -> int:
+def _sent(inst: Instruction, ring: CollectiveMatmul) -> int:
     """Bytes of one tile on its way."""
     shape = inst.shape if ring.operand is None else inst.operands[ring.operand].shape
     return shape.with_dims(tuple(ring.sharding.tile_shape(shape.dims))).byte_size
@@ -112,7 +114,7 @@ def _sent(inst: Instruction, ring: Ring) -> int:
 # ---- prices
 
 
-def _pays(context: Context, inst: Instruction, lowering: Lowering, ring: Ring) -> bool:
+def _pays(context: Context, inst: Instruction, lowering: Lowering, ring: CollectiveMatmul) -> bool:
     """Is the loop faster than the collective and the product one after the other?  Both are simulated.
 
     What was given to the program may be gathered while something else is computed: then there is no wait to hide.  And
@@ -121,7 +123,7 @@ def _pays(context: Context, inst: Instruction, lowering: Lowering, ring: Ring) -
     lap = _Lap(inst, lowering.choice, ring, lowering.shapes[0])
     if lap.size % ring.ways or (ring.operand is not None and _is_given(inst.operands[ring.operand])):
         return False
-    known, key = context.decisions.faster_rings, (id(lowering), ring.operand, ring.factor)
+    known, key = context.decisions.faster_collective_matmuls, (id(lowering), ring.operand, ring.factor)
     if key not in known:
         known[key] = _seconds(context, lap, _go_round) < _seconds(context, lap, _wait)
     return known[key]
@@ -156,8 +158,8 @@ def _wait(emitter: Emitter, lap: _Lap, operands: Sequence[Instruction]) -> Instr
 # ---- the loop
 
 
-def go_round(
-    context: Context, inst: Instruction, lowering: Lowering, ring: Ring, operands: Sequence[Instruction]
+def multiply_in_steps(
+    context: Context, inst: Instruction, lowering: Lowering, ring: CollectiveMatmul, operands: Sequence[Instruction]
 ) -> Value:
     """The product; of the operand that goes round `operands` has the device's own tile."""
     choice = lowering.choice
@@ -178,7 +180,7 @@ class _Lap:
 
     inst: Instruction
     choice: Choice
-    ring: Ring
+    ring: CollectiveMatmul
     result: Shape
     """The whole local result."""
 
@@ -278,7 +280,8 @@ def _operand_goes_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]
 
 
 def _sums_go_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]) -> Instruction:
-    """The sum for a tile starts at the device before its own and meets every other one's addend before it arrives."""
+    """The sum for a tile starts at the device before its own and meets every other one's partial sum before it arrives.
+    """
 
     def step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
         second, left, right, total = carried

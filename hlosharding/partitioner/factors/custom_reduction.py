@@ -18,7 +18,7 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.pieces import PIECES, Piece, plain_piece
 from hlosharding.registry import Registry
 from hlosharding.rules import Reduce, Signature, Whole, top_k
-from hlosharding.sharding import HloSharding, addend_groups, offsets
+from hlosharding.sharding import HloSharding, offsets, partial_sum_groups
 from hlosharding.spmd import Emitter, identity
 
 
@@ -45,7 +45,7 @@ def combined(emitter: Emitter, piece: Piece, local: Instruction) -> tuple[Instru
     how = combining_of(piece.inst)
     assert how is not None, "only such ops have partial results of an unknown kind"
     emitter.reason = "combine partial results"
-    groups = addend_groups(piece.choice.results[0], emitter.num_partitions)
+    groups = partial_sum_groups(piece.choice.results[0], emitter.num_partitions)
     return how.combine(emitter, piece, _leaves(emitter, local), groups)
 
 

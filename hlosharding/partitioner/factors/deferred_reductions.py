@@ -1,9 +1,9 @@
-"""Partial results that wait: a reduction is paid when somebody needs the sum, not when the addends are made.
+"""Partial results that wait: a reduction is paid when somebody needs the sum, not when the partial sums are made.
 
-Floor: partitioner.  A pending value whose only user is linear passes through it as addends where that saves something:
-two gradients that are added cost one all-reduce, and a reduction meets a sharding of fewer elements, so that it can be
-a reduce-scatter.  Where nothing is saved the sum is made at once.  Never through a narrowing convert (a narrow sum of
-addends overflows where the narrowed sum does not), and never where the later value is larger.
+Floor: partitioner.  A deferred value whose only user is linear passes through it as partial sums where that saves
+something: two gradients that are added cost one all-reduce, and a reduction meets a sharding of fewer elements, so that
+it can be a reduce-scatter.  Where nothing is saved the sum is made at once.  Never through a narrowing convert (a
+narrow sum of partial sums overflows where the narrowed sum does not), and never where the later value is larger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.value import Pending, Value
+from hlosharding.partitioner.value import DeferredReduction, Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
     HloSharding,
@@ -25,38 +25,38 @@ from hlosharding.sharding import (
 )
 from hlosharding.spmd import is_identity
 
-# Sums of addends overflow in narrower floats long before the sum of the sums does.
+# Sums of partial sums overflow in narrower floats long before the sum of the sums does.
 _WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
 
 
-def pass_through(context: Context, inst: Instruction) -> Pending | None:
-    """The instruction on addends, if it is linear in pending operands and waiting saves something; else None."""
+def pass_through(context: Context, inst: Instruction) -> DeferredReduction | None:
+    """The instruction on partial sums, if it is linear in deferred operands and waiting saves something; else None."""
     rule = _LINEAR.get(inst.opcode)
     if rule is None:
         return None
     values = context.values
     for came in inst.operands:
-        if isinstance(values.get(came), Pending):
+        if isinstance(values.get(came), DeferredReduction):
             break
     else:
         return None
     if not waiting_pays(context, came, inst):
         return None
     made = rule(context, inst)
-    return None if made is None else Pending(made, context.wanted_leaves(inst)[0])
+    return None if made is None else DeferredReduction(made, context.wanted_leaves(inst)[0])
 
 
 def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool:
-    """Does a later op on the way of the addends `came` add up several of them, or want less than the sum for all?
+    """Does a later op on the way of the partial sums `came` add up several of them, or want less than the sum for all?
 
     If not, the reduction is made at once: then what follows it can be fused into its readers.  Past what the user
-    annotated addends go only on the way to a sum in the same sharding.
+    annotated partial sums go only on the way to a sum in the same sharding.
     """
     size, tiles, held = came.shape.byte_size, _tiles(context, came), _annotated(context, came)
     while inst.opcode in _LINEAR:
         if held is not None and context.wanted(inst) != held:
             return False
-        if inst in context.hopeful and inst.opcode not in SUMS:
+        if inst in context.may_defer and inst.opcode not in SUMS:
             return True
         # A reduction for all costs twice what one costs that leaves each device its part.
         if inst.shape.byte_size * (1 if _tiles(context, inst) > tiles else 2) < 2 * size or _adds(context, came, inst):
@@ -74,15 +74,15 @@ def _annotated(context: Context, inst: Instruction) -> HloSharding | None:
 
 
 def _adds(context: Context, came: Instruction, inst: Instruction) -> bool:
-    """Are all operands of the sum `inst` addends, or may they be?"""
+    """Are all operands of the sum `inst` partial sums, or may they be?"""
     if inst.opcode not in SUMS:
         return False
-    return all(o is came or o in context.hopeful or _may_wait(context, o) for o in inst.operands)
+    return all(o is came or o in context.may_defer or _may_wait(context, o) for o in inst.operands)
 
 
 def _may_wait(context: Context, operand: Instruction) -> bool:
     if operand in context.values:
-        return isinstance(context.values[operand], Pending)
+        return isinstance(context.values[operand], DeferredReduction)
     return operand.opcode in _MAKERS or operand.opcode in _LINEAR
 
 
@@ -180,32 +180,34 @@ def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instructi
     return (read[0] if len(read) == 1 and is_only_reader(read[0]) else None), loops
 
 
-def found_owed(context: Context, path: tuple[Instruction, ...]) -> Iterator[tuple[Instruction, Value]]:
-    """The addends that are added to an accumulator on its way, or that it is in the end; each with the op it is of."""
+def deferred_sums(context: Context, path: tuple[Instruction, ...]) -> Iterator[tuple[Instruction, Value]]:
+    """The partial sums that are added to an accumulator on its way, or that it is in the end; each with the op it is
+    of.
+    """
     sums = [i for i in path if i.opcode in SUMS]
     for inst in (*(o for i in sums for o in i.operands if o not in path), path[-1]):
         made = context.values[inst]
-        if isinstance(made, Pending):
+        if isinstance(made, DeferredReduction):
             yield made.maker or inst, made.partial
 
 
 def may_accumulate(value: Value) -> bool:
-    """May addends of many trips be added up before they are reduced?"""
+    """May partial sums of many trips be added up before they are reduced?"""
     return value.reduce_kind != "add" or value.shape.is_integral or value.shape.element_type in _WIDE
 
 
 # The linear ops
 
 
-def _addends(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
+def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
     """The unreduced value of an operand that nobody but `inst` uses."""
-    pending = context.waiting(operand, inst)
-    return None if pending is None else pending.partial
+    deferred = context.waiting(operand, inst)
+    return None if deferred is None else deferred.partial
 
 
 def _sum(context: Context, inst: Instruction) -> Value | None:
-    """addends + addends: of the same groups, and of the reduction that the op itself is."""
-    left, right = (_addends(context, inst, o) for o in inst.operands)
+    """partial sums + partial sums: of the same groups, and of the reduction that the op itself is."""
+    left, right = (_partial_sums(context, inst, o) for o in inst.operands)
     kind = "add" if inst.opcode == "subtract" else inst.opcode
     if (
         left is None
@@ -220,41 +222,50 @@ def _sum(context: Context, inst: Instruction) -> Value | None:
 
 
 def _scaled(context: Context, inst: Instruction) -> Value | None:
-    """addends * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early."""
+    """partial sums * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early.
+    """
     if inst.shape.element_type not in _WIDE:
         return None
     for position in (0, 1) if inst.opcode == "multiply" else (0,):
-        addends = _addends(context, inst, inst.operands[position])
-        if addends is None or addends.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
+        partial_sums = _partial_sums(context, inst, inst.operands[position])
+        if partial_sums is None or partial_sums.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
             continue
-        factor, target = context.array(inst.operands[1 - position]), without_partials(addends.sharding)
+        factor, target = context.array(inst.operands[1 - position]), without_partials(partial_sums.sharding)
         if context.price(factor, target) > 0:
             continue
         whole = context.reshard(factor, target)
-        operands = (addends.local, whole.local) if position == 0 else (whole.local, addends.local)
-        return Value(context.emitter.local(inst, addends.local.shape, operands), inst.shape, addends.sharding, "add")
+        operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
+        return Value(
+            context.emitter.local(inst, partial_sums.local.shape, operands), inst.shape, partial_sums.sharding, "add"
+        )
     return None
 
 
 def _negated(context: Context, inst: Instruction) -> Value | None:
-    addends = _addends(context, inst, inst.operands[0])
-    if addends is None or addends.reduce_kind != "add":
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None or partial_sums.reduce_kind != "add":
         return None
     return Value(
-        context.emitter.local(inst, addends.local.shape, (addends.local,)), inst.shape, addends.sharding, "add"
+        context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)),
+        inst.shape,
+        partial_sums.sharding,
+        "add",
     )
 
 
 def _widened(context: Context, inst: Instruction) -> Value | None:
-    """Addends of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
-    addends = _addends(context, inst, inst.operands[0])
-    if addends is None or not (addends.shape.is_floating and inst.shape.is_floating):
+    """Partial sums of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None or not (partial_sums.shape.is_floating and inst.shape.is_floating):
         return None
-    if inst.shape.element_type not in _WIDER.get(addends.shape.element_type, ()):
+    if inst.shape.element_type not in _WIDER.get(partial_sums.shape.element_type, ()):
         return None
-    shape = addends.local.shape.with_type(inst.shape.element_type)
+    shape = partial_sums.local.shape.with_type(inst.shape.element_type)
     return Value(
-        context.emitter.local(inst, shape, (addends.local,)), inst.shape, addends.sharding, addends.reduce_kind
+        context.emitter.local(inst, shape, (partial_sums.local,)),
+        inst.shape,
+        partial_sums.sharding,
+        partial_sums.reduce_kind,
     )
 
 
@@ -262,27 +273,29 @@ _WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
 
 def _transposed(context: Context, inst: Instruction) -> Value | None:
-    addends = _addends(context, inst, inst.operands[0])
-    if addends is None:
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None:
         return None
-    sharding, order = addends.sharding, inst.dimensions
+    sharding, order = partial_sums.sharding, inst.dimensions
     if sharding.kind == "tiled":
         tiles = sharding.tiles.array
         sharding = _marked(tiles.transpose(*order, *range(len(order), tiles.ndim)), sharding)
-    return Value(context.emitter.transpose(addends.local, order), inst.shape, sharding, addends.reduce_kind)
+    return Value(context.emitter.transpose(partial_sums.local, order), inst.shape, sharding, partial_sums.reduce_kind)
 
 
 def _reshaped(context: Context, inst: Instruction) -> Value | None:
-    addends = _addends(context, inst, inst.operands[0])
-    sharding = None if addends is None else _carried(addends.sharding, addends.shape.dims, inst.shape.dims)
-    if addends is None or sharding is None:
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    sharding = (
+        None if partial_sums is None else _carried(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
+    )
+    if partial_sums is None or sharding is None:
         return None
-    local = context.emitter.reshape(addends.local, local_shape_dims(sharding, inst.shape.dims))
-    return Value(local, inst.shape, sharding, addends.reduce_kind)
+    local = context.emitter.reshape(partial_sums.local, local_shape_dims(sharding, inst.shape.dims))
+    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
 
 
 def _carried(sharding: HloSharding, before: tuple[int, ...], after: tuple[int, ...]) -> HloSharding | None:
-    """The addends' sharding behind a reshape; None where tiles do not line up."""
+    """The partial sums' sharding behind a reshape; None where tiles do not line up."""
     if sharding.kind != "tiled":
         return sharding
     tiles, whole = sharding.tiles.array, without_partials(sharding)
@@ -300,21 +313,21 @@ def _marked(tiles: np.ndarray, like: HloSharding) -> HloSharding:
 
 
 def _reduced(context: Context, inst: Instruction) -> Value | None:
-    """A sum of addends over dims that no device has a part of; the largest of partial maxima, and so on."""
-    addends = _addends(context, inst, inst.operands[0])
+    """A sum of partial sums over dims that no device has a part of; the largest of partial maxima, and so on."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
     signature = signature_of(inst)
-    if addends is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
+    if partial_sums is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
         return None
     kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
-    sharding = _without_dims(addends.sharding, inst.dimensions)
-    if kinds != {addends.reduce_kind} or sharding is None:
+    sharding = _without_dims(partial_sums.sharding, inst.dimensions)
+    if kinds != {partial_sums.reduce_kind} or sharding is None:
         return None
     init = context.whole(context.array(inst.operands[1]))
     if not is_identity(init.local, next(iter(kinds))):
         return None
     shape = context.local_shape(inst.shape, sharding)
-    local = context.emitter.local(inst, shape, (addends.local, init.local))
-    return Value(local, inst.shape, sharding, addends.reduce_kind)
+    local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
+    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
 
 
 def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding | None:
@@ -328,11 +341,11 @@ def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding |
 
 def _kept(context: Context, inst: Instruction) -> Value | None:
     """A copy, often a former annotation: see `waiting_pays` for how that binds."""
-    return _addends(context, inst, inst.operands[0])
+    return _partial_sums(context, inst, inst.operands[0])
 
 
 SUMS = frozenset({"add", "subtract", "maximum", "minimum", "and", "or"})
-# Ops that may make addends.
+# Ops that may make partial sums.
 _MAKERS = frozenset({"dot", "reduce", "convolution", "scatter", "gather", "get-tuple-element", "reduce-window"})
 _LINEAR: dict[str, Callable[[Context, Instruction], Value | None]] = {
     "add": _sum,

@@ -12,25 +12,29 @@ from hlosharding.partitioner.factors.pieces import is_computed_as_is
 from hlosharding.partitioner.value import Value
 
 # A copy is no op here, a convert remembers what it was made of, and a bitcast may have a dim more than its operand.
-ALIGNABLE = frozenset(filter(is_computed_as_is, ELEMENTWISE)) - {"copy", "convert", "bitcast-convert"}
+FAST_ELEMENTWISE = frozenset(filter(is_computed_as_is, ELEMENTWISE)) - {"copy", "convert", "bitcast-convert"}
 
 
-def aligned(context: Context, inst: Instruction) -> Value | None:
-    """The op of an opcode in `ALIGNABLE` on tiles; None where an operand lies otherwise, or owes a sum."""
+def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | None:
+    """The op of an opcode in `FAST_ELEMENTWISE` on tiles; None where an operand lies otherwise, or owes a sum."""
     given = context.shardings.get(inst.id)
-    if given is None or context.decisions.has_worlds or context.world is not None:
+    if given is None or context.decisions.has_manual_groups or context.manual_groups is not None:
         return None
     sharding, shape, values = given.meaning, inst.shape, context.values
     if sharding.kind != "tiled" and sharding.kind != "replicated":
         return None
-    locals_, tile, same = [], None, None
+    locals_, tile, broadcast_dims = [], None, None
     for operand in inst.operands:
         value = values[operand]
         if type(value) is not Value or value.sharding is not sharding or value.reduce_kind is not None:
             return None
         locals_.append(value.local)
-        same = value.same if same is None else same and common_dims(same, value.same)
+        broadcast_dims = (
+            value.broadcast_dims
+            if broadcast_dims is None
+            else broadcast_dims and common_dims(broadcast_dims, value.broadcast_dims)
+        )
         if value.shape is shape:
             tile = value.local.shape
     made = context.emitter.local(inst, tile or context.local_shape(shape, sharding), locals_)
-    return Value(made, shape, sharding, same=same or ())
+    return Value(made, shape, sharding, broadcast_dims=broadcast_dims or ())

@@ -41,7 +41,7 @@ class Problem:
     operand_shardings: tuple[HloSharding, ...]
     reduce_kinds: tuple[str | None, ...]
     """Of operands that are partial results."""
-    remade: tuple[bool, ...]
+    rematerialized: tuple[bool, ...]
     """Operands that are made anew in any sharding, for nothing."""
     result_shapes: tuple[Shape, ...]
     wanted: tuple[HloSharding | None, ...]
@@ -52,9 +52,9 @@ class Problem:
     """Of each factor along which pieces need neighbours' elements: what they need."""
     mirrored: tuple[tuple[int, ...], ...]
     """Of each operand the dims whose tiles lie in the opposite order."""
-    same: tuple[tuple[int, ...], ...]
+    broadcast_dims: tuple[tuple[int, ...], ...]
     """Of each operand the dims along which all elements are the same."""
-    same_results: tuple[tuple[int, ...], ...]
+    result_broadcast_dims: tuple[tuple[int, ...], ...]
     """The same, of each result leaf."""
 
 
@@ -121,14 +121,14 @@ def _necessary_work(problems: Sequence[Problem], agreed: Sequence[HloSharding], 
 
 
 def _over_copies(problem: Problem, best: Choice, prices: Prices) -> Choice:
-    """Where copies of one addend would be made: each makes its part of it, if no more moves for that."""
-    if not best.owed or None in problem.wanted or best.space.num_tiles == best.space.total_num_tiles:
+    """Where copies of one partial sum would be made: each makes its part of it, if no more moves for that."""
+    if not best.deferred or None in problem.wanted or best.space.num_tiles == best.space.total_num_tiles:
         return best
     moving = best.seconds - _working(problem, best, prices)
     for factor, ways in enumerate(best.space.data_dims):
         size = problem.signature.factors[factor].size
         parts = math.gcd(size, best.space.total_num_tiles // best.space.num_tiles)
-        if ways > 1 or parts == 1 or factor not in problem.allowed or owes_reduction(problem.signature, factor):
+        if ways > 1 or parts == 1 or factor not in problem.allowed or is_reduced(problem.signature, factor):
             continue
         choice = _priced(problem, _beside(best.space, factor, parts), prices)
         if choice is not None and choice.seconds - _working(problem, choice, prices) <= moving * _SAME:
@@ -159,8 +159,8 @@ def _work(problem: Problem, space: HloSharding, agreed: HloSharding) -> float:
         if factor.size and not is_looked_up(signature, number):
             even = kept[number] > 1 or not factor.size % ways[number]
             work *= 1 / min(ways[number], factor.size) if even else -(-factor.size // ways[number]) / factor.size
-    owed = math.prod(n for f, n in enumerate(ways) if kept[f] == 1 and owes_reduction(signature, f))
-    return work + _adding_up(problem, ways, owed) if owed > 1 and _contracts(signature) else work
+    deferred = math.prod(n for f, n in enumerate(ways) if kept[f] == 1 and is_reduced(signature, f))
+    return work + _adding_up(problem, ways, deferred) if deferred > 1 and _contracts(signature) else work
 
 
 def _adding_up(problem: Problem, ways: Sequence[int], parts: int) -> float:
@@ -294,29 +294,29 @@ def _priced(problem: Problem, space: HloSharding, prices: Prices) -> Choice | No
     split = [f for f, n in enumerate(ways) if n > 1]
     if not problem.allowed.issuperset(split) or any(_cuts_through(signature, f, ways[f]) for f in split):
         return None
-    owed = tuple(f for f in split if owes_reduction(signature, f))
+    deferred = tuple(f for f in split if is_reduced(signature, f))
     operands = tuple(
         mirror(project(space, major_dims(dims, signature)), backwards)
         for dims, backwards in zip(signature.operands, problem.mirrored, strict=True)
     )
-    results = tuple(project_result(space, major_dims(dims, signature), owed) for dims in signature.results)
-    kind = next((_kind(signature, f) for f in owed), None)
+    results = tuple(project_result(space, major_dims(dims, signature), deferred) for dims in signature.results)
+    kind = next((_kind(signature, f) for f in deferred), None)
     windowed = [(w, ways[f]) for f in split if (w := problem.windows[f]) is not None]
     if any(w.plan(n) is None for w, n in windowed):
         return None
     placed = [_placed(problem, number, target, windowed, prices) for number, target in enumerate(operands)]
     operands = tuple(place for _, place in placed)
     seconds = sum(price for price, _ in placed)
-    leaves = zip(problem.result_shapes, results, problem.wanted, problem.same_results, strict=True)
-    for shape, source, wanted, same in leaves:
+    leaves = zip(problem.result_shapes, results, problem.wanted, problem.result_broadcast_dims, strict=True)
+    for shape, source, wanted, broadcast_dims in leaves:
         target = wanted if wanted is not None else without_partials(source)
         if kind == "other":
             seconds += prices.gather_partials(shape, source) + prices.move(
                 shape, without_partials(source), target, None
             )
         else:
-            seconds += prices.move(*slimmed(shape, source, target, () if kind else same), kind)
-    choice = Choice(signature, space, operands, results, owed, kind, seconds)
+            seconds += prices.move(*slimmed(shape, source, target, () if kind else broadcast_dims), kind)
+    choice = Choice(signature, space, operands, results, deferred, kind, seconds)
     return replace(choice, seconds=seconds + _working(problem, choice, prices))
 
 
@@ -324,7 +324,7 @@ def _working(problem: Problem, choice: Choice, prices: Prices) -> float:
     """Seconds of computing the pieces."""
     elements = _elements(choice.signature, _ways(choice.signature, choice.space))
     nbytes = _local_bytes(problem, choice.operands, choice.results)
-    return prices.work(elements, nbytes, bool(choice.owed) or _mixes(choice.signature))
+    return prices.work(elements, nbytes, bool(choice.deferred) or _mixes(choice.signature))
 
 
 def major_dims(dims: Dims, signature: Signature) -> Dims:
@@ -335,7 +335,7 @@ def major_dims(dims: Dims, signature: Signature) -> Dims:
     return tuple(factors[:1] for factors in real)
 
 
-def owes_reduction(signature: Signature, factor: int) -> bool:
+def is_reduced(signature: Signature, factor: int) -> bool:
     """Must the pieces along a split factor be combined?"""
     owes = signature.factors[factor].owes
     return isinstance(owes, Reduce) or is_looked_up(signature, factor)
@@ -363,13 +363,15 @@ def _placed(
 
     Along the dim of a split window it is split, and strips are sent; or whole, and each piece takes its run of it.
     """
-    shape, free = problem.operand_shapes[number], problem.remade[number]
+    shape, free = problem.operand_shapes[number], problem.rematerialized[number]
 
     def move(place: HloSharding) -> float:
         kind = problem.reduce_kinds[number]
         if free:
             return 0.0
-        return prices.move(*slimmed(shape, problem.operand_shardings[number], place, problem.same[number]), kind)
+        return prices.move(
+            *slimmed(shape, problem.operand_shardings[number], place, problem.broadcast_dims[number]), kind
+        )
 
     seen = [(w.dim, plan) for w, n in windowed if w.sees(number) and (plan := w.plan(n, number)) is not None]
     if not seen:

@@ -6,16 +6,16 @@ Floor: partitioner.
 from __future__ import annotations
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.broadcast_dims import uniform_results
+from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.collective_matmul import go_round, ring_for
+from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, multiply_in_steps
 from hlosharding.partitioner.factors.custom_reduction import candidates_signature, combined, combining_of
 from hlosharding.partitioner.factors.factor_choice import Problem, choose, splittable
 from hlosharding.partitioner.factors.pieces import Piece, compute_piece, is_computed_as_is
 from hlosharding.partitioner.factors.windows import HALO_OPCODES, mirrored_dims, taps_signature, windows_of
-from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
-from hlosharding.rules import Reduce, Signature, counted_signature
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.rules import Reduce, Signature, iota_signature
 from hlosharding.sharding import REPLICATED, HloSharding, member_numbers, uneven_dims, without_partials
 from hlosharding.spmd import identity, mask_padding, only_first
 
@@ -23,8 +23,8 @@ from hlosharding.spmd import identity, mask_padding, only_first
 INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-update-slice"})
 
 
-def lower_declared(context: Context, inst: Instruction, signature: Signature) -> AnyValue | Pending:
-    """The generic strategy.  A partial array is left pending: its user may want less than the sum for all."""
+def lower_by_factors(context: Context, inst: Instruction, signature: Signature) -> AnyValue | DeferredReduction:
+    """The generic strategy.  A partial array is left deferred: its user may want less than the sum for all."""
     values = context.arrays(inst.operands)
     wanted = _wanted(context, inst)
     lowering = _lowering(context, inst, signature, values, wanted)
@@ -32,7 +32,7 @@ def lower_declared(context: Context, inst: Instruction, signature: Signature) ->
         return _op_itself(context, inst, lowering, values, wanted[0])
     results = _compute(context, inst, lowering, values)
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
-        return Pending(results[0], wanted[0])
+        return DeferredReduction(results[0], wanted[0])
     reason = _reason(lowering.choice)
     made = [context.settle(v, w, reason) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
@@ -48,7 +48,7 @@ def _op_itself(
         for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
     local = context.emitter.local(inst, lowering.shapes[0], operands)
-    made = Value(local, inst.shape, choice.results[0], same=lowering.same[0])
+    made = Value(local, inst.shape, choice.results[0], broadcast_dims=lowering.broadcast_dims[0])
     return made if made.sharding is wanted else context.settle(made, wanted)
 
 
@@ -78,20 +78,22 @@ def _lowering(
     wanted: tuple[HloSharding | None, ...],
 ) -> Lowering:
     """The cheapest split over all readings of the op; made once for equal ops on equally sharded operands."""
-    known, counted = context.decisions.lowerings, counted_signature(inst, signature)
+    known, counted = context.decisions.lowerings, iota_signature(inst, signature)
     # Identities and spellings: no call of a sharding's own hash.
     asked = [None if w is None else w.uid for w in wanted]
-    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand, v.same) for v in values]
+    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand, v.broadcast_dims) for v in values]
     key = (id(signature), id(counted), inst.opcode, *asked, *given)
     lowering = known.get(key)
     if lowering is None:
         candidates = candidates_signature(inst, signature, values[0].sharding) if values else None
         others = counted, candidates, taps_signature(inst, signature)
         readings = [signature, *(s for s in others if s is not None)]
-        same = uniform_results(inst, signature, [v.same for v in values])
-        choice = choose(_problems(inst, readings, values, wanted, same), context.prices)
+        broadcast_dims = broadcast_dims_of_results(inst, signature, [v.broadcast_dims for v in values])
+        choice = choose(_problems(inst, readings, values, wanted, broadcast_dims), context.prices)
         shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
-        lowering = known[key] = _follow_up(inst, choice, shapes, same, _masked_dims(inst, choice, values), readings)
+        lowering = known[key] = _follow_up(
+            inst, choice, shapes, broadcast_dims, _masked_dims(inst, choice, values), readings
+        )
     return lowering
 
 
@@ -99,13 +101,13 @@ def _follow_up(
     inst: Instruction,
     choice: Choice,
     shapes: tuple[Shape, ...],
-    same: tuple[tuple[int, ...], ...],
+    broadcast_dims: tuple[tuple[int, ...], ...],
     masked: tuple[tuple[int, ...], ...],
     readings: list[Signature],
 ) -> Lowering:
-    is_plain = not choice.owed and not any(masked)
+    is_plain = not choice.deferred and not any(masked)
     itself = is_plain and choice.reduce_kind is None and is_computed_as_is(inst.opcode) and not inst.shape.is_tuple
-    return Lowering(choice, shapes, masked, readings, is_plain, same, itself)
+    return Lowering(choice, shapes, masked, readings, is_plain, broadcast_dims, itself)
 
 
 def _problems(
@@ -113,24 +115,24 @@ def _problems(
     readings: list[Signature],
     values: list[Value],
     wanted: tuple[HloSharding | None, ...],
-    same: tuple[tuple[int, ...], ...],
+    broadcast_dims: tuple[tuple[int, ...], ...],
 ) -> list[Problem]:
     shapes, shardings = tuple(v.shape for v in values), tuple(v.sharding for v in values)
-    kinds, remade = tuple(v.reduce_kind for v in values), tuple(v.is_at_hand for v in values)
+    kinds, rematerialized = tuple(v.reduce_kind for v in values), tuple(v.is_at_hand for v in values)
     return [
         Problem(
             s,
             shapes,
             shardings,
             kinds,
-            remade,
+            rematerialized,
             inst.shape.leaves,
             wanted,
             _allowed(inst, s),
             windows_of(inst, s),
             mirrored_dims(inst, s),
-            tuple(v.same for v in values),
-            same,
+            tuple(v.broadcast_dims for v in values),
+            broadcast_dims,
         )
         for s in readings
     ]
@@ -167,7 +169,7 @@ _NO_ADDENDS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
 def _compute(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
-    choice, ring = lowering.choice, ring_for(context, inst, lowering, values)
+    choice, ring = lowering.choice, collective_matmul_for(context, inst, lowering, values)
     travels = None if ring is None else ring.operand
     moved = [
         value if value.sharding is target or number == travels else context.reshard(value, target, f"operand {number}")
@@ -178,17 +180,19 @@ def _compute(context: Context, inst: Instruction, lowering: Lowering, values: li
     else:
         operands = tuple(_prepared(context, inst, i, v, lowering) for i, v in enumerate(moved))
     if ring is not None:
-        return [go_round(context, inst, lowering, ring, operands)]
+        return [multiply_in_steps(context, inst, lowering, ring, operands)]
     piece = Piece(inst, choice, operands, lowering.shapes)
     local = compute_piece(context.emitter, piece)
     if choice.reduce_kind == "other":
         leaves = zip(combined(context.emitter, piece, local), inst.shape.leaves, choice.results, strict=True)
         return [Value(leaf, shape, without_partials(partial)) for leaf, shape, partial in leaves]
     if not inst.shape.is_tuple:
-        return [Value(local, inst.shape, choice.results[0], choice.reduce_kind, same=lowering.same[0])]
+        return [
+            Value(local, inst.shape, choice.results[0], choice.reduce_kind, broadcast_dims=lowering.broadcast_dims[0])
+        ]
     made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
-    for value, same in zip(made, lowering.same, strict=True):
-        value.reduce_kind, value.same = choice.reduce_kind, same
+    for value, broadcast_dims in zip(made, lowering.broadcast_dims, strict=True):
+        value.reduce_kind, value.broadcast_dims = choice.reduce_kind, broadcast_dims
     return list(made)
 
 
@@ -196,7 +200,7 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, low
     """An operand as the piece may use it: padding masked where it would be mixed in, `once` operands on one member."""
     choice, local = lowering.choice, value.local
     factors = choice.signature.factors
-    for factor in choice.owed:
+    for factor in choice.deferred:
         owes = factors[factor].owes
         # An initial value of an unknown reducer is its identity, as XLA demands: it may enter every piece.
         if isinstance(owes, Reduce) and index in owes.once and owes.kind != "other":

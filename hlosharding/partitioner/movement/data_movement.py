@@ -11,25 +11,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.choice import Way
+from hlosharding.partitioner.choice import MovePlan
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import choice_of, lower_declared
+from hlosharding.partitioner.factors import choice_of, lower_by_factors
 from hlosharding.partitioner.movement.element_moves import Move, move_of, simple_move_of
 from hlosharding.partitioner.prices import NOTHING, Cost
-from hlosharding.partitioner.value import AnyValue, Pending, Value
-from hlosharding.reshard import layout_of, ship
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
+from hlosharding.reshard import layout_of, plan_transfer
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, reverse_sharding
 
 Dims = tuple[int, ...]
 
 
-def move(context: Context, inst: Instruction) -> AnyValue | Pending:
+def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The cheapest way for an op that only moves elements."""
     signature, wanted, simple = signature_of(inst), context.wanted_leaves(inst)[0], simple_move_of(inst)
     assert isinstance(signature, Signature)
     if simple is None or not _is_along_split_dims(context, simple, wanted):
-        return lower_declared(context, inst, signature)
+        return lower_by_factors(context, inst, signature)
     worth, generic = context.prices.worth, _generic_cost(context, inst, [context.array(o) for o in inst.operands])
     best, chosen = generic, None
     way = _cheapest(context, simple, inst.shape, wanted)
@@ -43,7 +43,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | Pending:
             best, chosen = way.cost, (chain, way)
     context.paid[inst] = best
     if chosen is None or _is_better_whole(context, inst, wanted, worth(generic) - worth(best)):
-        return lower_declared(context, inst, signature)
+        return lower_by_factors(context, inst, signature)
     return context.settle(_moved(context, inst, *chosen), wanted)
 
 
@@ -83,12 +83,14 @@ def _into_place(context: Context, values: list[Value], targets: tuple[HloShardin
     return sum((context.prices.way(v.shape, v.sharding, t, v.reduce_kind) for v, t in pairs), NOTHING)
 
 
-def _cheapest(context: Context, move: Move, shape: Shape, wanted: HloSharding | None) -> Way | None:
+def _cheapest(context: Context, move: Move, shape: Shape, wanted: HloSharding | None) -> MovePlan | None:
     """The best way of one move; remembered for equal moves of equally sharded operands."""
     values = [context.array(o) for o in (*move.operands, *([move.base] if move.base is not None else []))]
     if move.between:
         # What is at hand may be so only for the sake of what a chain skips.
-        values = [v if v.remake is not None else Value(v.local, v.shape, v.sharding, v.reduce_kind) for v in values]
+        values = [
+            v if v.rematerialize is not None else Value(v.local, v.shape, v.sharding, v.reduce_kind) for v in values
+        ]
     given = ((v.shape, v.sharding, v.reduce_kind, v.is_at_hand) for v in values)
     key: Any = (move.regions, shape, move.base is None, wanted, *given)
     known = context.decisions.moves
@@ -139,10 +141,10 @@ def _way(
     shape: Shape,
     pair: tuple[tuple[HloSharding, ...], HloSharding],
     wanted: HloSharding | None,
-) -> Way | None:
+) -> MovePlan | None:
     (sources, target), prices, n = pair, context.prices, context.num_partitions
     layouts = [layout_of(s, o.shape.dims, n) for s, o in zip(sources, move.operands, strict=False)]
-    shipped = ship(
+    transfer = plan_transfer(
         move.regions,
         layouts,
         layout_of(target, shape.dims, n),
@@ -150,13 +152,13 @@ def _way(
         machine=prices.machine,
         objective=prices.objective,
     )
-    if shipped is None:
+    if transfer is None:
         return None
-    cost = _into_place(context, values, sources) + Cost(shipped.mean_bytes, shipped.seconds)
-    return Way(sources, target, shipped, cost + prices.way(shape, target, wanted or target, None))
+    cost = _into_place(context, values, sources) + Cost(transfer.mean_bytes, transfer.seconds)
+    return MovePlan(sources, target, transfer, cost + prices.way(shape, target, wanted or target, None))
 
 
-def _moved(context: Context, inst: Instruction, move: Move, way: Way) -> Value:
+def _moved(context: Context, inst: Instruction, move: Move, way: MovePlan) -> Value:
     """The move itself: operands into place, their pieces put together over what fills the rest."""
     operands = [*move.operands, *([move.base] if move.base is not None else [])]
     pairs = zip(operands, way.sources, strict=True)
@@ -167,8 +169,8 @@ def _moved(context: Context, inst: Instruction, move: Move, way: Way) -> Value:
     emitter = context.emitter
     turned = [
         emitter.op("reverse", local[number].shape, (local[number],), dimensions=dims) if dims else local[number]
-        for number, dims in way.shipped.variants
+        for number, dims in way.transfer.variants
     ]
     emitter.reason = f"elements moved by a {inst.opcode}"
     shape = context.local_shape(inst.shape, way.target)
-    return Value(way.shipped.pieces.put_together(emitter, turned, shape, base), inst.shape, way.target)
+    return Value(way.transfer.pieces.put_together(emitter, turned, shape, base), inst.shape, way.target)

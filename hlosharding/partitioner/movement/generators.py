@@ -12,8 +12,8 @@ import numpy as np
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import PIECES, Piece, lower_declared
-from hlosharding.partitioner.value import AnyValue, Pending, Value
+from hlosharding.partitioner.factors import PIECES, Piece, lower_by_factors
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims, offsets, without_partials
 from hlosharding.spmd import Emitter
@@ -32,9 +32,9 @@ def constant(context: Context, inst: Instruction) -> AnyValue:
         and flat.size
         and (flat.view(np.uint8).reshape(flat.size, -1) == flat.view(np.uint8)[: flat.itemsize]).all()
     ):
-        return _remade(context, inst, wanted, lambda s: _splat(context, inst, s), tuple(range(inst.shape.rank)))
+        return _rematerialized(context, inst, wanted, lambda s: _splat(context, inst, s), tuple(range(inst.shape.rank)))
     whole = Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED)
-    return _remade(context, inst, wanted, lambda s: context.reshard(whole, s).local, ())
+    return _rematerialized(context, inst, wanted, lambda s: context.reshard(whole, s).local, ())
 
 
 def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
@@ -43,9 +43,9 @@ def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instru
 
 def iota(context: Context, inst: Instruction) -> AnyValue:
     """Count locally, then add the offset of the tile."""
-    same = tuple(d for d in range(inst.shape.rank) if d != inst.iota_dimension)
+    broadcast_dims = tuple(d for d in range(inst.shape.rank) if d != inst.iota_dimension)
     wanted = context.wanted_leaves(inst)[0] or REPLICATED
-    return _remade(context, inst, wanted, lambda s: _iota(context, inst, s), same)
+    return _rematerialized(context, inst, wanted, lambda s: _iota(context, inst, s), broadcast_dims)
 
 
 def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
@@ -58,18 +58,20 @@ def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruc
     return emitter.binary("add", local, emitter.full(start, local.shape))
 
 
-def broadcast(context: Context, inst: Instruction) -> AnyValue | Pending:
+def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """A broadcast scalar is made at the tile's size; others by their signature."""
     operand = context.array(inst.operands[0])
     if operand.shape.rank or operand.sharding is not REPLICATED:
         signature = signature_of(inst)
         assert isinstance(signature, Signature)
-        return lower_declared(context, inst, signature)
+        return lower_by_factors(context, inst, signature)
 
     def make(sharding: HloSharding) -> Instruction:
         return context.emitter.full(operand.local, context.local_shape(inst.shape, sharding))
 
-    return _remade(context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank)))
+    return _rematerialized(
+        context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank))
+    )
 
 
 def random(context: Context, inst: Instruction) -> AnyValue:
@@ -102,21 +104,21 @@ def _drawn_apart(sharding: HloSharding, dims: tuple[int, ...], num_devices: int)
     return HloSharding.partial_tile(np.moveaxis(grid, -1, dim + 1).reshape(*ways, 1)).meaning
 
 
-def _remade(
+def _rematerialized(
     context: Context,
     inst: Instruction,
     sharding: HloSharding,
     make: Callable[[HloSharding], Instruction],
-    same: tuple[int, ...],
+    broadcast_dims: tuple[int, ...],
 ) -> Value:
-    """A value that `make` makes at any tiling; the same along the dims `same`."""
+    """A value that `make` makes at any tiling; the same along the dims `broadcast_dims`."""
 
-    def remake(target: HloSharding) -> Value:
-        return _remade(context, inst, target, make, same)
+    def rematerialize(target: HloSharding) -> Value:
+        return _rematerialized(context, inst, target, make, broadcast_dims)
 
     if sharding.kind not in ("tiled", "replicated") or "unreduced" in sharding.subgroup_types:
         return Value(make(REPLICATED), inst.shape, sharding)
-    return Value(make(sharding), inst.shape, sharding, remake=remake, same=same)
+    return Value(make(sharding), inst.shape, sharding, rematerialize=rematerialize, broadcast_dims=broadcast_dims)
 
 
 @PIECES.register("broadcast")

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.broadcast_dims import slimmed, uniform_after_reshape
+from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape, slimmed
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost
 from hlosharding.partitioner.value import AnyValue, Value
-from hlosharding.reshard import Region, Shipped, layout_of, ship
+from hlosharding.reshard import Region, Transfer, layout_of, plan_transfer
 from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
@@ -40,26 +40,32 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
     if not is_local_reshape(source, value.shape.dims, target, shape.dims):
         return _over_borders(context, inst, moved, target)
     local = context.emitter.reshape(moved.local, context.local_shape(shape, target).dims)
-    same = value.same and uniform_after_reshape(value.shape.dims, shape.dims, value.same)
-    made = Value(local, shape, target, value.reduce_kind if source is value.sharding else None, same=same)
+    broadcast_dims = value.broadcast_dims and broadcast_dims_after_reshape(
+        value.shape.dims, shape.dims, value.broadcast_dims
+    )
+    made = Value(
+        local, shape, target, value.reduce_kind if source is value.sharding else None, broadcast_dims=broadcast_dims
+    )
     return made if target is wanted else context.settle(made, wanted)
 
 
 def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
     """Where each run of dims is one line of elements on both sides: the elements between unlike borders move."""
-    shipped = _shipped(context, value.shape, value.whole_sharding, inst.shape, target)
-    assert shipped is not None, "only such a pair is chosen that lines can be shipped for"
+    transfer = _transfer(context, value.shape, value.whole_sharding, inst.shape, target)
+    assert transfer is not None, "only such a pair is chosen that lines can be shipped for"
     emitter = context.emitter
     emitter.reason = "elements moved by a reshape"
     runs = [
         math.prod(value.local.shape.dims[d] for d in here)
         for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
     ]
-    local = shipped.pieces.emit(emitter, emitter.reshape(value.local, runs))
+    local = transfer.pieces.emit(emitter, emitter.reshape(value.local, runs))
     return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
 
 
-def _shipped(context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding) -> Shipped | None:
+def _transfer(
+    context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
+) -> Transfer | None:
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
     found, n = reshape_runs(shape.dims, result.dims), context.num_partitions
@@ -69,7 +75,7 @@ def _shipped(context: Context, shape: Shape, source: HloSharding, result: Shape,
         return None
     flat, prices = shape.with_dims(before.dims), context.prices
     whole = (Region.whole(flat.dims),)
-    return ship(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
+    return plan_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
 
 
 def choose_reshape(
@@ -80,26 +86,31 @@ def choose_reshape(
     Local, or straight from what the operand has to what is wanted, elements moving between.
     """
     asked = None if wanted is None else wanted.uid
-    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.same, asked)
+    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.broadcast_dims, asked)
     found = context.decisions.reshapes.get(key)
     if found is None:
-        prices, same = context.prices, uniform_after_reshape(value.shape.dims, shape.dims, value.same)
+        prices, broadcast_dims = (
+            context.prices,
+            broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims),
+        )
 
         def price(pair: tuple[HloSharding, HloSharding]) -> float:
             source, target = pair
             work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
             return (
                 context.price(value, source)
-                + prices.move(*slimmed(shape, target, wanted or target, same), None)
+                + prices.move(*slimmed(shape, target, wanted or target, broadcast_dims), None)
                 + prices.work(0, work, False)
             )
 
         found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
-        if wanted is not None and value.remake is None and price(found) > 0:
+        if wanted is not None and value.rematerialize is None and price(found) > 0:
             own, local = value.whole_sharding, shape.with_dims(local_shape_dims(wanted, shape.dims))
-            shipped = _shipped(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
-            if shipped is not None:
-                moved = context.price(value, own) + prices.rated(Cost(shipped.mean_bytes, shipped.seconds))
+            transfer = (
+                _transfer(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
+            )
+            if transfer is not None:
+                moved = context.price(value, own) + prices.rated(Cost(transfer.mean_bytes, transfer.seconds))
                 found = (own, wanted) if moved + prices.work(0, local.byte_size, False) < price(found) else found
         context.decisions.reshapes[key] = found
     return found

@@ -1,14 +1,19 @@
 """Other shardings than propagation's, where nobody is bound to those, and the list of them."""
 
 from hlosharding.partitioner.overrides.batch_parallel import spread
-from hlosharding.partitioner.overrides.relaxed_shardings import suited
-from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER, Departure, departures
+from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
+from hlosharding.partitioner.overrides.sharding_overrides import (
+    BATCH_OVER_ALL,
+    ONE_ORDER,
+    ShardingOverride,
+    sharding_overrides,
+)
 
 __all__ = [
     "BATCH_OVER_ALL",
     "ONE_ORDER",
-    "Departure",
-    "departures",
+    "ShardingOverride",
+    "relaxed_shardings",
+    "sharding_overrides",
     "spread",
-    "suited",
 ]

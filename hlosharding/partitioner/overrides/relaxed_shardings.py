@@ -23,7 +23,7 @@ _CUTTING = frozenset({"slice", "dynamic-slice", "reduce", "gather"})
 _PACKING = frozenset({"tuple", "get-tuple-element"})
 
 
-def suited(module: Module, bound: Collection[str]) -> dict[int, HloSharding]:
+def relaxed_shardings(module: Module, bound: Collection[str]) -> dict[int, HloSharding]:
     """`module.shardings` with other shardings for values that need not be whole, or none where any will do.
 
     `bound` names the instructions that the user annotated.

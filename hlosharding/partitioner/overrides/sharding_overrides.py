@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction, Module
-from hlosharding.partitioner.value import AnyValue, Pending, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, leaves_of
 from hlosharding.sharding import HloSharding
 
 READ_IN_PART = "nobody reads it whole"
 BATCH_OVER_ALL = "batch over all devices: sums of activations would move more than weights"
 ONE_ORDER = "every manual group has its tiles in one order"
-SUMMED_LATER = "addends stay apart until their users' sum"
+SUMMED_LATER = "partial sums stay apart until their users' sum"
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class ShardingOverride:
     """A value whose sharding in the per-device program is not the propagated one."""
 
     name: str
@@ -34,13 +34,13 @@ class Departure:
     why: str
 
 
-def departures(
+def sharding_overrides(
     module: Module,
     shardings: Mapping[int, HloSharding],
-    undecided: Mapping[Instruction, AnyValue | Pending],
+    undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
-) -> tuple[Departure, ...]:
-    """The departures of a program made with the table `shardings`, in program order.
+) -> tuple[ShardingOverride, ...]:
+    """The sharding overrides of a program made with the table `shardings`, in program order.
 
     `undecided` is what became of values that the table lacks, or whose sum may have waited; `why` says for which
     instructions the table was changed for another reason than that they are read in part.
@@ -54,9 +54,9 @@ def departures(
 def _found(
     module: Module,
     shardings: Mapping[int, HloSharding],
-    undecided: Mapping[Instruction, AnyValue | Pending],
+    undecided: Mapping[Instruction, AnyValue | DeferredReduction],
     why: Mapping[int, str],
-) -> Iterator[Departure]:
+) -> Iterator[ShardingOverride]:
     changed = {i for i, sharding in module.shardings.items() if shardings.get(i) is not sharding}
     for number in sorted(changed.union([i.id for i in undecided])):
         inst = module.instructions[number]
@@ -65,19 +65,19 @@ def _found(
         made = undecided.get(inst)
         if made is not None:
             chosen = _became(inst, made)
-            reason = SUMMED_LATER if isinstance(made, Pending) else reason
+            reason = SUMMED_LATER if isinstance(made, DeferredReduction) else reason
         # A tuple only holds values: they speak for themselves.
         if inst.opcode == "tuple" or propagated is None or chosen is None or chosen == propagated:
             continue
-        yield Departure(inst.name, inst.opcode, str(inst.shape), inst.location, propagated, chosen, reason)
+        yield ShardingOverride(inst.name, inst.opcode, str(inst.shape), inst.location, propagated, chosen, reason)
 
 
-def _became(inst: Instruction, made: AnyValue | Pending) -> HloSharding | None:
+def _became(inst: Instruction, made: AnyValue | DeferredReduction) -> HloSharding | None:
     """What a value was made in; None where its sum was made after all, in the sharding that the table says."""
     leaves = leaves_of(made)
-    if isinstance(made, Pending) and (made.settled is not None or not inst.users):
+    if isinstance(made, DeferredReduction) and (made.settled is not None or not inst.users):
         return None
-    if any(v.world is not None for v in leaves):
+    if any(v.manual_groups is not None for v in leaves):
         return None
     shardings = [v.sharding for v in leaves]
     return HloSharding.tuple(shardings) if inst.shape.is_tuple else shardings[0]

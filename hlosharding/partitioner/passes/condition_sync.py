@@ -13,42 +13,42 @@ from hlosharding.partitioner.passes.group_permutes import gather_where_groups_pa
 from hlosharding.spmd import CAUSE_ATTRIBUTE, DivergenceError, Groups, Program, condition_of, verify_partitioned
 
 
-def verify_with_votes(module: Module, program: Program, *, has_worlds: bool) -> None:
+def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool) -> None:
     """`verify_partitioned`; conditions that it cannot show to be the same are voted on, where devices hold copies.
 
-    `has_worlds`: there are manual groups, which may part, and their permutes then become gathers.
+    `has_manual_groups`: there are manual groups, which may part, and their permutes then become gathers.
     """
-    voters = dict(program.voters)
+    synced_conditions = dict(program.synced_conditions)
     while True:
-        if has_worlds:
+        if has_manual_groups:
             gather_where_groups_part(module)
         try:
-            return verify_partitioned(module, program.owed)
+            return verify_partitioned(module, program.deferred)
         except DivergenceError as found:
-            # Asked once: if they still differ then, it is not for want of a vote.
-            groups = voters.pop(found.condition, None)
+            # Asked once: if they still differ then, it is not for want of a sync.
+            groups = synced_conditions.pop(found.condition, None)
             if groups is None:
                 raise
-            _vote(module, program, found.condition, groups)
+            _sync(module, program, found.condition, groups)
 
 
-def _vote(module: Module, program: Program, inst: Instruction, groups: Groups) -> None:
+def _sync(module: Module, program: Program, inst: Instruction, groups: Groups) -> None:
     """Let the groups agree on what a loop or branch goes by: trips end, and branches are, as the least says."""
     is_loop = inst.opcode == "while"
     asked = condition_of(inst).root if is_loop else inst.operands[0]
     where = asked.computation if is_loop else inst.computation
     place = len(where.instructions) if is_loop else where.instructions.index(inst)
     kind = "and" if asked.shape.element_type == "pred" else "minimum"
-    vote = rewrite.insert(
+    sync = rewrite.insert(
         where, place, "all-reduce", asked.shape, (asked,),
         name=rewrite.fresh_name(module, "vote"), like=inst, called=(_reducer(module, program, kind, asked),),
         replica_groups=groups, channel_id=_channel(module), use_global_device_ids=True,
         frontend_attributes={CAUSE_ATTRIBUTE: f"vote for %{inst.name} ({inst.opcode})"},
     )  # fmt: skip
     if is_loop:
-        where.set_root(vote)
+        where.set_root(sync)
     else:
-        rewrite.replace_operand(inst, 0, vote)
+        rewrite.replace_operand(inst, 0, sync)
     module.renumber()
 
 

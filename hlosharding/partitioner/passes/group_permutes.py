@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import COLLECTIVES, Instruction, Module, PaddingDim, Shape, rewrite
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Sameness, guarded
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Uniformity, guarded
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -23,8 +23,8 @@ def gather_where_groups_part(module: Module) -> None:
     guards = guarded(module, [i for i in permutes if CAUSE_ATTRIBUTE in i.frontend_attributes])
     if not guards:
         return
-    sameness = Sameness(module)
-    changes = [(inst, _together([sameness.condition(c) for c in conditions])) for inst, conditions in guards.items()]
+    uniformity = Uniformity(module)
+    changes = [(inst, _together([uniformity.condition(c) for c in conditions])) for inst, conditions in guards.items()]
     channel = max(i.channel_id for i in module.instructions if i.opcode in COLLECTIVES)
     for inst, groups in changes:
         if len(groups) > 1 and _stays_inside(inst, groups):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hlosharding.cost import collective_time, peak_memory
 from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, Computation, Instruction, Module, Shape, rewrite, trip_count
 from hlosharding.partitioner.prices import Cost, Prices
-from hlosharding.spmd import Collective, Owed, collectives
+from hlosharding.spmd import Collective, PartialSums, collectives
 
 Path = tuple[int, ...]
 """Where something stands in a carry: element of element of ..."""
@@ -34,7 +34,7 @@ class _Invariant(NamedTuple):
     """What it is computed by, among others."""
 
 
-def hoist_invariants(module: Module, prices: Prices, owed: Owed) -> None:
+def hoist_invariants(module: Module, prices: Prices, deferred: PartialSums) -> None:
     """Move collectives that all trips of a loop have in common before it, inner loops first.
 
     `module` has dense ids, before and after.  A loop of unknown length is taken to make more than one trip; one that
@@ -51,7 +51,7 @@ def hoist_invariants(module: Module, prices: Prices, owed: Owed) -> None:
         made = [f.made for f in _dearest_first(module, found, prices)]
         count = _fitting(module, loop, made, most)
         if count:
-            _follow(owed, _hoist(module, loop, made[:count]))
+            _follow(deferred, _hoist(module, loop, made[:count]))
             module.renumber()
 
 
@@ -313,9 +313,9 @@ def _readers(loop: Instruction) -> list[Instruction]:
     return [u for part in dict.fromkeys(loop.called) for u in part.parameters[0].users] + loop.users
 
 
-def _follow(owed: Owed, copies: Copies) -> None:
+def _follow(deferred: PartialSums, copies: Copies) -> None:
     """What stands before the loop owes and pays what it did inside."""
     for before, after in copies.items():
-        for noted in (owed.addends, owed.paying):
+        for noted in (deferred.partial_sums, deferred.paying):
             if before in noted:
                 noted.add(after)

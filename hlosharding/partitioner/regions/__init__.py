@@ -1,13 +1,13 @@
 """What is per device already, or on one device: manual regions, custom calls, infeed and outfeed, host offload."""
 
 from hlosharding.partitioner.regions.host_offload import left_undone
-from hlosharding.partitioner.regions.manual import MANUAL, alike, has_worlds, is_manual, note_voters
+from hlosharding.partitioner.regions.manual import MANUAL, alike, has_manual_groups, is_manual, note_synced_condition
 
 __all__ = [
     "MANUAL",
     "alike",
-    "has_worlds",
+    "has_manual_groups",
     "is_manual",
     "left_undone",
-    "note_voters",
+    "note_synced_condition",
 ]

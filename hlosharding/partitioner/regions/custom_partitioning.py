@@ -13,7 +13,7 @@ from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of
 from hlosharding.partitioner.regions.manual import MANUAL
-from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.propagation import propagate
 from hlosharding.rules import parse_shardy_rule
 from hlosharding.sharding import REPLICATED, HloSharding, without_partials
@@ -27,9 +27,9 @@ def is_marked(inst: Instruction) -> bool:
     return inst.proto.HasField("frontend_attributes") and PARTITIONING_MARK in inst.frontend_attributes
 
 
-def lower_marked(context: Context, inst: Instruction) -> AnyValue | Pending:
+def lower_marked(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The user's program for one device, or the callee's ops in the call's place."""
-    found = _given(inst) if context.world is None else None
+    found = _given(inst) if context.manual_groups is None else None
     values = context.arrays(inst.operands)
     offered = None if found is None else _offered(context, inst, found, values)
     program = None if found is None or offered is None else found.per_device(inst, *offered)
@@ -56,14 +56,14 @@ def _offered(
     return operands, found.inferred(inst, operands) or tuple(w if w is not None else REPLICATED for w in wanted)
 
 
-def _inlined(context: Context, inst: Instruction) -> AnyValue | Pending:
+def _inlined(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     callee = inst.called[0]
     for parameter, operand in zip(callee.parameters, inst.operands, strict=True):
         context.values[parameter] = context.value(operand)
     return _walk(context, callee.instructions, callee.root)
 
 
-def _walk(context: Context, instructions: list[Instruction], root: Instruction) -> AnyValue | Pending:
+def _walk(context: Context, instructions: list[Instruction], root: Instruction) -> AnyValue | DeferredReduction:
     from hlosharding.partitioner.strategies import lower  # strategies know this module, so not at import
 
     for inner in instructions:
@@ -81,7 +81,7 @@ def _followed(context: Context, inst: Instruction, values: list[Value], program:
     for parameter, value, taken in zip(module.entry.parameters, values, program.operands, strict=True):
         inner.values[parameter] = context.reshard(value, taken, f"operand {parameter.parameter_number}")
     made = _walk(inner, module.entry.instructions, module.entry.root)
-    assert not isinstance(made, Pending), "a manual region leaves no sums"
+    assert not isinstance(made, DeferredReduction), "a manual region leaves no sums"
     parts = zip(leaves_of(made), program.results, context.wanted_leaves(inst), strict=True)
     context.emitter.lowering(inst)
     return from_leaves(inst.shape, [context.settle(context.reshard(v, r), w) for v, r, w in parts])

@@ -79,7 +79,7 @@ def _exchanged(
     called = []
     for own in branches:
         builder = context.emitter.program.builder.computation(f"{inst.opcode}_branch")
-        emitter = Emitter(context.emitter.program, builder, context.emitter.world)
+        emitter = Emitter(context.emitter.program, builder, context.emitter.manual_groups)
         emitter.lowering(inst)
         parameter = builder.parameter(0, handed.shape, name="handed", like=None)
         result = exchange(emitter, parameter, own) if own is not None else emitter.elements(parameter)[-1]

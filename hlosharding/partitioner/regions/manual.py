@@ -2,7 +2,7 @@
 
 Floor: partitioner.  The border calls only change how a value is looked at.  Over all mesh axes: shapes inside are local
 and every op is taken over as it stands.  Over some of them: each group of devices partitions the op among its members
-(`worlds.py`); the user's collectives run between groups, ours inside each of them.
+(`manual groups.py`); the user's collectives run between groups, ours inside each of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import leaf
-from hlosharding.partitioner.value import AnyValue, Pending, Value, from_leaves, leaves_of
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
-from hlosharding.spmd import World, inside_of, pieces_of, strip, world_of, wrap
+from hlosharding.spmd import (
+    ManualGroups,
+    group_pieces,
+    manual_groups_of,
+    sharding_in_groups,
+    sharding_of_all,
+    tiles_in_groups,
+)
 
 MANUAL = HloSharding.manual()
 ENTER, LEAVE = "SPMDFullToShardShape", "SPMDShardToFullShape"
@@ -34,56 +41,56 @@ def alike(context: Context, inst: Instruction) -> HloSharding:
     wanted = context.wanted(inst)
     if wanted is None or not (wanted.is_manual() or wanted.is_manual_subgroup()):
         return REPLICATED
-    return MANUAL if wanted.is_manual() else wrap(REPLICATED, world_of(wanted), inst.shape.rank)
+    return MANUAL if wanted.is_manual() else sharding_of_all(REPLICATED, manual_groups_of(wanted), inst.shape.rank)
 
 
-def note_voters(context: Context, made: Instruction, sharding: HloSharding) -> None:
+def note_synced_condition(context: Context, made: Instruction, sharding: HloSharding) -> None:
     """Of a loop or branch whose condition has this sharding: all devices go one way, or all of each manual group."""
     if sharding is not MANUAL:
         everyone = tuple(range(context.emitter.program.num_partitions))
-        groups = world_of(sharding).groups if sharding.is_manual_subgroup() else (everyone,)
-        context.emitter.program.voters[made] = groups
+        groups = manual_groups_of(sharding).groups if sharding.is_manual_subgroup() else (everyone,)
+        context.emitter.program.synced_conditions[made] = groups
 
 
-def is_border(inst: Instruction) -> bool:
+def is_boundary_call(inst: Instruction) -> bool:
     """Does the instruction enter or leave a manual region?"""
     return inst.opcode == "custom-call" and inst.custom_call_target in (ENTER, LEAVE)
 
 
-def has_worlds(module: Module) -> bool:
+def has_manual_groups(module: Module) -> bool:
     """Does any value have manual groups?"""
     return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
 
 
-def region_of(context: Context, inst: Instruction) -> World | None:
+def region_of(context: Context, inst: Instruction) -> ManualGroups | None:
     """The manual region whose groups compute the instruction; None where all devices do, or each its own."""
-    if not context.decisions.has_worlds or inst.opcode in _CARRIES_PARTS or is_border(inst):
+    if not context.decisions.has_manual_groups or inst.opcode in _CARRIES_PARTS or is_boundary_call(inst):
         return None
     given = context.wanted(inst)
     if given is not None and not given.is_unknown():
-        return next((world_of(s) for s in given.leaves if s.is_manual_subgroup()), None)
+        return next((manual_groups_of(s) for s in given.leaves if s.is_manual_subgroup()), None)
     found = (_region_of_value(context.values[o]) for o in inst.operands)
-    return next((world for world in found if world is not None), None)
+    return next((manual_groups for manual_groups in found if manual_groups is not None), None)
 
 
-def _region_of_value(value: AnyValue | Pending) -> World | None:
-    for part in (value.partial,) if isinstance(value, Pending) else leaves_of(value):
-        if part.world is not None or part.sharding.is_manual_subgroup():
-            return part.world or world_of(part.sharding)
+def _region_of_value(value: AnyValue | DeferredReduction) -> ManualGroups | None:
+    for part in (value.partial,) if isinstance(value, DeferredReduction) else leaves_of(value):
+        if part.manual_groups is not None or part.sharding.is_manual_subgroup():
+            return part.manual_groups or manual_groups_of(part.sharding)
     return None
 
 
-def stamped(made: AnyValue | Pending, world: World) -> AnyValue | Pending:
+def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> AnyValue | DeferredReduction:
     """Results of a region know that they are."""
-    for part in (made.partial,) if isinstance(made, Pending) else leaves_of(made):
-        part.world = world
+    for part in (made.partial,) if isinstance(made, DeferredReduction) else leaves_of(made):
+        part.manual_groups = manual_groups
     return made
 
 
 # Borders
 
 
-def cross_border(context: Context, inst: Instruction) -> AnyValue:
+def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     """The same local array, seen from the other side."""
     value = context.array(inst.operands[0])
     if inst.custom_call_target == LEAVE:
@@ -106,36 +113,39 @@ def cross_border(context: Context, inst: Instruction) -> AnyValue:
 
 def _enter_groups(context: Context, inst: Instruction, value: Value, inside: HloSharding) -> Value:
     """Each group takes its piece, in the tiles it has; they are moved inside the group where others are wanted."""
-    region = context.inside(world_of(inside))
-    assert region.world is not None
+    region = context.inside(manual_groups_of(inside))
+    assert region.manual_groups is not None
     whole, piece = value.shape.dims, inst.shape.dims
-    found = inside_of(value.sharding, region.world, whole, piece)
+    found = tiles_in_groups(value.sharding, region.manual_groups, whole, piece)
     if found is None:
-        value, found = context.settle(value, _pieces(inst, value.sharding, region.world, whole, piece)), REPLICATED
-    entered = Value(value.local, inst.shape, found, world=region.world)
+        value, found = (
+            context.settle(value, _pieces(inst, value.sharding, region.manual_groups, whole, piece)),
+            REPLICATED,
+        )
+    entered = Value(value.local, inst.shape, found, manual_groups=region.manual_groups)
     region.emitter.lowering(inst)
-    return region.settle(entered, strip(inside, region.world), "enter a manual region")
+    return region.settle(entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
 
 
 def _leave_groups(context: Context, inst: Instruction, value: Value, wanted: HloSharding) -> Value:
     """Each group brings its piece into the tiles that are wanted outside; where they are not the group's own, later."""
-    region = context.inside(world_of(value.sharding))
-    assert region.world is not None
+    region = context.inside(manual_groups_of(value.sharding))
+    assert region.manual_groups is not None
     inner, whole, piece = region.seen(value), inst.shape.dims, value.shape.dims
     assert isinstance(inner, Value)
     region.emitter.lowering(inst)
-    found = inside_of(wanted, region.world, whole, piece)
+    found = tiles_in_groups(wanted, region.manual_groups, whole, piece)
     if found is not None:
         return Value(region.settle(inner, found, "leave a manual region").local, inst.shape, wanted)
-    outside = _pieces(inst, wanted, region.world, whole, piece)
+    outside = _pieces(inst, wanted, region.manual_groups, whole, piece)
     left = Value(region.whole(inner, "leave a manual region").local, inst.shape, outside)
     return context.settle(left, wanted, "leave a manual region")
 
 
 def _pieces(
-    inst: Instruction, outer: HloSharding, world: World, whole: tuple[int, ...], piece: tuple[int, ...]
+    inst: Instruction, outer: HloSharding, manual_groups: ManualGroups, whole: tuple[int, ...], piece: tuple[int, ...]
 ) -> HloSharding:
-    found = pieces_of(outer, world, whole, piece)
+    found = group_pieces(outer, manual_groups, whole, piece)
     if found is None:
         raise PartitionError(
             f"the tiles of {outer} do not make up the pieces of {piece} that the manual groups have of {whole}",
@@ -159,14 +169,14 @@ def take_over(context: Context, inst: Instruction) -> AnyValue:
     return context.unpack(local, inst.shape, [MANUAL] * len(inst.shape.leaves))
 
 
-def communicate(context: Context, inst: Instruction, world: World) -> AnyValue:
+def communicate(context: Context, inst: Instruction, manual_groups: ManualGroups) -> AnyValue:
     """The user's collective between manual groups: every member runs it on its tile, with the groups as they stand.
 
     As XLA, only between groups: the tiles inside one are not the user's to combine.
     """
     values = [context.array(o) for o in inst.operands]
     targets = [replicate_on_dims(v.sharding, _mixed_dims(inst)).meaning for v in values]
-    _check_members(inst, world, all(t is REPLICATED for t in targets))
+    _check_members(inst, manual_groups, all(t is REPLICATED for t in targets))
     moved = [context.reshard(v, t, "collective of a manual region") for v, t in zip(values, targets, strict=True)]
     shapes = [context.local_shape(s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
     shape = inst.shape.tuple(tuple(shapes)) if inst.shape.is_tuple else shapes[0]
@@ -181,13 +191,13 @@ def _mixed_dims(inst: Instruction) -> tuple[int, ...]:
     return inst.dimensions if inst.opcode in ("all-gather", "reduce-scatter", "all-to-all") else ()
 
 
-def _check_members(inst: Instruction, world: World, is_whole: bool) -> None:
+def _check_members(inst: Instruction, manual_groups: ManualGroups, is_whole: bool) -> None:
     if inst.opcode == "collective-permute":
         members = inst.source_target_pairs
     else:
-        members = inst.replica_groups or (tuple(range(world.size * len(world.groups))),)
+        members = inst.replica_groups or (tuple(range(manual_groups.size * len(manual_groups.groups))),)
     for group in members:
-        places = [world.places[d] for d in dict.fromkeys(group)]
+        places = [manual_groups.places[d] for d in dict.fromkeys(group)]
         if len({g for g, _ in places}) < len(places):
             raise PartitionError(
                 f"{inst.opcode} combines devices {group} of one manual group",

@@ -21,7 +21,7 @@ from hlosharding.spmd import Emitter
 def acting_device(context: Context, inst: Instruction) -> int | None:
     """The device on which alone a custom call is to run; None where it may run on all, or on no single device."""
     given = context.wanted(inst)
-    if given is None or given.device is None or context.world is not None:
+    if given is None or given.device is None or context.manual_groups is not None:
         return None
     return given.device if inst.proto.custom_call_has_side_effect or _is_unknown(inst) else None
 
@@ -45,10 +45,10 @@ def act_once(context: Context, inst: Instruction, device: int) -> AnyValue:
     )
     made = leaves_of(context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
     wanted = context.wanted_leaves(inst)
-    addends = HloSharding.unreduced()
+    partial_sums = HloSharding.unreduced()
     for value in made:
         if inst.users and value.shape.is_array:
-            value.sharding, value.reduce_kind = addends, "or" if value.shape.element_type == "pred" else "add"
+            value.sharding, value.reduce_kind = partial_sums, "or" if value.shape.element_type == "pred" else "add"
     settled = [context.settle(v, w, "result of one device") for v, w in zip(made, wanted, strict=True)]
     return from_leaves(inst.shape, settled)
 

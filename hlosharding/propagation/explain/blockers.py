@@ -23,7 +23,7 @@ Found = tuple[Value, Value, str]
 """A value that is not split, its split neighbour, and what kept the split out."""
 
 
-def obstacles(points: FixPoint, value: Value) -> list[str]:
+def blockers(points: FixPoint, value: Value) -> list[str]:
     """A line per neighbour that is split, or one that says where the nearest split stopped."""
     graph, p = points.nodes.graph, points.nodes.place[value[0]]
     if p < 0:

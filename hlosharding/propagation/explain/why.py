@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from hlosharding.propagation.explain.blockers import NOTHING, at, between, obstacles
+from hlosharding.propagation.explain.blockers import NOTHING, at, between, blockers
 from hlosharding.propagation.explain.causes import Cause, chain
 from hlosharding.propagation.explain.explanation import Explanation, Link, LostOffer, is_split
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
@@ -28,7 +28,7 @@ def explain(points: FixPoint, trail: Trail, value: Value) -> Explanation:
     clashing = _told(points, trail, clashes(points, value[0])) if value[1] is None else ()
     if is_split(at(points, value)):
         return Explanation(tuple(links), (), clashing)
-    lost, stopped = _loss(points, causes, links), tuple(obstacles(points, value))
+    lost, stopped = _loss(points, causes, links), tuple(blockers(points, value))
     # Where the chain itself shows the split that was lost, the neighbourhood has no more to say.
     first = lost is not None and lost[0] is links[0]
     stopped = () if lost is not None and (stopped == (NOTHING,)) else stopped

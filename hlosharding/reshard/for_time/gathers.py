@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.reshard.axis_plan import least_seconds, paired
-from hlosharding.reshard.for_time.tile_edges import moved_borders
+from hlosharding.reshard.for_time.tile_edges import moved_edges
 from hlosharding.reshard.layout import Layout, Table
 from hlosharding.reshard.matching import MOST_MATCHED, matched, shared
 from hlosharding.reshard.steps import AllGather, Dims, DynamicSlice, Groups, Pad, Permute, Slice, Step
@@ -130,7 +130,7 @@ def _fetched(request: Request, source: Layout, fine: Layout) -> Iterator[Steps]:
     yield from ((step,) for step in request.direct(source, fine))
     taken_from = paired(source.numbers, fine.numbers).tolist()
     move = (Permute(tuple(zip(taken_from, range(len(taken_from)), strict=True))),)
-    for steps in moved_borders(request, replace(source, index=fine.index), fine):
+    for steps in moved_edges(request, replace(source, index=fine.index), fine):
         yield (*move, *steps)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlosharding.reshard.axis_plan import paired
-from hlosharding.reshard.for_time.tile_edges import moved_borders
+from hlosharding.reshard.for_time.tile_edges import moved_edges
 from hlosharding.reshard.layout import Dims, Layout, Table, layout_of
 from hlosharding.reshard.steps import Permute, Step
 from hlosharding.sharding import HloSharding
@@ -47,7 +47,7 @@ def exchange_and_reorder(request: Request) -> Iterator[Steps]:
             first, way, tuple(t * n for t, n in zip(nested.tile, nested.counts, strict=True))
         ):
             yield from ((*steps, end) for end in request.direct(nested, target))
-            ways += [(*steps, *ends) for ends in moved_borders(request, nested, made)]
+            ways += [(*steps, *ends) for ends in moved_edges(request, nested, made)]
     for steps in ways:
         for at in range(len(steps), -1, -1) if permute else (0,):
             yield (*steps[:at], *permute, *(step.renamed(names) for step in steps[at:]))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hlosharding.reshard.planner import Request
 
 
-def moved_borders(request: Request, source: Layout, target: Layout) -> Iterator[tuple[Step, ...]]:
+def moved_edges(request: Request, source: Layout, target: Layout) -> Iterator[tuple[Step, ...]]:
     """In one go, or along one dim after the other, so that nothing goes round a corner.
 
     Both layouts have the same number of tiles along each dim, and each device has the same one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.partitioner.broadcast_dims import uniform_after_reshape
+from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape
 from tests.support.split_programs import counts, mark, right
 
 FROM, TO = "[4,1,2]<=[8]", "[4,1,2]7,6,3,2,5,4,0,1"
@@ -84,4 +84,4 @@ def test_bits_of_a_number_are_not_the_same() -> None:
 def test_dims_behind_a_reshape(
     dims: tuple[int, ...], after: tuple[int, ...], same: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    assert uniform_after_reshape(dims, after, same) == expected
+    assert broadcast_dims_after_reshape(dims, after, same) == expected

@@ -8,10 +8,10 @@ from hlosharding.partitioner.iteration_space import leaf, lift, project, project
 from hlosharding.sharding import HloSharding
 from hlosharding.sharding.tiles import (
     REPLICATED,
-    addend_groups,
     local_shape_dims,
     member_numbers,
     offsets,
+    partial_sum_groups,
     tile_table,
     uneven_dims,
     without_partials,
@@ -55,7 +55,7 @@ def test_a_split_that_is_owed_is_unreduced_in_the_result() -> None:
     result = project_result(parse("{devices=[2,4,1]<=[8]}"), OUT, (1,))
     assert result.data_dims == (2, 1)
     assert "unreduced" in result.subgroup_types
-    assert addend_groups(result, 8) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert partial_sum_groups(result, 8) == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert member_numbers(result, 8) == (0, 1, 2, 3, 0, 1, 2, 3)
     assert without_partials(result) == parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}")
 
@@ -64,7 +64,7 @@ def test_partials_of_all_devices() -> None:
     result = project_result(parse("{devices=[1,8,1]<=[8]}"), OUT, (1,))
     assert without_partials(result).is_replicated()
     assert sorted(member_numbers(result, 8)) == list(range(8))
-    assert [sorted(g) for g in addend_groups(result, 8)] == [list(range(8))]
+    assert [sorted(g) for g in partial_sum_groups(result, 8)] == [list(range(8))]
 
 
 def test_nothing_owed_is_a_plain_projection() -> None:

@@ -36,11 +36,11 @@ def test_departures_from_propagation_are_a_table_where_there_are_any() -> None:
     assert title not in text_of(report.show_partitioned(partitioned()))
     local = split(two_layers(512, 16))
     assert title in text_of(report.show_partitioned(local))
-    record = report.partitioned_record(local)["departures"]
-    assert [one["name"] for one in record] == [one.name for one in local.departures]
+    record = report.partitioned_record(local)["sharding overrides"]
+    assert [one["name"] for one in record] == [one.name for one in local.sharding_overrides]
     assert {one["chosen"] for one in record} == {"{devices=[8,1]<=[8]}"}
-    head, first, others = rows_of(report.show_departures(local, limit=1))[:3]
+    head, first, others = rows_of(report.show_sharding_overrides(local, limit=1))[:3]
     assert head[3:5] == ["propagated", "chosen"]
     assert first[0] == "%h1"
-    assert (others[0], others[5]) == ("others", str(len(local.departures) - 1))
-    assert rows_of(report.show_departures(partitioned()))[1][0] == "none"
+    assert (others[0], others[5]) == ("others", str(len(local.sharding_overrides) - 1))
+    assert rows_of(report.show_sharding_overrides(partitioned()))[1][0] == "none"

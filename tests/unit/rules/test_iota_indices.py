@@ -7,7 +7,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.ir import Instruction
-from hlosharding.rules import Signature, counted_signature, counting_constant, signature_of, top_k
+from hlosharding.rules import Signature, iota_constant, iota_signature, signature_of, top_k
 
 LOOP = """
 HloModule m
@@ -45,7 +45,7 @@ def reading(text: str, opcode: str = "gather") -> str | None:
     [inst] = [i for i in module.instructions if i.opcode == opcode]
     signature = signature_of(inst)
     assert isinstance(signature, Signature)
-    found = counted_signature(inst, signature)
+    found = iota_signature(inst, signature)
     return None if found is None else str(found)
 
 
@@ -219,8 +219,8 @@ def test_a_long_chain_ends_without_an_answer() -> None:
 
 def test_constants_count_along_the_dim_that_they_count_along() -> None:
     rows = np.broadcast_to(np.arange(3)[:, None], (3, 4))
-    assert (counting_constant(rows), counting_constant(rows.T), counting_constant(rows + 1)) == (0, 1, None)
-    assert counting_constant(np.zeros((1, 1), np.int32)) is None
+    assert (iota_constant(rows), iota_constant(rows.T), iota_constant(rows + 1)) == (0, 1, None)
+    assert iota_constant(np.zeros((1, 1), np.int32)) is None
 
 
 def test_the_largest_k_is_told_from_other_calls() -> None:

@@ -17,7 +17,7 @@ import hlosharding as hs
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
 from hlosharding.partitioner.passes import condition_sync as votes
-from hlosharding.spmd.emitter import Owed
+from hlosharding.spmd.emitter import PartialSums
 from hlosharding.spmd.verifier import verify_partitioned
 
 
@@ -38,13 +38,13 @@ count { a = s32[] parameter(0)
 
 
 @pytest.fixture
-def program(mesh_2x4: Mesh) -> tuple[Module, Owed]:
+def program(mesh_2x4: Mesh) -> tuple[Module, PartialSums]:
     """A layer with its gradient: sums of partial results, gathers, elementwise ops."""
-    seen: list[tuple[Module, Owed]] = []
+    seen: list[tuple[Module, PartialSums]] = []
 
-    def spy(module: Module, owed: Owed) -> None:
-        verify_partitioned(module, owed)
-        seen.append((module, owed))
+    def spy(module: Module, deferred: PartialSums) -> None:
+        verify_partitioned(module, deferred)
+        seen.append((module, deferred))
 
     def step(w: jax.Array, x: jax.Array) -> jax.Array:
         return w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
@@ -67,17 +67,17 @@ def another_shape(module: Module, inst: Instruction) -> None:
     inst.shape = inst.shape.with_dims((*inst.shape.dims[:-1], inst.shape.dims[-1] + 1))
 
 
-def test_a_tile_of_another_size_is_found(program: tuple[Module, Owed]) -> None:
-    module, owed = program
+def test_a_tile_of_another_size_is_found(program: tuple[Module, PartialSums]) -> None:
+    module, deferred = program
     for inst in module.entry.instructions:
         if inst.opcode not in ("subtract", "multiply", "dot", "all-reduce", "tanh"):
             continue
         before = inst.shape
         another_shape(module, inst)
         with pytest.raises(ModuleError, match=r"shape .*%"):
-            verify_partitioned(module, owed)
+            verify_partitioned(module, deferred)
         inst.shape = before
-    verify_partitioned(module, owed)
+    verify_partitioned(module, deferred)
 
 
 def change(**attributes: Any) -> Callable[[Instruction], None]:
@@ -98,12 +98,12 @@ def change(**attributes: Any) -> Callable[[Instruction], None]:
     ],
 )
 def test_groups_that_overlap_or_leave_somebody_out(
-    program: tuple[Module, Owed], attributes: dict[str, Any], words: str
+    program: tuple[Module, PartialSums], attributes: dict[str, Any], words: str
 ) -> None:
-    module, owed = program
+    module, deferred = program
     change(**attributes)(first(module, "all-reduce"))
     with pytest.raises(ModuleError, match=words):
-        verify_partitioned(module, owed)
+        verify_partitioned(module, deferred)
 
 
 @pytest.mark.parametrize(
@@ -119,33 +119,33 @@ def test_permutes_that_are_none(pairs: str, words: str) -> None:
         verify_partitioned(module)
 
 
-def test_a_channel_used_twice(program: tuple[Module, Owed]) -> None:
-    module, owed = program
+def test_a_channel_used_twice(program: tuple[Module, PartialSums]) -> None:
+    module, deferred = program
     one, other, *_ = [i for i in module.instructions if i.opcode in COLLECTIVES]
     change(channel_id=one.channel_id)(other)
     with pytest.raises(ModuleError, match=f"%{other.name}.*|channel {one.channel_id} of %{one.name}"):
-        verify_partitioned(module, owed)
+        verify_partitioned(module, deferred)
 
 
-def test_addends_taken_for_their_sum(program: tuple[Module, Owed]) -> None:
-    module, owed = program
+def test_addends_taken_for_their_sum(program: tuple[Module, PartialSums]) -> None:
+    module, deferred = program
     for reduced in [i for i in module.instructions if i.opcode in ("all-reduce", "reduce-scatter")]:
-        addends = reduced.operands[0]
-        if addends.shape is not reduced.shape:
+        partial_sums = reduced.operands[0]
+        if partial_sums.shape is not reduced.shape:
             continue
         users = list(reduced.users)
-        rewrite.replace_uses(reduced, addends)
-        with pytest.raises(ModuleError, match=f"uses the partial results of %{addends.name}"):
-            verify_partitioned(module, owed)
+        rewrite.replace_uses(reduced, partial_sums)
+        with pytest.raises(ModuleError, match=f"uses the partial results of %{partial_sums.name}"):
+            verify_partitioned(module, deferred)
         for user in users:
-            rewrite.set_operands(user, (reduced if o is addends else o for o in user.operands))
-        verify_partitioned(module, owed)
+            rewrite.set_operands(user, (reduced if o is partial_sums else o for o in user.operands))
+        verify_partitioned(module, deferred)
         return
     raise AssertionError("no all-reduce in the program")
 
 
-def test_a_sum_made_twice(program: tuple[Module, Owed]) -> None:
-    module, owed = program
+def test_a_sum_made_twice(program: tuple[Module, PartialSums]) -> None:
+    module, deferred = program
     reduced = first(module, "all-reduce")
     at = reduced.computation.instructions.index(reduced) + 1
     again = rewrite.insert(
@@ -154,9 +154,9 @@ def test_a_sum_made_twice(program: tuple[Module, Owed]) -> None:
     )  # fmt: skip
     rewrite.replace_uses(reduced, again, where=lambda user: user is not again)
     module.renumber()
-    owed.paying.add(again)
+    deferred.paying.add(again)
     with pytest.raises(ModuleError, match=f"adds up what %{reduced.name} has added up already"):
-        verify_partitioned(module, owed)
+        verify_partitioned(module, deferred)
 
 
 # Conditions

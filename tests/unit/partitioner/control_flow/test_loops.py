@@ -206,7 +206,7 @@ def test_a_scalar_loss_is_reduced_before_it_is_broadcast() -> None:
 
 
 def test_narrow_floats_are_reduced_in_every_trip() -> None:
-    # The addends of one device may leave the range of f16 though their sum over all devices does not.
+    # The partial sums of one device may leave the range of f16 though their sum over all devices does not.
     ones = np.ones((16, 64), np.float16)
     ones[:, 32:] = -1
     large = np.full((64, 24), 2000, np.float16)

@@ -1,4 +1,6 @@
-"""Partial results: one reduction for all addends, scattered where a slice is wanted, neither too early nor too late."""
+"""Partial results: one reduction for all partial sums, scattered where a slice is wanted, neither too early nor too
+late.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def test_padding_of_an_uneven_contraction_is_no_addend() -> None:
             ROOT e = f32[4,6] negate(d){mark("[4,2]<=[8]")}""")
 
 
-# Annotations bind: addends pass what the user annotated only on the way to a sum that has the same sharding.
+# Annotations bind: partial sums pass what the user annotated only on the way to a sum that has the same sharding.
 
 
 @pytest.mark.parametrize("reader", ["negate", "copy"])
@@ -154,7 +156,7 @@ def test_an_annotated_sum_is_made_whole_though_its_reader_is_split(reader: str) 
         ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
     assert counts(local) == {"all-reduce": 1}
     assert local.comm_bytes_per_device == SUM
-    assert local.departures == ()
+    assert local.sharding_overrides == ()
 
 
 def test_a_sum_that_nobody_annotated_is_made_for_its_split_reader() -> None:
@@ -178,4 +180,4 @@ def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() 
         s = f32[16,24] add(a, e){mark("")}
         ROOT r = f32[16,24] tanh(s){mark("")}""")
     assert counts(local) == {"all-reduce": 1}
-    assert "a" in {d.name for d in local.departures}
+    assert "a" in {d.name for d in local.sharding_overrides}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding.sharding import is_local_reshape, reshape_runs
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, is_local_reshape, reshape_runs
 from tests.support.split_programs import kinds, mark, right, split
 
 SIZES = [

@@ -70,9 +70,9 @@ def test_a_loop_until_a_number_is_small_enough(kind: str) -> None:
         k = s32[] get-tuple-element(w), index=1
         ROOT t = STATE tuple(g, k)"""
     local = right(filled(body), computations=filled(LOOP, kind), devices=6)
-    [vote] = votes(local)
-    assert vote.is_root
-    assert vote.replica_groups == ((0, 1, 2, 3, 4, 5),)
+    [sync] = votes(local)
+    assert sync.is_root
+    assert sync.replica_groups == ((0, 1, 2, 3, 4, 5),)
 
 
 def test_a_loop_whose_condition_is_plainly_the_same_has_no_vote() -> None:
@@ -149,8 +149,8 @@ def test_a_branch_on_a_sum_of_what_was_moved(kind: str, limit: int) -> None:
     off { x = MATRIX parameter(0)
       ROOT t = MATRIX negate(x)ODD }"""
     local = right(filled(body), computations=filled(branches), devices=6)
-    [vote] = votes(local)
-    assert [u.opcode for u in vote.users] == ["conditional"]
+    [sync] = votes(local)
+    assert [u.opcode for u in sync.users] == ["conditional"]
 
 
 def test_members_of_a_manual_group_vote_among_themselves(cpu_devices: list[Any]) -> None:

@@ -17,7 +17,14 @@ from jax.sharding import PartitionSpec as P
 import hlosharding as hs
 from hlosharding.errors import PartitionError
 from hlosharding.sharding import HloSharding
-from hlosharding.spmd.manual_groups import World, inside_of, pieces_of, strip, world_of, wrap
+from hlosharding.spmd.manual_groups import (
+    ManualGroups,
+    group_pieces,
+    manual_groups_of,
+    sharding_in_groups,
+    sharding_of_all,
+    tiles_in_groups,
+)
 from tests.support.split_programs import module_of
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8) / 64
@@ -74,7 +81,7 @@ def test_inputs_in_an_order_that_differs_between_groups(cube: Mesh) -> None:
     given = tuple(HloSharding.parse(text) for text in ODD)
     ours = hs.partition(hs.trace(program, mesh=cube, in_shardings=given)(X, W))
     np.testing.assert_allclose(np.asarray(ours.run(X, W)), np.asarray(jax.jit(program)(X, W)), atol=1e-5)
-    whys = {d.why for d in ours.departures if d.propagated.is_manual_subgroup()}
+    whys = {d.why for d in ours.sharding_overrides if d.propagated.is_manual_subgroup()}
     assert whys <= {"every manual group has its tiles in one order"}
 
 
@@ -209,25 +216,27 @@ def test_a_region_whose_pieces_do_not_fit_is_refused() -> None:
 
 
 def test_other_groups_are_refused() -> None:
-    world = World(((0, 1), (2, 3)))
+    manual_groups = ManualGroups(((0, 1), (2, 3)))
     with pytest.raises(PartitionError, match="other manual groups"):
-        strip(HloSharding.parse("{devices=[1,2,2]<=[4] last_tile_dims={replicated, manual}}"), world)
+        sharding_in_groups(
+            HloSharding.parse("{devices=[1,2,2]<=[4] last_tile_dims={replicated, manual}}"), manual_groups
+        )
     with pytest.raises(PartitionError, match="lie differently"):
-        strip(HloSharding.parse("{devices=[2,2]0,3,1,2 last_tile_dims={manual}}"), world)
+        sharding_in_groups(HloSharding.parse("{devices=[2,2]0,3,1,2 last_tile_dims={manual}}"), manual_groups)
 
 
 @pytest.mark.parametrize("text", ["{devices=[2,2]<=[4]}", "{devices=[1,4]<=[2,2]T(1,0)}", "{replicated}"])
 def test_strip_undoes_wrap(text: str) -> None:
-    world, inner = World(((0, 2, 4, 6), (1, 3, 5, 7))), HloSharding.parse(text)
-    outer = wrap(inner, world, 2)
-    assert world_of(outer) == world
-    assert strip(outer, world) == inner
+    manual_groups, inner = ManualGroups(((0, 2, 4, 6), (1, 3, 5, 7))), HloSharding.parse(text)
+    outer = sharding_of_all(inner, manual_groups, 2)
+    assert manual_groups_of(outer) == manual_groups
+    assert sharding_in_groups(outer, manual_groups) == inner
 
 
 def test_pieces_of_groups() -> None:
-    world = World(((0, 1), (2, 3)))
+    manual_groups = ManualGroups(((0, 1), (2, 3)))
     rows, crossed = HloSharding.parse("{devices=[4]<=[4]}"), HloSharding.parse("{devices=[4]0,2,1,3}")
-    assert str(inside_of(rows, world, (8,), (4,))) == "{devices=[2]<=[2]}"
-    assert str(pieces_of(rows, world, (8,), (4,))) == "{devices=[2,2]<=[4] last_tile_dim_replicate}"
-    assert inside_of(crossed, world, (8,), (4,)) is None
-    assert inside_of(rows, world, (8,), (3,)) is None
+    assert str(tiles_in_groups(rows, manual_groups, (8,), (4,))) == "{devices=[2]<=[2]}"
+    assert str(group_pieces(rows, manual_groups, (8,), (4,))) == "{devices=[2,2]<=[4] last_tile_dim_replicate}"
+    assert tiles_in_groups(crossed, manual_groups, (8,), (4,)) is None
+    assert tiles_in_groups(rows, manual_groups, (8,), (3,)) is None

@@ -14,16 +14,16 @@ from hlosharding.report.tables import add_row, new_table
 from hlosharding.sharding import spell_short
 
 
-def show_departures(partitioned: Partitioned, *, limit: int | None = None) -> Table:
-    """A row a departure; those of one source line that are alike share it.
+def show_sharding_overrides(partitioned: Partitioned, *, limit: int | None = None) -> Table:
+    """A row a sharding override; those of one source line that are alike share it.
 
-    A chosen sharding with `unreduced` is one of addends: each device has its own, to be added up later.  `limit`: rows
-    shown at most; one more says how many values the others are.
+    A chosen sharding with `unreduced` is one of partial sums: each device has its own, to be added up later.  `limit`:
+    rows shown at most; one more says how many values the others are.
     """
     mesh = partitioned.module.mesh
     rows = Counter(
         (one.location or f"%{one.name}", one.opcode, one.shape, *(spell_short(s, mesh) for s in sides), one.why)
-        for one in partitioned.departures
+        for one in partitioned.sharding_overrides
         for sides in [(one.propagated, one.chosen)]
     )
     columns = ("source", "operation", "shape", "propagated", "chosen", "times", "why")
