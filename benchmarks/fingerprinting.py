@@ -11,10 +11,10 @@ from typing import Any
 
 import hlosharding as hs
 from benchmarks.workers import tell
-from hlosharding.compiler import Partitioned
+from hlosharding.compiler import Partitioned, best_program
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
-from hlosharding.partitioner import PartitionOptions, partition_module
+from hlosharding.partitioner import PartitionOptions
 
 OBJECTIVES = ("balanced", "bytes", "time")
 RANDOM_PROGRAMS = 300
@@ -157,7 +157,7 @@ def _partitioned(source: Source, objective: str) -> Partitioned:
     machine = hs.machines.h100(module.num_partitions)
     if isinstance(source, hs.Propagation):
         return hs.partition(source, num_partitions=module.num_partitions, machine=machine, options=options)
-    local = partition_module(module, num_partitions=module.num_partitions, machine=machine, options=options)
+    local = best_program(module, num_partitions=module.num_partitions, machine=machine, options=options)
     return Partitioned(local, module, machine, None)
 
 

@@ -187,7 +187,8 @@ def upwards(op: Instruction, until: str = "parameter") -> Iterator[Instruction]:
 
 def our_module(pairs: list[Pair], shapes: list[Shape], machine: Any) -> Module:
     """The local program of all reshards, planned for time: each between two negations, as in XLA's."""
-    from hlosharding.partitioner import PartitionOptions, partition_module
+    from hlosharding.compiler import best_program
+    from hlosharding.partitioner import PartitionOptions
 
     lines: list[str] = []
     for n, (pair, shape) in enumerate(zip(pairs, shapes, strict=True)):
@@ -203,7 +204,7 @@ def our_module(pairs: list[Pair], shapes: list[Shape], machine: Any) -> Module:
     lines.append(f"ROOT all = ({types}) tuple({names}), sharding={{{targets}}}")
     module = hs.load("HloModule reshards\n\nENTRY main {\n" + "\n".join(lines) + "\n}\n", format="hlo")
     options = PartitionOptions(objective="time")
-    return partition_module(module, num_partitions=pairs[0].devices, machine=machine, options=options).module
+    return best_program(module, num_partitions=pairs[0].devices, machine=machine, options=options).module
 
 
 def xla_module(pairs: list[Pair], shapes: list[Shape]) -> Module:

@@ -1,5 +1,6 @@
 """The pipeline as users hold it: partitioned programs, stages, `hs.jit`."""
 
+from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
@@ -14,6 +15,7 @@ __all__ = [
     "PropagatedStage",
     "ShardedArray",
     "Traced",
+    "best_program",
     "default_machine",
     "device_put",
     "jit",

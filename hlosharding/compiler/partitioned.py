@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.collector import collector_waits
+from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import Layout, Program
 from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride, partition_module
+from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.spmd import Collective, collectives
 
@@ -63,7 +64,7 @@ class Partitioned(InNotebooks):
 
         Inputs, outputs and what the user annotated are never among them.
         """
-        return self._local.sharding_overrides
+        return self._local.overrides
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """The local module as HLO text."""
@@ -222,8 +223,9 @@ def partition(
     source = propagation.module
     count = num_partitions if num_partitions is not None else _device_count(source)
     machine = machine if machine is not None else default_machine(max(1, count))
-    bound = propagation.annotated
-    local = partition_module(source, num_partitions=count, machine=machine, options=options, bound=bound)
+    local = best_program(
+        source, num_partitions=count, machine=machine, options=options, annotated=propagation.annotated
+    )
     return Partitioned(local, source, machine, propagation)
 
 

@@ -16,6 +16,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
 )
+from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory, processor_of
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.verifier import verify
@@ -42,6 +43,8 @@ __all__ = [
     "Instruction",
     "Module",
     "PaddingDim",
+    "Pass",
+    "Property",
     "Runs",
     "ScatterDims",
     "Shape",
@@ -53,6 +56,7 @@ __all__ = [
     "named_memory",
     "processor_of",
     "rewrite",
+    "run_passes",
     "trip_count",
     "verify",
     "while_parts",

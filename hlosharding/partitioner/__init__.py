@@ -1,14 +1,24 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
+from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.iteration_space import lift, project
-from hlosharding.partitioner.overrides import ShardingOverride
-from hlosharding.partitioner.partition import LocalProgram, PartitionOptions, partition_module
+from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
+from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
+from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
+from hlosharding.partitioner.prices import Prices
 
 __all__ = [
+    "OVERLAPS",
+    "Decisions",
     "LocalProgram",
     "PartitionOptions",
+    "Prices",
     "ShardingOverride",
+    "ShardingTable",
+    "check_devices",
+    "has_manual_groups",
     "lift",
     "partition_module",
     "project",
+    "sharding_tables",
 ]

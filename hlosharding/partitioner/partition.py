@@ -1,47 +1,27 @@
 """The walk: a global module with shardings in, a local module with explicit collectives out.
 
-Floor: partitioner.
+Floor: partitioner.  One walk in program order, then the passes of `passes/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine, cost, simulate
 from hlosharding.errors import PartitionError
-from hlosharding.ir import COLLECTIVES, Builder, ComputationBuilder, Instruction, Module, rewrite
-from hlosharding.partitioner.context import Context, Decisions
+from hlosharding.ir import COLLECTIVES, Builder, Instruction, Module, run_passes
+from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow import enter_parameter, forms_of
-from hlosharding.partitioner.factors import OVERLAPS
-from hlosharding.partitioner.overrides import (
-    BATCH_OVER_ALL,
-    ONE_ORDER,
-    ShardingOverride,
-    relaxed_shardings,
-    sharding_overrides,
-    spread,
-)
-from hlosharding.partitioner.passes import hoist_invariants, verify_and_sync
-from hlosharding.partitioner.prices import Prices
-from hlosharding.partitioner.regions import has_manual_groups, left_undone
+from hlosharding.partitioner.decisions import Decisions
+from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, sharding_overrides
+from hlosharding.partitioner.passes import per_device_passes
+from hlosharding.partitioner.region_values import pack, value_of
+from hlosharding.partitioner.regions import left_undone
+from hlosharding.partitioner.resharding import reshard_leaves
 from hlosharding.partitioner.strategies import lower
 from hlosharding.sharding import REPLICATED, HloSharding
-from hlosharding.spmd import Emitter, Program, in_one_order
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOptions:
-    """How the partitioner decides."""
-
-    objective: str = "balanced"
-    """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
-    overlap: str = "off"
-    """Whether matrix products that wait for an all-gather or a reduce-scatter become loops, which permute tiles while
-    they multiply others: "off" never, "auto" where that is faster by simulation, of the product and of the program,
-    "always" wherever they can.  The bytes are the same, and the gathered operand is never held."""
+from hlosharding.spmd import Emitter, Program
 
 
 @dataclass(slots=True)
@@ -53,106 +33,57 @@ class LocalProgram:
 
     module: Module
     warnings: list[str] = field(default_factory=list)
-    sharding_overrides: tuple[ShardingOverride, ...] = ()
+    overrides: tuple[ShardingOverride, ...] = ()
     """Values with another sharding than `module.shardings` gave them, in program order."""
 
 
 @collector_waits
 def partition_module(
-    module: Module,
-    *,
-    num_partitions: int,
-    machine: Machine,
-    options: PartitionOptions | None = None,
-    bound: Collection[str] = (),
+    module: Module, table: ShardingTable, decisions: Decisions, *, num_partitions: int, dump: Path | None = None
 ) -> LocalProgram:
-    """Rewrite `module` for `num_partitions` devices, following `module.shardings`.
+    """Rewrite `module` for `num_partitions` devices, following the shardings of `table`.
 
-    Instructions without a sharding may take any.  `bound` names those that the user annotated: they keep theirs even
-    where another would do.  Raises PartitionError for shardings of another device count.
+    Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  Raises
+    PartitionError for shardings of another device count.
     """
-    _check(module, num_partitions)
-    options = options or PartitionOptions()
-    if options.overlap not in OVERLAPS:
-        raise PartitionError(f"overlap is {options.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")
-    prices = Prices(machine.with_devices(num_partitions), options.objective)
-    annotated = frozenset(bound)
-    decisions = Decisions(prices, overlap=options.overlap, has_manual_groups=has_manual_groups(module), bound=annotated)
-    made = _with_decisions(module, bound, decisions, num_partitions)
-    if options.overlap != "auto" or not any(decisions.faster_collective_matmuls.values()):
-        return made
-    # A product that is faster as a loop need not make the program faster: the wait may be hidden already.
-    still = Decisions(prices, has_manual_groups=decisions.has_manual_groups, bound=annotated)
-    plain = _with_decisions(module, bound, still, num_partitions)
-    return min(plain, made, key=lambda local: simulate(local.module, prices.machine).time_s)
-
-
-def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions, num_partitions: int) -> LocalProgram:
-    shardings = relaxed_shardings(module, bound)
-    if decisions.has_manual_groups:
-        ordered = {i: in_one_order(sharding) for i, sharding in shardings.items()}
-        why = {i: ONE_ORDER for i, sharding in ordered.items() if sharding is not shardings[i]}
-        return _partitioned(module, ordered, decisions, num_partitions, why)
-    local = _partitioned(module, shardings, decisions, num_partitions)
-    other = spread(module, shardings, bound, num_partitions)
-    if other is None:
-        return local
-    why = {i: BATCH_OVER_ALL for i, sharding in other.items() if sharding != shardings.get(i)}
-    return _better(local, _partitioned(module, other, decisions, num_partitions, why), decisions.prices)
-
-
-def _better(first: LocalProgram, second: LocalProgram, prices: Prices) -> LocalProgram:
-    """The second program, if it moves clearly less at no price in work, memory or time, else the first."""
-    old, new = (cost(local.module, machine=prices.machine) for local in (first, second))
-    is_leaner = (
-        new.flops <= _MORE * old.flops
-        and new.peak_memory_bytes <= _MORE * old.peak_memory_bytes
-        and new.comm_bytes < _LESS * old.comm_bytes
-    )
-    if not is_leaner:
-        return first
-    before, after = (simulate(local.module, prices.machine).time_s for local in (first, second))
-    return second if after <= before else first
-
-
-_MORE, _LESS = 1.05, 0.95
-
-
-def _partitioned(
-    module: Module,
-    shardings: dict[int, HloSharding],
-    decisions: Decisions,
-    num_partitions: int,
-    why: Mapping[int, str] = MappingProxyType({}),
-) -> LocalProgram:
+    check_devices(module, num_partitions)
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in module.instructions if i.opcode in _CHANNELED), default=0)
-    builder = program.builder.computation(module.entry.name)
-    context = Context(Emitter(program, builder), shardings, decisions)
-    boundary: dict[Instruction, HloSharding] = {}
-    for parameter in module.entry.parameters:
-        shardings_of = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
-        local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings_of))
-        boundary[local] = _sharding_of(parameter, shardings_of)
-    for inst in module.entry.instructions:
-        if inst.opcode != "parameter":
-            context.values[inst] = lower(context, inst)
-    root = _finish_root(context, module.entry.root, boundary)
-    builder.root(root)
-    local = _close(program, builder, module, boundary, decisions)
-    return replace(local, sharding_overrides=sharding_overrides(module, shardings, program.undecided, why))
+    local = _walk(module, table, decisions, program)
+    passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
+    run_passes(local, passes, dump=dump)
+    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
 """What may have a channel already: that of a manual region stays."""
 
 
+def _walk(module: Module, table: ShardingTable, decisions: Decisions, program: Program) -> Module:
+    """Every instruction of the entry in program order; callees when their callers come."""
+    entry = program.builder.computation(module.entry.name)
+    context = Context(Emitter(program, entry), dict(table.shardings), decisions, lower)
+    boundary: dict[Instruction, HloSharding] = {}
+    for parameter in module.entry.parameters:
+        shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
+        local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings))
+        boundary[local] = _sharding_of(parameter, shardings)
+    for inst in module.entry.instructions:
+        if inst.opcode != "parameter":
+            context.values[inst] = lower(context, inst)
+    entry.root(_finish_root(context, module.entry.root, boundary))
+    local = program.builder.finish(entry, boundary)
+    local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
+    local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
+    return local
+
+
 def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
     context.emitter.lowering(root, "output")
-    value = context.value(root)
-    wanted = context.wanted_leaves(root)
-    targets = [w if w is not None else REPLICATED for w in wanted]
-    local = context.pack(context.reshard_leaves(value, targets, "output"))
+    value = value_of(context, root)
+    targets = [w if w is not None else REPLICATED for w in context.wanted_leaves(root)]
+    local = pack(context, reshard_leaves(context, value, targets, "output"))
     if local in boundary or local.opcode == "parameter":
         local = context.emitter.op("copy", local.shape, (local,))
     boundary[local] = _sharding_of(root, tuple(targets))
@@ -163,25 +94,8 @@ def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloShard
     return HloSharding.tuple(leaves) if inst.shape.is_tuple else leaves[0]
 
 
-def _close(
-    program: Program,
-    entry: ComputationBuilder,
-    source: Module,
-    boundary: dict[Instruction, HloSharding],
-    decisions: Decisions,
-) -> LocalProgram:
-    module = program.builder.finish(entry)
-    module.proto.input_output_alias.CopyFrom(source.proto.input_output_alias)
-    module.proto.buffer_donor.CopyFrom(source.proto.buffer_donor)
-    rewrite.dead_code(module)
-    module.renumber()
-    hoist_invariants(module, decisions.prices, program.deferred)
-    module.shardings = {i.id: s for i, s in boundary.items()}
-    verify_and_sync(module, program, has_manual_groups=decisions.has_manual_groups)
-    return LocalProgram(module, [*program.warnings, *left_undone(source)])
-
-
-def _check(module: Module, num_partitions: int) -> None:
+def check_devices(module: Module, num_partitions: int) -> None:
+    """PartitionError where shardings are for another number of devices."""
     if num_partitions < 1:
         raise PartitionError(f"num_partitions is {num_partitions}", remedy="pass the number of devices")
     known = (None, num_partitions)

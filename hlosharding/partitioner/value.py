@@ -77,7 +77,7 @@ class DeferredReduction:
     maker: Instruction | None = None
     """On whose behalf the sum is made: the op that made the partial sums, where the value came from elsewhere (a loop).
     """
-    settled: Value | None = None
+    reduced: Value | None = None
     """The combined value, once somebody needed it."""
 
     @property
@@ -124,3 +124,8 @@ def from_parts(shape: Shape, parts: list[Any]) -> AnyValue | DeferredReduction:
     if not shape.is_tuple:
         return parts.pop(0)
     return TupleValue(tuple(from_parts(s, parts) for s in shape.tuple_shapes))
+
+
+def map_leaves(value: AnyValue, change: Callable[[Value], Value]) -> AnyValue:
+    """Apply `change` to every array of a value."""
+    return from_leaves(value.shape, [change(v) for v in leaves_of(value)])

@@ -7,7 +7,8 @@ Knows no shardings: it takes device groups, tables and shapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,6 +180,14 @@ class Emitter:
     def lowering(self, source: Instruction, reason: str = "reshard") -> None:
         """From now on ops are made for `source`: they carry its metadata, and collectives name it as their cause."""
         self.source, self.reason = source, reason
+
+    @contextmanager
+    def on_behalf_of(self, source: Instruction, reason: str = "reshard") -> Iterator[None]:
+        """As `lowering`, until the block ends."""
+        before = self.source, self.reason
+        self.lowering(source, reason)
+        yield
+        self.source, self.reason = before
 
     def op(
         self,

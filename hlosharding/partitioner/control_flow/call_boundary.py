@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.region_values import pack, reduced, unpack, value_of
+from hlosharding.partitioner.resharding import local_shape, reshard, reshard_leaves
 from hlosharding.partitioner.value import (
     AnyValue,
     DeferredReduction,
@@ -34,18 +36,14 @@ def open_computation(
     context: Context, source: Computation, parameters: Sequence[Forms], may_defer: frozenset[Instruction] = frozenset()
 ) -> Context:
     """A local computation, its parameters in the given forms, with everything in it but a root."""
-    from hlosharding.partitioner.strategies import lower  # strategies know control flow, so not at import
-
     # Callees are written as they are needed: the module is put in callees-first order when it is closed.
     builder = context.emitter.program.body(source.name)
-    inner = Context(
-        Emitter(context.emitter.program, builder), context.shardings, context.decisions, may_defer=may_defer
-    )
+    inner = context.computation(Emitter(context.emitter.program, builder), may_defer=may_defer)
     for parameter, forms in zip(source.parameters, parameters, strict=True):
         _, inner.values[parameter] = enter_parameter(inner, parameter, forms)
     for inst in source.instructions:
         if inst.opcode != "parameter":
-            inner.values[inst] = lower(inner, inst)
+            inner.values[inst] = inner.lower(inner, inst)
     return inner
 
 
@@ -53,7 +51,7 @@ def close_computation(inner: Context, source: Computation, results: Forms) -> Co
     """Give an opened computation its root: the source's, in the given forms."""
     inner.emitter.lowering(source.root, "result")
     moved = in_forms(inner, source.root, results, "result of a computation")
-    root = inner.pack(moved)
+    root = pack(inner, moved)
     computation = inner.emitter.computation.computation
     if root.opcode == "parameter" and len(computation.instructions) > 1:
         root = inner.emitter.op("copy", root.shape, (root,))
@@ -71,7 +69,7 @@ def partition_computation(
 def in_forms(context: Context, inst: Instruction, forms: Forms, reason: str) -> AnyValue:
     """What an instruction became, as it crosses a border."""
     if all(f.deferred is None for f in forms):
-        return context.reshard_leaves(context.value(inst), [f.sharding for f in forms], reason)
+        return reshard_leaves(context, value_of(context, inst), [f.sharding for f in forms], reason)
     parts = parts_of(context.values[inst])
     return from_leaves(inst.shape, [_in_form(context, inst, p, f, reason) for p, f in zip(parts, forms, strict=True)])
 
@@ -80,11 +78,11 @@ def _in_form(context: Context, inst: Instruction, part: Value | DeferredReductio
     """Where a reduction stays owed for what is whole already, one member of each group has it for all."""
     if isinstance(part, DeferredReduction) and is_deferred_as(part, form):
         return part.partial
-    value = context.complete(part, inst)
+    value = reduced(context, part, inst)
     assert isinstance(value, Value)
     if form.deferred is None:
-        return context.reshard(value, form.sharding, reason)
-    whole = context.reshard(value, without_partials(form.sharding), reason)
+        return reshard(context, value, form.sharding, reason)
+    whole = reshard(context, value, without_partials(form.sharding), reason)
     members = member_numbers(form.sharding, context.num_partitions)
     return Value(
         only_first(context.emitter, whole.local, members, form.deferred), value.shape, form.sharding, form.deferred
@@ -93,14 +91,14 @@ def _in_form(context: Context, inst: Instruction, part: Value | DeferredReductio
 
 def is_deferred_as(part: Value | DeferredReduction, form: Form) -> bool:
     """Is the value made of just those partial sums, and has nobody needed their sum?"""
-    if not isinstance(part, DeferredReduction) or part.settled is not None:
+    if not isinstance(part, DeferredReduction) or part.reduced is not None:
         return False
     return part.partial.sharding is form.sharding and part.partial.reduce_kind == form.deferred
 
 
 def unpacked(context: Context, local: Instruction, shape: Shape, forms: Forms) -> AnyValue | DeferredReduction:
     """The values of a local tuple (or array) whose leaves have these forms."""
-    values = leaves_of(context.unpack(local, shape, [f.sharding for f in forms]))
+    values = leaves_of(unpack(context, local, shape, [f.sharding for f in forms]))
     return from_parts(shape, [_from_form(v, f) for v, f in zip(values, forms, strict=True)])
 
 
@@ -111,18 +109,18 @@ def _from_form(value: Value, form: Form) -> Value | DeferredReduction:
     return DeferredReduction(value, form.wanted, form.maker)
 
 
-def local_shape(context: Context, shape: Shape, shardings: list[HloSharding]) -> Shape:
+def local_value_shape(context: Context, shape: Shape, shardings: list[HloSharding]) -> Shape:
     """The shape of a value's tiles, tuples included; consumes the list."""
     if shape.is_tuple:
-        return Shape.tuple(tuple(local_shape(context, s, shardings) for s in shape.tuple_shapes))
-    return context.local_shape(shape, shardings.pop(0))
+        return Shape.tuple(tuple(local_value_shape(context, s, shardings) for s in shape.tuple_shapes))
+    return local_shape(context, shape, shardings.pop(0))
 
 
 def enter_parameter(
     context: Context, parameter: Instruction, forms: Forms
 ) -> tuple[Instruction, AnyValue | DeferredReduction]:
     """A local parameter, and its arrays."""
-    shape = local_shape(context, parameter.shape, [f.sharding for f in forms])
+    shape = local_value_shape(context, parameter.shape, [f.sharding for f in forms])
     context.emitter.lowering(parameter, "parameter")
     local = context.emitter.computation.parameter(
         parameter.parameter_number, shape, name=parameter.name, like=parameter

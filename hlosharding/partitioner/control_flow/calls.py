@@ -19,7 +19,9 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.factors import is_only_reader, waiting_pays
+from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
+from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, from_leaves, leaves_of, parts_of
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -28,16 +30,16 @@ Shardings = tuple[HloSharding, ...]
 
 def conditional(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Each branch over local shapes; the predicate is whole, so that all devices take the same branch."""
-    chooser = context.array(inst.operands[0])
+    chooser = array_of(context, inst.operands[0])
     if chooser.sharding is not MANUAL:
-        chooser = context.whole(chooser, "branch index")
+        chooser = replicate(context, chooser, "branch index")
     operands, opened = [chooser.local], []
     for branch, operand in zip(inst.called, inst.operands[1:], strict=True):
-        value = context.value(operand)
+        value = value_of(context, operand)
         taken = _parameter_shardings(context, branch.parameters[0], value)
-        value = context.reshard_leaves(value, list(taken), "branch operand")
+        value = reshard_leaves(context, value, list(taken), "branch operand")
         opened.append(open_computation(context, branch, (forms_of(taken),)))
-        operands.append(context.pack(value))
+        operands.append(pack(context, value))
     forms = _result_forms(context, inst, opened)
     called = [close_computation(inner, branch, forms) for inner, branch in zip(opened, inst.called, strict=True)]
     local = context.emitter.computation.add("conditional", called[0].root.shape, operands, like=inst, called=called)
@@ -56,7 +58,7 @@ def _result_forms(context: Context, inst: Instruction, opened: Sequence[Context]
 def _result_form(
     context: Context, inst: Instruction, index: int, wanted: HloSharding, parts: Sequence[Value | DeferredReduction]
 ) -> Form:
-    deferred = [p for p in parts if isinstance(p, DeferredReduction) and p.settled is None]
+    deferred = [p for p in parts if isinstance(p, DeferredReduction) and p.reduced is None]
     forms = {(p.partial.sharding, p.partial.reduce_kind) for p in deferred}
     if len(forms) != 1 or context.decisions.has_manual_groups or not _sum_follows(context, inst, index):
         return Form(wanted)
@@ -84,35 +86,35 @@ def _parameter_shardings(context: Context, parameter: Instruction, value: AnyVal
 def call(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The callee over local shapes."""
     callee = inst.called[0]
-    values = [context.value(o) for o in inst.operands]
+    values = [value_of(context, o) for o in inst.operands]
     taken = [_parameter_shardings(context, p, v) for p, v in zip(callee.parameters, values, strict=True)]
-    moved = [context.reshard_leaves(v, list(t), "argument of a call") for v, t in zip(values, taken, strict=True)]
+    moved = [reshard_leaves(context, v, list(t), "argument of a call") for v, t in zip(values, taken, strict=True)]
     opened = open_computation(context, callee, [forms_of(t) for t in taken])
     forms = _result_forms(context, inst, [opened])
     body = close_computation(opened, callee, forms)
     local = context.emitter.computation.add(
-        "call", body.root.shape, [context.pack(m) for m in moved], like=inst, called=[body]
+        "call", body.root.shape, [pack(context, m) for m in moved], like=inst, called=[body]
     )
     return unpacked(context, local, inst.shape, forms)
 
 
 def barrier(context: Context, inst: Instruction) -> AnyValue:
     """An optimization barrier around local values."""
-    value = context.value(inst.operands[0])
+    value = value_of(context, inst.operands[0])
     shardings = [v.whole_sharding for v in leaves_of(value)]
-    value = context.reshard_leaves(value, shardings, "operand of a barrier")
-    packed = context.pack(value)
+    value = reshard_leaves(context, value, shardings, "operand of a barrier")
+    packed = pack(context, value)
     local = context.emitter.local(inst, packed.shape, (packed,))
-    made = context.unpack(local, inst.shape, shardings)
-    settled = [context.settle(v, w) for v, w in zip(leaves_of(made), context.wanted_leaves(inst), strict=True)]
+    made = unpack(context, local, inst.shape, shardings)
+    settled = [to_wanted(context, v, w) for v, w in zip(leaves_of(made), context.wanted_leaves(inst), strict=True)]
     return from_leaves(inst.shape, settled)
 
 
 def token(context: Context, inst: Instruction) -> AnyValue:
     """Ordering ops work on whatever their operands became."""
-    operands = [context.pack(context.value(o)) for o in inst.operands]
+    operands = [pack(context, value_of(context, o)) for o in inst.operands]
     if inst.opcode == "add-dependency":
-        value = context.array(inst.operands[0])
+        value = array_of(context, inst.operands[0])
         return Value(context.emitter.local(inst, operands[0].shape, operands), inst.shape, value.sharding)
     return Value(context.emitter.local(inst, inst.shape, operands), inst.shape, REPLICATED)
 

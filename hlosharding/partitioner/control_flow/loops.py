@@ -23,7 +23,9 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.factors import Paths, accumulators, deferred_sums, first_leaf, may_accumulate
+from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
+from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
 from hlosharding.sharding import REPLICATED
 
@@ -33,7 +35,7 @@ def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduct
     body, condition = _loop_computations(inst)
     forms, local_body = _local_body(context, inst, body, condition)
     context.emitter.lowering(inst)
-    packed = context.pack(in_forms(context, inst.operands[0], forms, "loop carry"))
+    packed = pack(context, in_forms(context, inst.operands[0], forms, "loop carry"))
     asked = alike(context, condition.root)
     local_condition = partition_computation(context, condition, (forms,), forms_of((asked,)))
     called = [local_condition if c is condition else local_body for c in inst.called]
@@ -59,7 +61,7 @@ def _local_body(
     """The body, and the forms of the carry that it takes and makes."""
     plain = forms_of([w if w is not None else REPLICATED for w in context.wanted_leaves(inst)])
     paths = _accumulators(context, inst, body, condition)
-    forms = context.decisions.loops.get(inst)
+    forms = context.decisions.loop_forms.get(inst)
     if forms is None:
         forms = plain
     else:
@@ -70,7 +72,7 @@ def _local_body(
         tried = open_computation(context, body, (forms,), frozenset(i for path in paths.values() for i in path))
         better, hopes, is_settled = _improved(tried, body, paths, plain, forms)
         if is_settled:
-            context.decisions.loops[inst] = forms
+            context.decisions.loop_forms[inst] = forms
             return forms, close_computation(tried, body, forms)
         program.back_to(before)
         forms, paths = better, hopes
@@ -110,5 +112,5 @@ def _deferred_form(tried: Context, plain: Form, found: tuple[Instruction, Value]
     if found is None or found[1].reduce_kind is None or not may_accumulate(found[1]):
         return plain
     maker, value = found
-    partial_sums, total = (tried.local_shape(value.shape, s).byte_size for s in (value.sharding, plain.sharding))
+    partial_sums, total = (local_shape(tried, value.shape, s).byte_size for s in (value.sharding, plain.sharding))
     return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if partial_sums <= total else plain

@@ -16,6 +16,8 @@ from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import close_computation, forms_of, open_computation
 from hlosharding.partitioner.factors import compute_whole
+from hlosharding.partitioner.region_values import arrays_of, value_of
+from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value, from_leaves, leaves_of
 from hlosharding.sharding import HloSharding, add_shape_dims, remove_shape_dims, replicate_on_dims
 from hlosharding.spmd import Emitter, LoopNames, counted_loop
@@ -26,7 +28,7 @@ def scan(context: Context, inst: Instruction) -> AnyValue:
     if context.manual_groups is not None:
         return compute_whole(context, inst, "a scan is not split inside a manual group")
     dim, carries, step = inst.dimensions[0], int(inst.proto.num_carries), inst.called[0]
-    values = context.arrays(inst.operands)
+    values = arrays_of(context, inst.operands)
     wanted = context.wanted_leaves(inst)
     sliced, stacked = len(values) - carries, len(wanted) - carries
     given = [_whole_along(v.whole_sharding, dim) for v in values[:sliced]]
@@ -36,13 +38,13 @@ def scan(context: Context, inst: Instruction) -> AnyValue:
     made = _left(opened, step)[:stacked]
     local_step = close_computation(opened, step, forms_of([*made, *carried]))
     targets = zip(values, [*given, *carried], strict=True)
-    taken = [context.reshard(v, t, f"operand {n}") for n, (v, t) in enumerate(targets)]
+    taken = [reshard(context, v, t, f"operand {n}") for n, (v, t) in enumerate(targets)]
     context.emitter.lowering(inst)
     stacks = [add_shape_dims(m, dim, 1).meaning for m in made]
     results = _loop(context, inst, local_step, stacks, [t.local for t in taken])
     shardings = [*stacks, *carried]
     leaves = zip(results, inst.shape.leaves, shardings, wanted, strict=True)
-    return from_leaves(inst.shape, [context.settle(Value(i, s, h), w) for i, s, h, w in leaves])
+    return from_leaves(inst.shape, [to_wanted(context, Value(i, s, h), w) for i, s, h, w in leaves])
 
 
 Shardings = list[HloSharding]
@@ -71,7 +73,7 @@ def _open(context: Context, step: Computation, slices: Shardings, carried: Shard
 
 
 def _left(opened: Context, step: Computation) -> Shardings:
-    return [v.whole_sharding for v in leaves_of(opened.value(step.root))]
+    return [v.whole_sharding for v in leaves_of(value_of(opened, step.root))]
 
 
 def _whole_along(sharding: HloSharding, dim: int) -> HloSharding:
@@ -93,7 +95,7 @@ def _loop(
     emitter, dim, stacked = context.emitter, inst.dimensions[0], len(stacks)
     sliced = len(operands) - int(inst.proto.num_carries)
     length = (inst.operands[0].shape if sliced else inst.shape.leaves[0]).dims[dim]
-    shapes = [context.local_shape(s, h) for s, h in zip(inst.shape.leaves, stacks, strict=False)]
+    shapes = [local_shape(context, s, h) for s, h in zip(inst.shape.leaves, stacks, strict=False)]
     rooms = [emitter.room(np.zeros((), s.dtype), s) for s in shapes]
 
     def one_step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:

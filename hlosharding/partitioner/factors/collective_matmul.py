@@ -18,12 +18,10 @@ from hlosharding.ir import Builder, Instruction, Shape
 from hlosharding.partitioner.choice import Choice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
+from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.sharding import HloSharding, partial_sum_groups, tile_table, without_partials
 from hlosharding.spmd import Emitter, LoopNames, Program, counted_loop, mask_padding
-
-OVERLAPS = ("off", "auto", "always")
-"""When products become loops: never, where the machine's prices say it is faster, wherever they can."""
 
 Groups = tuple[tuple[int, ...], ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -141,7 +139,7 @@ def _seconds(context: Context, lap: _Lap, way: Callable[[Emitter, _Lap, Sequence
     program = Program(Builder("alone", num_partitions=context.num_partitions), context.num_partitions)
     body = program.builder.computation("product")
     shardings = [lap.ring.sharding if n == lap.ring.operand else s for n, s in enumerate(lap.choice.operands)]
-    shapes = [context.local_shape(o.shape, s) for o, s in zip(lap.inst.operands, shardings, strict=True)]
+    shapes = [local_shape(context, o.shape, s) for o, s in zip(lap.inst.operands, shardings, strict=True)]
     operands = [body.parameter(n, shape) for n, shape in enumerate(shapes)]
     body.root(way(Emitter(program, body), lap, operands))
     return simulate(program.builder.finish(body), context.prices.machine).time_s

@@ -16,6 +16,8 @@ import numpy as np
 from hlosharding.ir import GatherDims, Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.pieces import PIECES, Piece, plain_piece
+from hlosharding.partitioner.region_values import array_of
+from hlosharding.partitioner.resharding import replicate
 from hlosharding.registry import Registry
 from hlosharding.rules import Reduce, Signature, Whole, top_k
 from hlosharding.sharding import HloSharding, offsets, partial_sum_groups
@@ -57,7 +59,7 @@ def _leaves(emitter: Emitter, local: Instruction) -> tuple[Instruction, ...]:
 
 
 def _initial(context: Context, inst: Instruction, index: int) -> Instruction:
-    return context.whole(context.array(inst.operands[len(inst.operands) // 2 + index])).local
+    return replicate(context, array_of(context, inst.operands[len(inst.operands) // 2 + index])).local
 
 
 def _reduced_again(

@@ -14,6 +14,8 @@ import numpy as np
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.region_values import array_of, deferred_operand
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
 from hlosharding.partitioner.value import DeferredReduction, Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
@@ -70,7 +72,7 @@ def waiting_pays(context: Context, came: Instruction, inst: Instruction) -> bool
 
 def _annotated(context: Context, inst: Instruction) -> HloSharding | None:
     """The sharding that the user gave a value."""
-    return context.wanted(inst) if inst.name in context.decisions.bound else None
+    return context.wanted(inst) if inst.name in context.decisions.annotated else None
 
 
 def _adds(context: Context, came: Instruction, inst: Instruction) -> bool:
@@ -201,7 +203,7 @@ def may_accumulate(value: Value) -> bool:
 
 def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
     """The unreduced value of an operand that nobody but `inst` uses."""
-    deferred = context.waiting(operand, inst)
+    deferred = deferred_operand(context, operand, inst)
     return None if deferred is None else deferred.partial
 
 
@@ -230,10 +232,10 @@ def _scaled(context: Context, inst: Instruction) -> Value | None:
         partial_sums = _partial_sums(context, inst, inst.operands[position])
         if partial_sums is None or partial_sums.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
             continue
-        factor, target = context.array(inst.operands[1 - position]), without_partials(partial_sums.sharding)
-        if context.price(factor, target) > 0:
+        factor, target = array_of(context, inst.operands[1 - position]), without_partials(partial_sums.sharding)
+        if reshard_price(context, factor, target) > 0:
             continue
-        whole = context.reshard(factor, target)
+        whole = reshard(context, factor, target)
         operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
         return Value(
             context.emitter.local(inst, partial_sums.local.shape, operands), inst.shape, partial_sums.sharding, "add"
@@ -322,10 +324,10 @@ def _reduced(context: Context, inst: Instruction) -> Value | None:
     sharding = _without_dims(partial_sums.sharding, inst.dimensions)
     if kinds != {partial_sums.reduce_kind} or sharding is None:
         return None
-    init = context.whole(context.array(inst.operands[1]))
+    init = replicate(context, array_of(context, inst.operands[1]))
     if not is_identity(init.local, next(iter(kinds))):
         return None
-    shape = context.local_shape(inst.shape, sharding)
+    shape = local_shape(context, inst.shape, sharding)
     local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
     return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
 

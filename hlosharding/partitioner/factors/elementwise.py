@@ -9,6 +9,7 @@ from hlosharding.ir import ELEMENTWISE, Instruction
 from hlosharding.partitioner.broadcast_dims import common_dims
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.pieces import is_computed_as_is
+from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 
 # A copy is no op here, a convert remembers what it was made of, and a bitcast may have a dim more than its operand.
@@ -36,5 +37,5 @@ def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | No
         )
         if value.shape is shape:
             tile = value.local.shape
-    made = context.emitter.local(inst, tile or context.local_shape(shape, sharding), locals_)
+    made = context.emitter.local(inst, tile or local_shape(context, shape, sharding), locals_)
     return Value(made, shape, sharding, broadcast_dims=broadcast_dims or ())

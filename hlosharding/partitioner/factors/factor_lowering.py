@@ -14,8 +14,10 @@ from hlosharding.partitioner.factors.custom_reduction import candidates_signatur
 from hlosharding.partitioner.factors.factor_choice import Problem, choose, splittable
 from hlosharding.partitioner.factors.pieces import Piece, compute_piece, is_computed_as_is
 from hlosharding.partitioner.factors.windows import HALO_OPCODES, mirrored_dims, taps_signature, windows_of
-from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
-from hlosharding.rules import Reduce, Signature, iota_signature
+from hlosharding.partitioner.region_values import arrays_of, pack, unpack, value_of
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
+from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of, map_leaves
+from hlosharding.rules import Reduce, Signature, iota_signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, member_numbers, uneven_dims, without_partials
 from hlosharding.spmd import identity, mask_padding, only_first
 
@@ -23,9 +25,17 @@ from hlosharding.spmd import identity, mask_padding, only_first
 INDEXED_OPCODES = frozenset({"gather", "scatter", "dynamic-slice", "dynamic-update-slice"})
 
 
+def lower_by_signature(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
+    """By the factors of its signature; whole on every device, with a warning, where it has none."""
+    signature = signature_of(inst)
+    if isinstance(signature, Signature):
+        return lower_by_factors(context, inst, signature)
+    return compute_whole(context, inst, getattr(signature, "reason", "no rule is known for it"))
+
+
 def lower_by_factors(context: Context, inst: Instruction, signature: Signature) -> AnyValue | DeferredReduction:
     """The generic strategy.  A partial array is left deferred: its user may want less than the sum for all."""
-    values = context.arrays(inst.operands)
+    values = arrays_of(context, inst.operands)
     wanted = _wanted(context, inst)
     lowering = _lowering(context, inst, signature, values, wanted)
     if lowering.is_op_itself:
@@ -34,7 +44,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     if results[0].reduce_kind is not None and not inst.shape.is_tuple:
         return DeferredReduction(results[0], wanted[0])
     reason = _reason(lowering.choice)
-    made = [context.settle(v, w, reason) for v, w in zip(results, wanted, strict=True)]
+    made = [to_wanted(context, v, w, reason) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
 
 
@@ -44,12 +54,12 @@ def _op_itself(
     """The op on local operands is the piece, and nothing is owed.  Most ops are such: the shortest way."""
     choice = lowering.choice
     operands = [
-        v.local if v.sharding is target else context.reshard(v, target, f"operand {number}").local
+        v.local if v.sharding is target else reshard(context, v, target, f"operand {number}").local
         for number, (v, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
     local = context.emitter.local(inst, lowering.shapes[0], operands)
     made = Value(local, inst.shape, choice.results[0], broadcast_dims=lowering.broadcast_dims[0])
-    return made if made.sharding is wanted else context.settle(made, wanted)
+    return made if made.sharding is wanted else to_wanted(context, made, wanted)
 
 
 def choice_of(context: Context, inst: Instruction, signature: Signature, values: list[Value]) -> Choice:
@@ -90,7 +100,7 @@ def _lowering(
         readings = [signature, *(s for s in others if s is not None)]
         broadcast_dims = broadcast_dims_of_results(inst, signature, [v.broadcast_dims for v in values])
         choice = choose(_problems(inst, readings, values, wanted, broadcast_dims), context.prices)
-        shapes = tuple(context.local_shape(s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
+        shapes = tuple(local_shape(context, s, r) for s, r in zip(inst.shape.leaves, choice.results, strict=True))
         lowering = known[key] = _follow_up(
             inst, choice, shapes, broadcast_dims, _masked_dims(inst, choice, values), readings
         )
@@ -172,7 +182,7 @@ def _compute(context: Context, inst: Instruction, lowering: Lowering, values: li
     choice, ring = lowering.choice, collective_matmul_for(context, inst, lowering, values)
     travels = None if ring is None else ring.operand
     moved = [
-        value if value.sharding is target or number == travels else context.reshard(value, target, f"operand {number}")
+        value if value.sharding is target or number == travels else reshard(context, value, target, f"operand {number}")
         for number, (value, target) in enumerate(zip(values, choice.operands, strict=True))
     ]
     if lowering.is_plain:
@@ -190,7 +200,7 @@ def _compute(context: Context, inst: Instruction, lowering: Lowering, values: li
         return [
             Value(local, inst.shape, choice.results[0], choice.reduce_kind, broadcast_dims=lowering.broadcast_dims[0])
         ]
-    made = leaves_of(context.unpack(local, inst.shape, list(choice.results)))
+    made = leaves_of(unpack(context, local, inst.shape, list(choice.results)))
     for value, broadcast_dims in zip(made, lowering.broadcast_dims, strict=True):
         value.reduce_kind, value.broadcast_dims = choice.reduce_kind, broadcast_dims
     return list(made)
@@ -222,11 +232,11 @@ def _prepared(context: Context, inst: Instruction, index: int, value: Value, low
 def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
     """The last resort: every device computes the op on whole operands.  Said aloud when it costs anything."""
     warn_of_gathers(context, inst, why)
-    moved = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
-    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved])
-    whole = context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
+    moved = [map_leaves(value_of(context, o), lambda v: replicate(context, v)) for o in inst.operands]
+    local = context.emitter.local(inst, inst.shape, [pack(context, m) for m in moved])
+    whole = unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves))
     wanted = context.wanted_leaves(inst)
-    return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])
+    return from_leaves(inst.shape, [to_wanted(context, v, w) for v, w in zip(leaves_of(whole), wanted, strict=True)])
 
 
 def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
@@ -234,7 +244,7 @@ def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
     cost = sum(
         leaf.shape.byte_size
         for o in inst.operands
-        for leaf in leaves_of(context.value(o))
+        for leaf in leaves_of(value_of(context, o))
         if leaf.sharding is not REPLICATED
     )
     if cost:

@@ -16,6 +16,8 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of, lower_by_factors
 from hlosharding.partitioner.movement.element_moves import Move, move_of, simple_move_of
 from hlosharding.partitioner.prices import NOTHING, Cost
+from hlosharding.partitioner.region_values import array_of
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.reshard import layout_of, plan_transfer
 from hlosharding.rules import Signature, signature_of
@@ -30,7 +32,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     assert isinstance(signature, Signature)
     if simple is None or not _is_along_split_dims(context, simple, wanted):
         return lower_by_factors(context, inst, signature)
-    worth, generic = context.prices.worth, _generic_cost(context, inst, [context.array(o) for o in inst.operands])
+    worth, generic = context.prices.worth, _generic_cost(context, inst, [array_of(context, o) for o in inst.operands])
     best, chosen = generic, None
     way = _cheapest(context, simple, inst.shape, wanted)
     if way is not None and worth(way.cost) < worth(best):
@@ -44,7 +46,7 @@ def move(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     context.paid[inst] = best
     if chosen is None or _is_better_whole(context, inst, wanted, worth(generic) - worth(best)):
         return lower_by_factors(context, inst, signature)
-    return context.settle(_moved(context, inst, *chosen), wanted)
+    return to_wanted(context, _moved(context, inst, *chosen), wanted)
 
 
 def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | None, more: float) -> bool:
@@ -64,7 +66,7 @@ def _is_better_whole(context: Context, inst: Instruction, wanted: HloSharding | 
 
 
 def _is_along_split_dims(context: Context, move: Move, wanted: HloSharding | None) -> bool:
-    shardings = [wanted, *(context.array(o).sharding for o in move.operands)]
+    shardings = [wanted, *(array_of(context, o).sharding for o in move.operands)]
     return any(s is not None and s.num_tiles_along(d) > 1 for s in shardings for d in move.touched())
 
 
@@ -85,7 +87,7 @@ def _into_place(context: Context, values: list[Value], targets: tuple[HloShardin
 
 def _cheapest(context: Context, move: Move, shape: Shape, wanted: HloSharding | None) -> MovePlan | None:
     """The best way of one move; remembered for equal moves of equally sharded operands."""
-    values = [context.array(o) for o in (*move.operands, *([move.base] if move.base is not None else []))]
+    values = [array_of(context, o) for o in (*move.operands, *([move.base] if move.base is not None else []))]
     if move.between:
         # What is at hand may be so only for the sake of what a chain skips.
         values = [
@@ -162,15 +164,15 @@ def _moved(context: Context, inst: Instruction, move: Move, way: MovePlan) -> Va
     """The move itself: operands into place, their pieces put together over what fills the rest."""
     operands = [*move.operands, *([move.base] if move.base is not None else [])]
     pairs = zip(operands, way.sources, strict=True)
-    local = [context.reshard(context.array(o), s, f"operand of a {inst.opcode}").local for o, s in pairs]
+    local = [reshard(context, array_of(context, o), s, f"operand of a {inst.opcode}").local for o, s in pairs]
     base = local.pop() if move.base is not None else None
     if move.fill is not None and not move.covers:
-        base = context.whole(context.array(move.fill)).local
+        base = replicate(context, array_of(context, move.fill)).local
     emitter = context.emitter
     turned = [
         emitter.op("reverse", local[number].shape, (local[number],), dimensions=dims) if dims else local[number]
         for number, dims in way.transfer.variants
     ]
     emitter.reason = f"elements moved by a {inst.opcode}"
-    shape = context.local_shape(inst.shape, way.target)
+    shape = local_shape(context, inst.shape, way.target)
     return Value(way.transfer.pieces.put_together(emitter, turned, shape, base), inst.shape, way.target)

@@ -13,6 +13,8 @@ import numpy as np
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import PIECES, Piece, lower_by_factors
+from hlosharding.partitioner.region_values import array_of, unpack
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims, offsets, without_partials
@@ -22,8 +24,8 @@ from hlosharding.spmd import Emitter
 def constant(context: Context, inst: Instruction) -> AnyValue:
     """A constant of one repeated number is broadcast at the tile's size; any other is kept whole and cut."""
     if inst.shape.is_tuple or not inst.shape.is_array:
-        return context.unpack(
-            context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
+        return unpack(
+            context, context.emitter.local(inst, inst.shape, ()), inst.shape, [REPLICATED] * len(inst.shape.leaves)
         )
     wanted = context.wanted_leaves(inst)[0] or REPLICATED
     flat = inst.literal.reshape(-1)
@@ -34,11 +36,11 @@ def constant(context: Context, inst: Instruction) -> AnyValue:
     ):
         return _rematerialized(context, inst, wanted, lambda s: _splat(context, inst, s), tuple(range(inst.shape.rank)))
     whole = Value(context.emitter.local(inst, inst.shape, ()), inst.shape, REPLICATED)
-    return _rematerialized(context, inst, wanted, lambda s: context.reshard(whole, s).local, ())
+    return _rematerialized(context, inst, wanted, lambda s: reshard(context, whole, s).local, ())
 
 
 def _splat(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
-    return context.emitter.full(inst.literal.reshape(-1)[0], context.local_shape(inst.shape, sharding))
+    return context.emitter.full(inst.literal.reshape(-1)[0], local_shape(context, inst.shape, sharding))
 
 
 def iota(context: Context, inst: Instruction) -> AnyValue:
@@ -50,7 +52,7 @@ def iota(context: Context, inst: Instruction) -> AnyValue:
 
 def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
     emitter, dim = context.emitter, inst.iota_dimension
-    local = emitter.iota(context.local_shape(inst.shape, sharding), dim)
+    local = emitter.iota(local_shape(context, inst.shape, sharding), dim)
     if sharding.num_tiles_along(dim) == 1:
         return local
     start = emitter.per_device(offsets(sharding, inst.shape.dims, dim, context.num_partitions))
@@ -60,14 +62,14 @@ def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruc
 
 def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """A broadcast scalar is made at the tile's size; others by their signature."""
-    operand = context.array(inst.operands[0])
+    operand = array_of(context, inst.operands[0])
     if operand.shape.rank or operand.sharding is not REPLICATED:
         signature = signature_of(inst)
         assert isinstance(signature, Signature)
         return lower_by_factors(context, inst, signature)
 
     def make(sharding: HloSharding) -> Instruction:
-        return context.emitter.full(operand.local, context.local_shape(inst.shape, sharding))
+        return context.emitter.full(operand.local, local_shape(context, inst.shape, sharding))
 
     return _rematerialized(
         context, inst, context.wanted_leaves(inst)[0] or REPLICATED, make, tuple(range(inst.shape.rank))
@@ -77,13 +79,13 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReducti
 def random(context: Context, inst: Instruction) -> AnyValue:
     """Devices draw different numbers: each draws its own part of a tile that several hold, and the parts are joined."""
     wanted, dims = context.wanted_leaves(inst)[0], inst.shape.dims or (1,)
-    limits = [context.whole(context.array(o)).local for o in inst.operands]
+    limits = [replicate(context, array_of(context, o)).local for o in inst.operands]
     own = _drawn_apart(wanted or REPLICATED, dims, context.num_partitions)
     shape = inst.shape.with_dims(dims)
-    drawn = Value(context.emitter.local(inst, context.local_shape(shape, own), limits), shape, own)
+    drawn = Value(context.emitter.local(inst, local_shape(context, shape, own), limits), shape, own)
     if inst.shape.rank:
-        return context.settle(drawn, wanted, "random numbers for all that hold them")
-    whole = context.reshard(drawn, REPLICATED, "random numbers for all that hold them")
+        return to_wanted(context, drawn, wanted, "random numbers for all that hold them")
+    whole = reshard(context, drawn, REPLICATED, "random numbers for all that hold them")
     return Value(context.emitter.reshape(whole.local, ()), inst.shape, REPLICATED)
 
 

@@ -16,6 +16,8 @@ from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape,
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost
+from hlosharding.partitioner.region_values import array_of
+from hlosharding.partitioner.resharding import local_shape, reshard, reshard_price, to_wanted
 from hlosharding.partitioner.value import AnyValue, Value
 from hlosharding.reshard import Region, Transfer, layout_of, plan_transfer
 from hlosharding.sharding import (
@@ -33,20 +35,20 @@ Dims = tuple[int, ...]
 
 def reshape(context: Context, inst: Instruction) -> AnyValue:
     """The cheapest of: the result's tiling carried back, the operand's carried on, each without what hinders."""
-    value, shape = context.array(inst.operands[0]), inst.shape
+    value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
     source, target = choose_reshape(context, value, shape, wanted)
-    moved = context.reshard(value, source, "operand of a reshape")
+    moved = reshard(context, value, source, "operand of a reshape")
     if not is_local_reshape(source, value.shape.dims, target, shape.dims):
         return _over_borders(context, inst, moved, target)
-    local = context.emitter.reshape(moved.local, context.local_shape(shape, target).dims)
+    local = context.emitter.reshape(moved.local, local_shape(context, shape, target).dims)
     broadcast_dims = value.broadcast_dims and broadcast_dims_after_reshape(
         value.shape.dims, shape.dims, value.broadcast_dims
     )
     made = Value(
         local, shape, target, value.reduce_kind if source is value.sharding else None, broadcast_dims=broadcast_dims
     )
-    return made if target is wanted else context.settle(made, wanted)
+    return made if target is wanted else to_wanted(context, made, wanted)
 
 
 def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
@@ -98,7 +100,7 @@ def choose_reshape(
             source, target = pair
             work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
             return (
-                context.price(value, source)
+                reshard_price(context, value, source)
                 + prices.move(*slimmed(shape, target, wanted or target, broadcast_dims), None)
                 + prices.work(0, work, False)
             )
@@ -110,7 +112,7 @@ def choose_reshape(
                 _transfer(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
             )
             if transfer is not None:
-                moved = context.price(value, own) + prices.rated(Cost(transfer.mean_bytes, transfer.seconds))
+                moved = reshard_price(context, value, own) + prices.rated(Cost(transfer.mean_bytes, transfer.seconds))
                 found = (own, wanted) if moved + prices.work(0, local.byte_size, False) < price(found) else found
         context.decisions.reshapes[key] = found
     return found

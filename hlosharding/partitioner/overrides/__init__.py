@@ -1,19 +1,12 @@
 """Other shardings than propagation's, where nobody is bound to those, and the list of them."""
 
-from hlosharding.partitioner.overrides.batch_parallel import spread
-from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
-from hlosharding.partitioner.overrides.sharding_overrides import (
-    BATCH_OVER_ALL,
-    ONE_ORDER,
-    ShardingOverride,
-    sharding_overrides,
-)
+from hlosharding.partitioner.overrides.sharding_overrides import ShardingOverride, sharding_overrides
+from hlosharding.partitioner.overrides.tables import ShardingTable, has_manual_groups, sharding_tables
 
 __all__ = [
-    "BATCH_OVER_ALL",
-    "ONE_ORDER",
     "ShardingOverride",
-    "relaxed_shardings",
+    "ShardingTable",
+    "has_manual_groups",
     "sharding_overrides",
-    "spread",
+    "sharding_tables",
 ]

@@ -75,7 +75,7 @@ def _found(
 def _became(inst: Instruction, made: AnyValue | DeferredReduction) -> HloSharding | None:
     """What a value was made in; None where its sum was made after all, in the sharding that the table says."""
     leaves = leaves_of(made)
-    if isinstance(made, DeferredReduction) and (made.settled is not None or not inst.users):
+    if isinstance(made, DeferredReduction) and (made.reduced is not None or not inst.users):
         return None
     if any(v.manual_groups is not None for v in leaves):
         return None

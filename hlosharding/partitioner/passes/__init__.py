@@ -1,9 +1,5 @@
 """Passes over the finished per-device program."""
 
-from hlosharding.partitioner.passes.condition_sync import verify_and_sync
-from hlosharding.partitioner.passes.loop_invariants import hoist_invariants
+from hlosharding.partitioner.passes.pipeline import per_device_passes
 
-__all__ = [
-    "hoist_invariants",
-    "verify_and_sync",
-]
+__all__ = ["per_device_passes"]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of
+from hlosharding.partitioner.region_values import arrays_of, value_of
 from hlosharding.partitioner.regions.manual import MANUAL
+from hlosharding.partitioner.resharding import reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.propagation import propagate
 from hlosharding.rules import parse_shardy_rule
@@ -30,7 +32,7 @@ def is_marked(inst: Instruction) -> bool:
 def lower_marked(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The user's program for one device, or the callee's ops in the call's place."""
     found = _given(inst) if context.manual_groups is None else None
-    values = context.arrays(inst.operands)
+    values = arrays_of(context, inst.operands)
     offered = None if found is None else _offered(context, inst, found, values)
     program = None if found is None or offered is None else found.per_device(inst, *offered)
     return _inlined(context, inst) if program is None else _followed(context, inst, values, program)
@@ -59,16 +61,14 @@ def _offered(
 def _inlined(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     callee = inst.called[0]
     for parameter, operand in zip(callee.parameters, inst.operands, strict=True):
-        context.values[parameter] = context.value(operand)
+        context.values[parameter] = value_of(context, operand)
     return _walk(context, callee.instructions, callee.root)
 
 
 def _walk(context: Context, instructions: list[Instruction], root: Instruction) -> AnyValue | DeferredReduction:
-    from hlosharding.partitioner.strategies import lower  # strategies know this module, so not at import
-
     for inner in instructions:
         if inner.opcode != "parameter":
-            context.values[inner] = lower(context, inner)
+            context.values[inner] = context.lower(context, inner)
     return context.values[root]
 
 
@@ -77,14 +77,14 @@ def _followed(context: Context, inst: Instruction, values: list[Value], program:
     module = propagate(program.module).module.clone()
     _adopt(context, inst, module)
     shardings = {i.id: module.shardings.get(i.id, MANUAL) for i in module.instructions}
-    inner = Context(context.emitter, shardings, context.decisions)
+    inner = Context(context.emitter, shardings, context.decisions, context.lower)
     for parameter, value, taken in zip(module.entry.parameters, values, program.operands, strict=True):
-        inner.values[parameter] = context.reshard(value, taken, f"operand {parameter.parameter_number}")
+        inner.values[parameter] = reshard(context, value, taken, f"operand {parameter.parameter_number}")
     made = _walk(inner, module.entry.instructions, module.entry.root)
     assert not isinstance(made, DeferredReduction), "a manual region leaves no sums"
     parts = zip(leaves_of(made), program.results, context.wanted_leaves(inst), strict=True)
     context.emitter.lowering(inst)
-    return from_leaves(inst.shape, [context.settle(context.reshard(v, r), w) for v, r, w in parts])
+    return from_leaves(inst.shape, [to_wanted(context, reshard(context, v, r), w) for v, r, w in parts])
 
 
 def _adopt(context: Context, inst: Instruction, module: Module) -> None:

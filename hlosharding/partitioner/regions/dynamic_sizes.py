@@ -9,7 +9,9 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import warn_of_gathers
-from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of
+from hlosharding.partitioner.region_values import pack, unpack, value_of
+from hlosharding.partitioner.resharding import replicate, to_wanted
+from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
 from hlosharding.sharding import REPLICATED, HloSharding
 
 _HOLDERS = frozenset({"tuple", "get-tuple-element"})
@@ -42,9 +44,9 @@ def lower_dynamic(context: Context, inst: Instruction) -> AnyValue:
             if shape.dynamic_dims:
                 check_whole(inst, wanted)
     warn_of_gathers(context, inst, "a size is known only at run time")
-    moved = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
-    local = context.emitter.local(inst, inst.shape, [context.pack(m) for m in moved])
-    made = leaves_of(context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
+    moved = [map_leaves(value_of(context, o), lambda v: replicate(context, v)) for o in inst.operands]
+    local = context.emitter.local(inst, inst.shape, [pack(context, m) for m in moved])
+    made = leaves_of(unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
     wanted = context.wanted_leaves(inst)
-    settled = [v if v.shape.dynamic_dims else context.settle(v, w) for v, w in zip(made, wanted, strict=True)]
+    settled = [v if v.shape.dynamic_dims else to_wanted(context, v, w) for v, w in zip(made, wanted, strict=True)]
     return from_leaves(inst.shape, settled)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from hlosharding.ir import Instruction, Module, memory_of, named_memory, processor_of
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.region_values import array_of
+from hlosharding.partitioner.resharding import to_wanted
 from hlosharding.partitioner.value import AnyValue, Value
 
 
@@ -20,11 +22,11 @@ def is_move(inst: Instruction) -> bool:
 
 def move(context: Context, inst: Instruction) -> AnyValue:
     """The same move of a tile, in the wanted sharding before it leaves the device, or after it is back."""
-    value, wanted = context.array(inst.operands[0]), context.wanted_leaves(inst)[0]
-    value = context.settle(value, wanted if memory_of(inst) == "host" else None, "to the host's memory")
+    value, wanted = array_of(context, inst.operands[0]), context.wanted_leaves(inst)[0]
+    value = to_wanted(context, value, wanted if memory_of(inst) == "host" else None, "to the host's memory")
     context.emitter.lowering(inst, "back from the host's memory")
     made = Value(context.emitter.local(inst, value.local.shape, (value.local,)), inst.shape, value.sharding)
-    return context.settle(made, wanted, "back from the host's memory")
+    return to_wanted(context, made, wanted, "back from the host's memory")
 
 
 def left_undone(module: Module) -> list[str]:

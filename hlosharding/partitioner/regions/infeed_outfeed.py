@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.region_values import pack, unpack, value_of
+from hlosharding.partitioner.regions.branch_per_device import branch_per_device
+from hlosharding.partitioner.resharding import local_shape, reshard_leaves
 from hlosharding.partitioner.value import AnyValue, Value
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter
@@ -23,7 +26,7 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
     """(data, token) from the host."""
     shardings = [w if w is not None else REPLICATED for w in context.wanted_leaves(inst)]
     data = inst.shape.tuple_shapes[0]
-    local = [context.local_shape(s, own) for s, own in zip(data.leaves, shardings[:-1], strict=True)]
+    local = [local_shape(context, s, own) for s, own in zip(data.leaves, shardings[:-1], strict=True)]
 
     def take(emitter: Emitter, token: Instruction, sizes: Sizes) -> Instruction:
         own = _resized(data, list(sizes))
@@ -32,17 +35,17 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
         padded = _each(emitter, tiles, [s.dims for s in local])
         return emitter.op("tuple", Shape.tuple((padded.shape, after.shape)), (padded, after))
 
-    token = context.pack(context.value(inst.operands[0]))
+    token = pack(context, value_of(context, inst.operands[0]))
     fed = _exchanged(context, inst, token, _own_sizes(context, data, shardings[:-1]), take)
-    return context.unpack(fed, inst.shape, shardings)
+    return unpack(context, fed, inst.shape, shardings)
 
 
 def outfeed(context: Context, inst: Instruction) -> AnyValue:
     """Data to the host; a token comes back."""
     data, given = inst.operands[0].shape, context.wanted(inst) or REPLICATED
     shardings = [leaf(s) for s in given.normalize_tuple(len(data.leaves)).leaves[: len(data.leaves)]]
-    value = context.reshard_leaves(context.value(inst.operands[0]), shardings, "data for the host")
-    packed = [context.pack(value), context.pack(context.value(inst.operands[1]))]
+    value = reshard_leaves(context, value_of(context, inst.operands[0]), shardings, "data for the host")
+    packed = [pack(context, value), pack(context, value_of(context, inst.operands[1]))]
     handed = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
 
     def give(emitter: Emitter, handed: Instruction, sizes: Sizes) -> Instruction:
@@ -76,18 +79,11 @@ def _exchanged(
     branches = list(dict.fromkeys(sizes))
     if len(branches) == 1 and branches[0] is not None:
         return exchange(context.emitter, handed, branches[0])
-    called = []
-    for own in branches:
-        builder = context.emitter.program.builder.computation(f"{inst.opcode}_branch")
-        emitter = Emitter(context.emitter.program, builder, context.emitter.manual_groups)
-        emitter.lowering(inst)
-        parameter = builder.parameter(0, handed.shape, name="handed", like=None)
-        result = exchange(emitter, parameter, own) if own is not None else emitter.elements(parameter)[-1]
-        builder.root(result)
-        called.append(builder.computation)
-    which = context.emitter.per_device([branches.index(s) for s in sizes])
-    operands = (which, *(handed,) * len(called))
-    return context.emitter.op("conditional", called[0].root.shape, operands, called=called)
+
+    def write(emitter: Emitter, operand: Instruction, own: Sizes | None) -> Instruction:
+        return exchange(emitter, operand, own) if own is not None else emitter.elements(operand)[-1]
+
+    return branch_per_device(context, inst, handed, branches, [branches.index(s) for s in sizes], write)
 
 
 def _resized(shape: Shape, sizes: list[tuple[int, ...]]) -> Shape:

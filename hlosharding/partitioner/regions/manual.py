@@ -8,9 +8,11 @@ and every op is taken over as it stands.  Over some of them: each group of devic
 from __future__ import annotations
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, seen_from, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (
@@ -36,6 +38,15 @@ def is_manual(context: Context, inst: Instruction) -> bool:
     return wanted is not None and wanted.is_manual()
 
 
+def is_per_device(context: Context, inst: Instruction) -> bool:
+    """Is it an op of a manual region over all devices?  Values only pass through those of `_CARRIERS`."""
+    return inst.opcode not in _CARRIERS and is_manual(context, inst)
+
+
+_CARRIERS = frozenset({"tuple", "get-tuple-element", "copy", "while", "conditional", "call"})
+"""Their parts and bodies see to themselves."""
+
+
 def alike(context: Context, inst: Instruction) -> HloSharding:
     """The sharding in which an instruction is the same on all devices, or on all of its manual group."""
     wanted = context.wanted(inst)
@@ -55,11 +66,6 @@ def note_synced_condition(context: Context, made: Instruction, sharding: HloShar
 def is_boundary_call(inst: Instruction) -> bool:
     """Does the instruction enter or leave a manual region?"""
     return inst.opcode == "custom-call" and inst.custom_call_target in (ENTER, LEAVE)
-
-
-def has_manual_groups(module: Module) -> bool:
-    """Does any value have manual groups?"""
-    return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
 
 
 def region_of(context: Context, inst: Instruction) -> ManualGroups | None:
@@ -92,14 +98,14 @@ def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> 
 
 def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     """The same local array, seen from the other side."""
-    value = context.array(inst.operands[0])
+    value = array_of(context, inst.operands[0])
     if inst.custom_call_target == LEAVE:
         wanted = leaf(context.wanted(inst))
         if value.sharding.is_manual_subgroup():
             return _leave_groups(context, inst, value, wanted)
         return Value(value.local, inst.shape, wanted)
     given = context.wanted(inst.operands[0])
-    value = context.settle(value, leaf(given) if given is not None else REPLICATED, "enter a manual region")
+    value = to_wanted(context, value, leaf(given) if given is not None else REPLICATED, "enter a manual region")
     inside = leaf(context.wanted(inst))
     if inside.is_manual_subgroup():
         return _enter_groups(context, inst, value, inside)
@@ -119,27 +125,27 @@ def _enter_groups(context: Context, inst: Instruction, value: Value, inside: Hlo
     found = tiles_in_groups(value.sharding, region.manual_groups, whole, piece)
     if found is None:
         value, found = (
-            context.settle(value, _pieces(inst, value.sharding, region.manual_groups, whole, piece)),
+            to_wanted(context, value, _pieces(inst, value.sharding, region.manual_groups, whole, piece)),
             REPLICATED,
         )
     entered = Value(value.local, inst.shape, found, manual_groups=region.manual_groups)
     region.emitter.lowering(inst)
-    return region.settle(entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
+    return to_wanted(region, entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
 
 
 def _leave_groups(context: Context, inst: Instruction, value: Value, wanted: HloSharding) -> Value:
     """Each group brings its piece into the tiles that are wanted outside; where they are not the group's own, later."""
     region = context.inside(manual_groups_of(value.sharding))
     assert region.manual_groups is not None
-    inner, whole, piece = region.seen(value), inst.shape.dims, value.shape.dims
+    inner, whole, piece = seen_from(region, value), inst.shape.dims, value.shape.dims
     assert isinstance(inner, Value)
     region.emitter.lowering(inst)
     found = tiles_in_groups(wanted, region.manual_groups, whole, piece)
     if found is not None:
-        return Value(region.settle(inner, found, "leave a manual region").local, inst.shape, wanted)
+        return Value(to_wanted(region, inner, found, "leave a manual region").local, inst.shape, wanted)
     outside = _pieces(inst, wanted, region.manual_groups, whole, piece)
-    left = Value(region.whole(inner, "leave a manual region").local, inst.shape, outside)
-    return context.settle(left, wanted, "leave a manual region")
+    left = Value(replicate(region, inner, "leave a manual region").local, inst.shape, outside)
+    return to_wanted(context, left, wanted, "leave a manual region")
 
 
 def _pieces(
@@ -164,26 +170,28 @@ def _place(inst: Instruction) -> str:
 
 def take_over(context: Context, inst: Instruction) -> AnyValue:
     """An op of a manual region: the op itself."""
-    operands = [context.pack(context.value(o)) for o in inst.operands]
+    operands = [pack(context, value_of(context, o)) for o in inst.operands]
     local = context.emitter.local(inst, inst.shape, operands)
-    return context.unpack(local, inst.shape, [MANUAL] * len(inst.shape.leaves))
+    return unpack(context, local, inst.shape, [MANUAL] * len(inst.shape.leaves))
 
 
-def communicate(context: Context, inst: Instruction, manual_groups: ManualGroups) -> AnyValue:
+def communicate(context: Context, inst: Instruction) -> AnyValue:
     """The user's collective between manual groups: every member runs it on its tile, with the groups as they stand.
 
     As XLA, only between groups: the tiles inside one are not the user's to combine.
     """
-    values = [context.array(o) for o in inst.operands]
+    manual_groups = context.manual_groups
+    assert manual_groups is not None, "a collective of a region is lowered in its context"
+    values = [array_of(context, o) for o in inst.operands]
     targets = [replicate_on_dims(v.sharding, _mixed_dims(inst)).meaning for v in values]
     _check_members(inst, manual_groups, all(t is REPLICATED for t in targets))
-    moved = [context.reshard(v, t, "collective of a manual region") for v, t in zip(values, targets, strict=True)]
-    shapes = [context.local_shape(s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
+    moved = [reshard(context, v, t, "collective of a manual region") for v, t in zip(values, targets, strict=True)]
+    shapes = [local_shape(context, s, t) for s, t in zip(inst.shape.leaves, targets, strict=True)]
     shape = inst.shape.tuple(tuple(shapes)) if inst.shape.is_tuple else shapes[0]
     local = context.emitter.local(inst, shape, [m.local for m in moved])
-    made = leaves_of(context.unpack(local, inst.shape, list(targets)))
+    made = leaves_of(unpack(context, local, inst.shape, list(targets)))
     wanted = context.wanted_leaves(inst)
-    return from_leaves(inst.shape, [context.settle(v, w) for v, w in zip(made, wanted, strict=True)])
+    return from_leaves(inst.shape, [to_wanted(context, v, w) for v, w in zip(made, wanted, strict=True)])
 
 
 def _mixed_dims(inst: Instruction) -> tuple[int, ...]:

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlosharding.ir import Computation, Instruction, Shape
+from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import warn_of_gathers
-from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of
+from hlosharding.partitioner.region_values import pack, unpack, value_of
+from hlosharding.partitioner.regions.branch_per_device import branch_per_device
+from hlosharding.partitioner.resharding import replicate, to_wanted
+from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
 from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter
+
+
+def is_on_one_device(context: Context, inst: Instruction) -> bool:
+    """Is a custom call to run on one device alone?"""
+    return acting_device(context, inst) is not None
 
 
 def acting_device(context: Context, inst: Instruction) -> int | None:
@@ -30,38 +38,33 @@ def _is_unknown(inst: Instruction) -> bool:
     return isinstance(signature_of(inst), Opaque)
 
 
-def act_once(context: Context, inst: Instruction, device: int) -> AnyValue:
+def act_once(context: Context, inst: Instruction) -> AnyValue:
     """The op on whole operands, in a branch of its own; zeros elsewhere, so that a sum hands out its result."""
+    device = acting_device(context, inst)
     if not inst.proto.custom_call_has_side_effect:
         warn_of_gathers(context, inst, f"it runs on device {device} alone")
-    values = [context.map_leaves(context.value(o), context.whole) for o in inst.operands]
-    packed = [context.pack(v) for v in values]
+    values = [map_leaves(value_of(context, o), lambda v: replicate(context, v)) for o in inst.operands]
+    packed = [pack(context, v) for v in values]
     context.emitter.lowering(inst)
-    handed = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
-    branches = [_branch(context, inst, handed.shape, acts=acts) for acts in (True, False)]
-    chosen = context.emitter.per_device([int(d != device) for d in range(context.num_partitions)])
-    local = context.emitter.computation.add(
-        "conditional", inst.shape, (chosen, handed, handed), metadata_of=inst, called=branches
-    )
-    made = leaves_of(context.unpack(local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
-    wanted = context.wanted_leaves(inst)
-    partial_sums = HloSharding.unreduced()
+    operand = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
+
+    def write(emitter: Emitter, operand: Instruction, acts: bool) -> Instruction:
+        return emitter.local(inst, inst.shape, emitter.elements(operand)) if acts else _nothing(emitter, inst.shape)
+
+    chosen = [int(d != device) for d in range(context.num_partitions)]
+    local = branch_per_device(context, inst, operand, (True, False), chosen, write)
+    return _handed_out(context, inst, local)
+
+
+def _handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyValue:
+    """To all devices where somebody reads it: what the others hold is zeros."""
+    made = leaves_of(unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
     for value in made:
         if inst.users and value.shape.is_array:
-            value.sharding, value.reduce_kind = partial_sums, "or" if value.shape.element_type == "pred" else "add"
-    settled = [context.settle(v, w, "result of one device") for v, w in zip(made, wanted, strict=True)]
-    return from_leaves(inst.shape, settled)
-
-
-def _branch(context: Context, inst: Instruction, handed: Shape, *, acts: bool) -> Computation:
-    builder = context.emitter.program.body(f"{inst.name}_{'acts' if acts else 'waits'}")
-    emitter = Emitter(context.emitter.program, builder)
-    emitter.lowering(inst)
-    parameter = builder.parameter(0, handed, name="handed")
-    builder.root(
-        emitter.local(inst, inst.shape, emitter.elements(parameter)) if acts else _nothing(emitter, inst.shape)
-    )
-    return builder.computation
+            value.reduce_kind = "or" if value.shape.element_type == "pred" else "add"
+            value.sharding = HloSharding.unreduced()
+    leaves = zip(made, context.wanted_leaves(inst), strict=True)
+    return from_leaves(inst.shape, [to_wanted(context, v, w, "result of one device") for v, w in leaves])
 
 
 def _nothing(emitter: Emitter, shape: Shape) -> Instruction:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 import hlosharding as hs
-from hlosharding.compiler import Partitioned
+from hlosharding.compiler import Partitioned, best_program
 from hlosharding.cost import cost
 from hlosharding.ir import Module, Shape
-from hlosharding.partitioner import PartitionOptions, partition_module
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import collectives
 from hlosharding.xla_bridge import run_proto
@@ -76,7 +76,7 @@ def partitioned(case: Case, *, overlap: str = "off") -> Partitioned:
     module = loaded(case.hlo, case.devices)
     machine = hs.machines.h100(case.devices)
     options = PartitionOptions(objective="bytes", overlap=overlap)
-    local = partition_module(module, num_partitions=case.devices, machine=machine, options=options)
+    local = best_program(module, num_partitions=case.devices, machine=machine, options=options)
     return Partitioned(local, module, machine, None)
 
 

@@ -1,0 +1,93 @@
+"""Whole programs that are tried and compared: other tables of shardings, products as loops or not.
+
+Floor: compiler.  One partition is one walk of the partitioner; all choice between walks is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+from hlosharding.cost import CostReport, Machine, cost, simulate
+from hlosharding.ir import Module
+from hlosharding.partitioner import (
+    Decisions,
+    LocalProgram,
+    PartitionOptions,
+    Prices,
+    check_devices,
+    has_manual_groups,
+    partition_module,
+    sharding_tables,
+)
+
+_MORE, _LESS, _AS_MANY = 1.05, 0.95, 0.01
+
+
+class Alternative:
+    """A partitioned program, with what it costs once that is asked."""
+
+    def __init__(self, local: LocalProgram, machine: Machine) -> None:
+        self.local = local
+        self.machine = machine
+
+    @cached_property
+    def cost(self) -> CostReport:
+        """FLOPs, bytes and peak memory of a device."""
+        return cost(self.local.module, machine=self.machine)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Simulated time: communication that waits for nothing hides behind computation."""
+        return simulate(self.local.module, self.machine).time_s
+
+
+def is_better(new: Alternative, old: Alternative) -> bool:
+    """Does `new` receive clearly fewer bytes in no more time, or as many in less?  At no price in work and memory."""
+    if new.cost.flops > _MORE * old.cost.flops or new.cost.peak_memory_bytes > _MORE * old.cost.peak_memory_bytes:
+        return False
+    received, before = new.cost.comm_bytes, old.cost.comm_bytes
+    if received < _LESS * before:
+        return new.seconds <= old.seconds
+    return abs(received - before) <= _AS_MANY * before and new.seconds < old.seconds
+
+
+def best_program(
+    module: Module,
+    *,
+    num_partitions: int,
+    machine: Machine,
+    options: PartitionOptions | None = None,
+    annotated: Collection[str] = (),
+) -> LocalProgram:
+    """`module` for `num_partitions` devices, following `module.shardings`; of several alternatives the best.
+
+    Instructions without a sharding may take any.  `annotated` names those that the user annotated: they keep theirs
+    even where another would do.  Raises PartitionError for shardings of another device count.
+    """
+    check_devices(module, num_partitions)
+    machine = machine.with_devices(num_partitions)
+    found = _alternatives(module, num_partitions, machine, options or PartitionOptions(), frozenset(annotated))
+    best = next(found)
+    for other in found:
+        best = other if is_better(other, best) else best
+    return best.local
+
+
+def _alternatives(
+    module: Module, num_partitions: int, machine: Machine, options: PartitionOptions, annotated: frozenset[str]
+) -> Iterator[Alternative]:
+    """Each table of shardings; where single products were found worth a loop, each without such loops, too."""
+    tables = list(sharding_tables(module, annotated, num_partitions))
+    for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
+        decisions = Decisions(
+            Prices(machine, options.objective),
+            overlap=overlap,
+            has_manual_groups=has_manual_groups(module),
+            annotated=annotated,
+        )
+        for table in tables:
+            local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
+            yield Alternative(local, machine)
+        if not any(decisions.faster_collective_matmuls.values()):
+            return

@@ -1,0 +1,37 @@
+"""How a user wants a program partitioned.
+
+Floor: partitioner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hlosharding.errors import PartitionError
+
+OVERLAPS = ("off", "auto", "always")
+"""When products become loops: never, where the machine's prices say it is faster, wherever they can."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """How the partitioner decides.
+
+    >>> PartitionOptions(overlap="auto").objective
+    'balanced'
+    """
+
+    objective: str = "balanced"
+    """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
+    overlap: str = "off"
+    """Whether matrix products that wait for an all-gather or a reduce-scatter become loops (collective matmul), which
+    permute tiles while they multiply others: "off" never, "auto" where that is faster by simulation, of the product and
+    of the program, "always" wherever they can.  The bytes are the same, and the gathered operand is never held."""
+    dump_passes: Path | None = None
+    """A folder that gets the text of the program before the passes that follow the walk, and after each of them; of
+    several whole-program alternatives that are tried, the last one's."""
+
+    def __post_init__(self) -> None:
+        if self.overlap not in OVERLAPS:
+            raise PartitionError(f"overlap is {self.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")

@@ -1,0 +1,43 @@
+"""The tables of shardings that a program may be partitioned with: propagation's, relaxed, and alternatives to it.
+
+Floor: partitioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hlosharding.ir import Module
+from hlosharding.partitioner.overrides.batch_parallel import spread
+from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
+from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER
+from hlosharding.sharding import HloSharding
+from hlosharding.spmd import in_one_order
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingTable:
+    """A sharding for each instruction, by id; nothing for those that may take any."""
+
+    shardings: Mapping[int, HloSharding]
+    reasons: Mapping[int, str]
+    """Why the table has another sharding than propagation, where it is not that nobody reads the value whole."""
+
+
+def has_manual_groups(module: Module) -> bool:
+    """Does any value have manual groups: is some of the program manual over some of the mesh axes?"""
+    return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
+
+
+def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: int) -> Iterator[ShardingTable]:
+    """The tables worth trying, propagation's own (relaxed) first.  `annotated`: names that keep their sharding."""
+    relaxed = relaxed_shardings(module, annotated)
+    if has_manual_groups(module):
+        ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
+        yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
+        return
+    yield ShardingTable(relaxed, {})
+    other = spread(module, relaxed, annotated, num_partitions)
+    if other is not None:
+        yield ShardingTable(other, {i: BATCH_OVER_ALL for i, s in other.items() if s != relaxed.get(i)})

@@ -1,0 +1,187 @@
+"""How a partitioned value gets into another sharding, and what that costs.
+
+Floor: partitioner.  The planner (`hlosharding.reshard`) gives the steps; here is decided what makes most of them
+needless: what can be made anew is, what was whole for somebody is cut, broadcast dims travel as one slice, and what a
+convert widened travels as it was before.  Values of a manual region move inside each of its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Shape
+from hlosharding.partitioner.broadcast_dims import slice_to_move, slimmed
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
+from hlosharding.reshard import plan_steps
+from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims
+from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
+
+
+def local_shape(context: Context, shape: Shape, sharding: HloSharding) -> Shape:
+    """The shape of one tile; asked for thousands of times, of few shapes."""
+    known = context.decisions.local_shapes.get(sharding.uid)
+    if known is None:
+        known = context.decisions.local_shapes[sharding.uid] = {}
+    found = known.get(shape)
+    if found is None:
+        found = shape.with_dims(local_shape_dims(sharding, shape.dims)) if shape.is_array else shape
+        known[shape] = found
+    return found
+
+
+def reshard(context: Context, value: Value, target: HloSharding, reason: str = "reshard") -> Value:
+    """The value in another sharding; made once per value and target."""
+    if value.sharding is target or not value.shape.is_array:
+        return value
+    found = value.reshards.get(target)
+    if found is None:
+        found = _reshard(context, value, target, reason)
+        found.manual_groups = context.manual_groups
+        value.reshards[target] = found
+    return found
+
+
+def reshard_leaves(context: Context, value: AnyValue, targets: Sequence[HloSharding], reason: str) -> AnyValue:
+    """Every array of a value in its target sharding."""
+    moved = [reshard(context, v, t, reason) for v, t in zip(leaves_of(value), targets, strict=True)]
+    return from_leaves(value.shape, moved)
+
+
+def replicate(context: Context, value: Value, reason: str = "replicate") -> Value:
+    """The value replicated; of a manual region: over each of its groups."""
+    target = REPLICATED
+    if value.sharding.is_manual_subgroup():
+        target = sharding_of_all(REPLICATED, manual_groups_of(value.sharding), value.shape.rank)
+    return reshard(context, value, target, reason)
+
+
+def to_wanted(context: Context, value: Value, wanted: HloSharding | None, reason: str = "reshard result") -> Value:
+    """The value as its instruction shall have it: in the wanted sharding, or its own with partial sums reduced."""
+    return reshard(context, value, wanted if wanted is not None else value.whole_sharding, reason)
+
+
+def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
+    """Seconds to have the value in another sharding; nothing where it is made anew."""
+    if value.is_at_hand:
+        return 0.0
+    return context.prices.move(*slimmed(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind)
+
+
+# How a value travels
+
+
+def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
+    if value.rematerialize is not None:
+        return value.rematerialize(target)
+    if value.is_at_hand:
+        value = value.reshards[REPLICATED]
+    if context.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
+        return _in_groups(context, value, target, reason)
+    if value.broadcast_dims and value.reduce_kind is None:
+        slices = slice_to_move(value.shape, value.sharding, target, value.broadcast_dims)
+        if slices and context.prices.move(value.shape, value.sharding, target, None) > 0:
+            return _as_slice(context, value, target, slices, reason)
+    narrow = value.narrow
+    if narrow is not None and reshard_price(context, narrow, target) < reshard_price(context, value, target):
+        return _as_narrow(context, value, narrow, target, reason)
+    return _by_steps(context, value, target, reason)
+
+
+def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
+    """By the planner's steps."""
+    emitter, prices = context.emitter, context.prices
+    emitter.reason = reason
+    steps = plan_steps(
+        value.shape,
+        value.sharding,
+        target,
+        reduce_kind=value.reduce_kind,
+        objective=prices.objective,
+        machine=prices.machine,
+        num_devices=context.num_partitions,
+    )
+    local, written = value.local, emitter.written
+    for step in steps:
+        local = step.emit(emitter, local)
+    if value.reduce_kind is not None:
+        emitter.owes(value.local, written)
+    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
+    made.reshards[value.sharding] = value
+    return made
+
+
+def _as_narrow(context: Context, value: Value, narrow: Value, target: HloSharding, reason: str) -> Value:
+    """Elements travel as what they were before a convert made them wider."""
+    moved = reshard(context, narrow, target, reason)
+    local = context.emitter.op("convert", local_shape(context, value.shape, target), (moved.local,))
+    made = Value(local, value.shape, target, narrow=moved, broadcast_dims=value.broadcast_dims)
+    made.reshards[value.sharding] = value
+    return made
+
+
+def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[int, ...], reason: str) -> Value:
+    """Of a value that is constant along `dims` one slice moves, and is repeated where it arrives."""
+    emitter, tile = context.emitter, value.local.shape.dims
+    limits = [1 if d in dims else size for d, size in enumerate(tile)]
+    slim, source, wanted = slimmed(value.shape, value.sharding, target, dims)
+    part = Value(emitter.slice(value.local, [0] * len(tile), limits), slim, source, manual_groups=context.manual_groups)
+    moved = reshard(context, part, wanted, reason).local
+    kept = [d for d in range(len(tile)) if d not in dims]
+    line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
+    local = emitter.broadcast(line, local_shape_dims(target, value.shape.dims), kept)
+    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
+    made.reshards[value.sharding] = value
+    return made
+
+
+# Manual groups
+
+
+def _in_groups(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
+    """Between shardings of a manual region: each group by itself."""
+    if not target.is_manual_subgroup():
+        raise PartitionError(f"{value.sharding} cannot become {target} without leaving its manual region")
+    groups = manual_groups_of(target)
+    inner = context.inside(groups)
+    inner.emitter.source = context.emitter.source
+    source = seen_from(inner, value)
+    assert isinstance(source, Value)
+    made = seen_from(context, reshard(inner, source, sharding_in_groups(target, groups), reason))
+    assert isinstance(made, Value)
+    return made
+
+
+def seen_from(context: Context, value: AnyValue) -> AnyValue:
+    """The same local arrays as this context sees them: from inside its manual region, or from outside of all."""
+    if isinstance(value, TupleValue):
+        return from_leaves(value.shape, [v for part in value.leaves for v in leaves_of(seen_from(context, part))])
+    here = context.manual_groups
+    if value.manual_groups is here or value.manual_groups == here:
+        return value
+    if here not in value.views:
+        view = _from_inside(value) if here is None else _from_outside(context, value)
+        view.manual_groups = here
+        view.views[value.manual_groups] = value
+        value.views[here] = view
+    return value.views[here]
+
+
+def _from_inside(value: Value) -> Value:
+    assert value.manual_groups is not None
+    sharding = REPLICATED
+    if value.shape.is_array:
+        sharding = sharding_of_all(value.sharding, value.manual_groups, value.shape.rank)
+    return Value(value.local, value.shape, sharding, value.reduce_kind)
+
+
+def _from_outside(context: Context, value: Value) -> Value:
+    assert context.manual_groups is not None
+    if value.manual_groups is not None:
+        value = _from_inside(value)
+    if not value.sharding.is_manual_subgroup() and not value.sharding.is_manual():
+        # What all devices compute alike is the same in every group.
+        value = replicate(context.inside(None), value, "used in a manual region")
+    sharding = sharding_in_groups(value.sharding, context.manual_groups)
+    return Value(value.local, value.shape, sharding, value.reduce_kind)
