@@ -9,6 +9,7 @@ import argparse
 import ast
 import contextlib
 import re
+from pathlib import Path
 from typing import Any
 
 from hlosharding import __version__
@@ -68,6 +69,9 @@ def _add_partition(commands: Any) -> None:
     command.add_argument("--cost", action="store_true", help="the cost, by source line and by opcode")
     command.add_argument(
         "--sharding-overrides", action="store_true", help="all values sharded otherwise than propagated"
+    )
+    command.add_argument(
+        "--dump-passes", metavar="DIR", type=Path, help="write the program before and after each pass into DIR, as HLO"
     )
     _emit_options(command, "hlo", "hlo-proto", "stablehlo", "python", "json")
 

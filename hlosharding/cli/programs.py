@@ -84,7 +84,11 @@ def partitioned_program(arguments: Namespace, module: Module | None = None) -> P
             propagation,
             num_partitions=count,
             machine=machine(arguments, count),
-            options=PartitionOptions(objective=arguments.objective, overlap=arguments.overlap),
+            options=PartitionOptions(
+                objective=arguments.objective,
+                overlap=arguments.overlap,
+                dump_passes=getattr(arguments, "dump_passes", None),
+            ),
         )
 
 

@@ -106,6 +106,13 @@ def test_partition_lists_the_values_sharded_otherwise(capsys: pytest.CaptureFixt
     assert "Collectives of one run" not in alone
 
 
+def test_partition_dumps_the_program_after_each_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "partition", MLP, *H100, "--emit", "hlo", "--dump-passes", str(tmp_path / "passes"))
+    texts = [path.read_text() for path in sorted((tmp_path / "passes").iterdir())]
+    assert len(texts) == 4
+    assert all(hs.load(text, format="hlo").num_partitions == 8 for text in texts)
+
+
 def test_partition_emits_every_form(capsys: pytest.CaptureFixture[str]) -> None:
     local = hs.load(run(capsys, "partition", MLP, *H100, "--emit", "hlo"))
     assert str(local.entry.parameters[0].shape) == "f32[32,128]"
