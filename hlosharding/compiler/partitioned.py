@@ -174,7 +174,7 @@ class Partitioned(InNotebooks):
 
     def __repr__(self) -> str:
         count = len(self.sharding_overrides)
-        others = f", {count} sharding override{'' if count == 1 else 's'} from propagation" if count else ""
+        others = f", {count} sharding override{'' if count == 1 else 's'}" if count else ""
         return (
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
             f"{self.comm_bytes_per_device:,.0f} bytes per device{others})"

@@ -26,7 +26,7 @@ Strategy = Callable[["Context", Instruction], AnyValue | DeferredReduction]
 
 @dataclass(slots=True)
 class Context:
-    """The computation as all devices see it, or (`inside`) as the groups of a manual region do; the values are shared."""
+    """The computation as all devices see it, or (`inside`) as groups of a manual region do: with the same values."""
 
     emitter: Emitter
     shardings: dict[int, HloSharding]

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 import hlosharding as hs
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.partitioner import partition as walk
+from hlosharding.partitioner.passes import pipeline
 from tests.support.program_check import check
 from tests.support.random_programs.programs import RandomProgram
 from tests.support.split_programs import mark, right, split
@@ -85,7 +85,7 @@ def test_a_weight_that_every_trip_uses_is_gathered_once() -> None:
 
 def test_the_program_needs_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = split(entry(), computations=loop())
-    monkeypatch.setattr(walk, "hoist_invariants", lambda *_: None)
+    monkeypatch.setattr(pipeline, "hoist_invariants", lambda *_: None)
     assert moved.peak_memory_bytes <= split(entry(), computations=loop()).peak_memory_bytes
 
 
@@ -241,7 +241,7 @@ def test_only_as_many_move_as_memory_bears(line: Mesh, objective: str, monkeypat
     options = PartitionOptions(objective=objective)
     moved = check(RandomProgram(module, tuple(arrays))).partitioned
     with_objective = hs.partition(module, options=options)
-    monkeypatch.setattr(walk, "hoist_invariants", lambda *_: None)
+    monkeypatch.setattr(pipeline, "hoist_invariants", lambda *_: None)
     stayed = hs.partition(module, options=options)
     for local in (moved, with_objective):
         assert stayed.peak_memory_bytes < local.peak_memory_bytes <= 1.05 * stayed.peak_memory_bytes
