@@ -88,12 +88,12 @@ class DeferredReduction:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an array crosses a border of control flow: a sharding, and the reduction that is still owed."""
+    """How an array crosses a boundary of control flow: a sharding, and the reduction that is deferred."""
 
     sharding: HloSharding
     deferred: str | None = None
     wanted: HloSharding | None = None
-    """What the sum shall have, where one is owed."""
+    """The sharding of the reduced value, where a reduction is deferred."""
     maker: Instruction | None = field(default=None, compare=False)
     """The op whose sum it is."""
 

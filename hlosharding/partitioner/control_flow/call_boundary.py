@@ -1,6 +1,6 @@
-"""Computations that others call: partitioned anew for each caller, arrays crossing the border in agreed forms.
+"""Computations that others call: partitioned anew for each caller, arrays crossing the boundary in agreed forms.
 
-Floor: partitioner.  A form is a sharding and, for partial sums, the reduction that is still owed.
+Floor: partitioner.  A form is a sharding and, for partial sums, the reduction that is deferred.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def partition_computation(
 
 
 def in_forms(context: Context, inst: Instruction, forms: Forms, reason: str) -> AnyValue:
-    """What an instruction became, as it crosses a border."""
+    """What an instruction became, as it crosses the boundary."""
     if all(f.deferred is None for f in forms):
         return reshard_leaves(context, value_of(context, inst), [f.sharding for f in forms], reason)
     parts = parts_of(context.values[inst])
@@ -75,7 +75,7 @@ def in_forms(context: Context, inst: Instruction, forms: Forms, reason: str) -> 
 
 
 def _in_form(context: Context, inst: Instruction, part: Value | DeferredReduction, form: Form, reason: str) -> Value:
-    """Where a reduction stays owed for what is whole already, one member of each group has it for all."""
+    """Where a reduction stays deferred for what is whole already, one member of each group has it for all."""
     if isinstance(part, DeferredReduction) and is_deferred_as(part, form):
         return part.partial
     value = reduced(context, part, inst)

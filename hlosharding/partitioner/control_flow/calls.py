@@ -1,4 +1,4 @@
-"""Conditionals, calls and the ops that only order others: values cross borders leaf by leaf, in agreed forms.
+"""Conditionals, calls and the ops that only order others: values cross the call boundary leaf by leaf, in agreed forms.
 
 Floor: partitioner.  Branches agree on the form of each result; predicates are whole on every device.  A callee is
 partitioned anew for each caller, since callers may differ.  A sum that all branches or a callee leave to be made, and

@@ -58,20 +58,27 @@ def _loop_computations(inst: Instruction) -> tuple[Computation, Computation]:
 def _local_body(
     context: Context, inst: Instruction, body: Computation, condition: Computation
 ) -> tuple[Forms, Computation]:
-    """The body, and the forms of the carry that it takes and makes."""
+    """The body, and the forms of the carry that it takes and makes: a fixed point, found by trying.
+
+    A loop that sums gradients over microbatches, `(i, g) -> (i + 1, g + dw)`, with `dw` a partial sum over 8 devices:
+
+        tried with      the body makes          so
+        g whole         g + dw, a partial sum   try g as partial sums
+        g partial       g + dw, a partial sum   fixed: one all-reduce, after the loop
+
+    An accumulator that turns out to be read otherwise becomes whole again, and stays so.
+    """
     plain = forms_of([w if w is not None else REPLICATED for w in context.wanted_leaves(inst)])
     paths = _accumulators(context, inst, body, condition)
-    forms = context.decisions.loop_forms.get(inst)
-    if forms is None:
-        forms = plain
-    else:
-        paths = {index: path for index, path in paths.items() if forms[index].deferred is not None}
+    forms = context.decisions.loop_forms.get(inst, plain)
+    if forms is not plain:  # found before, when the loop around this one was tried
+        paths = {leaf: path for leaf, path in paths.items() if forms[leaf].deferred is not None}
     program = context.emitter.program
     while True:
         before = program.mark()
         tried = open_computation(context, body, (forms,), frozenset(i for path in paths.values() for i in path))
-        better, hopes, is_settled = _improved(tried, body, paths, plain, forms)
-        if is_settled:
+        better, hopes, is_fixed = _improved(tried, body, paths, plain, forms)
+        if is_fixed:
             context.decisions.loop_forms[inst] = forms
             return forms, close_computation(tried, body, forms)
         program.back_to(before)
@@ -94,7 +101,7 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
 
     A carry that is whole may become partial sums, partial sums whole, and no more: so this comes to an end.
     """
-    better, hopes, is_settled = list(forms), dict(paths), True
+    better, hopes, is_fixed = list(forms), dict(paths), True
     for index, path in paths.items():
         found = next(deferred_sums(tried, path), None)
         if forms[index].deferred is None:
@@ -103,8 +110,8 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
             better[index] = plain[index]
         if better[index].deferred is None:
             del hopes[index]
-        is_settled &= better[index] == forms[index] and (found is None or index in hopes)
-    return tuple(better), hopes, is_settled
+        is_fixed &= better[index] == forms[index] and (found is None or index in hopes)
+    return tuple(better), hopes, is_fixed
 
 
 def _deferred_form(tried: Context, plain: Form, found: tuple[Instruction, Value] | None) -> Form:

@@ -1,9 +1,9 @@
-"""Where devices that hold copies might part at a condition, they vote: all take the way of the least.
+"""Where devices that hold copies might part at a condition, the condition is synchronised: all take the way of the least.
 
 Floor: partitioner.  Sums over different groups of copies agree only up to rounding, and what was put together by place
 is more than the verifier can follow.  So a condition of the whole program (or of one manual group) that is not shown to
 be the same is reduced over all devices (over the group), in every trip.  A condition that is the user's own, per
-device, gets no vote.  Reads and changes a finished per-device program.
+device, gets no sync.  Reads and changes a finished per-device program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hlosharding.spmd import CAUSE_ATTRIBUTE, DivergenceError, Groups, Program, 
 
 
 def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool) -> None:
-    """`verify_partitioned`; conditions that it cannot show to be the same are voted on, where devices hold copies.
+    """`verify_partitioned`; conditions that it cannot show to be the same are reduced over the devices that hold copies.
 
     `has_manual_groups`: there are manual groups, which may part, and their permutes then become gathers.
     """
@@ -25,7 +25,7 @@ def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool
         try:
             return verify_partitioned(module, program.deferred)
         except DivergenceError as found:
-            # Asked once: if they still differ then, it is not for want of a sync.
+            # Asked once: if they still differ then, it is not for want of one.
             groups = synced_conditions.pop(found.condition, None)
             if groups is None:
                 raise
@@ -41,9 +41,9 @@ def _sync(module: Module, program: Program, inst: Instruction, groups: Groups) -
     kind = "and" if asked.shape.element_type == "pred" else "minimum"
     sync = rewrite.insert(
         where, place, "all-reduce", asked.shape, (asked,),
-        name=rewrite.fresh_name(module, "vote"), like=inst, called=(_reducer(module, program, kind, asked),),
+        name=rewrite.fresh_name(module, "sync"), like=inst, called=(_reducer(module, program, kind, asked),),
         replica_groups=groups, channel_id=_channel(module), use_global_device_ids=True,
-        frontend_attributes={CAUSE_ATTRIBUTE: f"vote for %{inst.name} ({inst.opcode})"},
+        frontend_attributes={CAUSE_ATTRIBUTE: f"sync of %{inst.name} ({inst.opcode})"},
     )  # fmt: skip
     if is_loop:
         where.set_root(sync)

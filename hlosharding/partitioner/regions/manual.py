@@ -1,6 +1,6 @@
 """Manual regions (`jax.shard_map` inside the program): code that is per device already, or per group of devices.
 
-Floor: partitioner.  The border calls only change how a value is looked at.  Over all mesh axes: shapes inside are local
+Floor: partitioner.  The calls at its boundary only change how a value is looked at.  Over all mesh axes: shapes inside are local
 and every op is taken over as it stands.  Over some of them: each group of devices partitions the op among its members
 (`manual groups.py`); the user's collectives run between groups, ours inside each of them.
 """
@@ -93,7 +93,7 @@ def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> 
     return made
 
 
-# Borders
+# The boundary
 
 
 def cross_boundary(context: Context, inst: Instruction) -> AnyValue:

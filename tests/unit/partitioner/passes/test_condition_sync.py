@@ -1,4 +1,4 @@
-"""Devices that hold copies leave a loop, and take a branch, together: where that is not plain, they vote."""
+"""Devices that hold copies leave a loop, and take a branch, together: where that is not plain, the condition is synchronised."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def filled(text: str, kind: str = "add") -> str:
     return text
 
 
-def votes(local: hs.Partitioned) -> list[Any]:
+def syncs(local: hs.Partitioned) -> list[Any]:
     causes = [(i, i.frontend_attributes.get(CAUSE_ATTRIBUTE, "")) for i in local.module.instructions]
-    return [i for i, cause in causes if cause.startswith("vote for")]
+    return [i for i, cause in causes if cause.startswith("sync of")]
 
 
 @pytest.mark.parametrize("kind", ["add", "max"])
@@ -70,12 +70,12 @@ def test_a_loop_until_a_number_is_small_enough(kind: str) -> None:
         k = s32[] get-tuple-element(w), index=1
         ROOT t = STATE tuple(g, k)"""
     local = right(filled(body), computations=filled(LOOP, kind), devices=6)
-    [sync] = votes(local)
+    [sync] = syncs(local)
     assert sync.is_root
     assert sync.replica_groups == ((0, 1, 2, 3, 4, 5),)
 
 
-def test_a_loop_whose_condition_is_plainly_the_same_has_no_vote() -> None:
+def test_a_loop_whose_condition_is_plainly_the_same_has_no_sync() -> None:
     """The same program with tiles that are split evenly: copies can be followed."""
     even = filled(LOOP).replace(f"[{N},{N}]", "[6,6]")
     local = right(
@@ -88,7 +88,7 @@ def test_a_loop_whose_condition_is_plainly_the_same_has_no_vote() -> None:
         computations=even,
         devices=6,
     )
-    assert not votes(local)
+    assert not syncs(local)
 
 
 def test_a_loop_in_a_loop() -> None:
@@ -124,7 +124,7 @@ def test_a_loop_in_a_loop() -> None:
         g = MATRIX get-tuple-element(w), index=0
         k = s32[] get-tuple-element(w), index=1
         ROOT t = STATE tuple(g, k)"""
-    assert len(votes(right(filled(body), computations=filled(LOOP + outer), devices=6))) == 2
+    assert len(syncs(right(filled(body), computations=filled(LOOP + outer), devices=6))) == 2
 
 
 @pytest.mark.parametrize("limit", [-100, 100])
@@ -149,11 +149,11 @@ def test_a_branch_on_a_sum_of_what_was_moved(kind: str, limit: int) -> None:
     off { x = MATRIX parameter(0)
       ROOT t = MATRIX negate(x)ODD }"""
     local = right(filled(body), computations=filled(branches), devices=6)
-    [sync] = votes(local)
+    [sync] = syncs(local)
     assert [u.opcode for u in sync.users] == ["conditional"]
 
 
-def test_members_of_a_manual_group_vote_among_themselves(cpu_devices: list[Any]) -> None:
+def test_members_of_a_manual_group_sync_among_themselves(cpu_devices: list[Any]) -> None:
     """Each group makes its own number of trips: 25 * 0.7 ** 11 < 0.5 and 1250 * 0.7 ** 22 < 0.5, one less is more."""
     mesh = Mesh(np.array(cpu_devices)[[5, 1, 0, 2, 4, 3, 7, 6]].reshape(2, 2, 2), ("a", "b", "c"))
 
@@ -172,13 +172,13 @@ def test_members_of_a_manual_group_vote_among_themselves(cpu_devices: list[Any])
     )
     x = np.concatenate([np.full((5, 5), 1.0, "f"), np.full((5, 5), 50.0, "f")])
     local = hs.partition(hs.trace(region, mesh=mesh, in_shardings=(P("a"),))(x))
-    assert [v.replica_groups for v in votes(local)] == [((0, 1, 2, 3), (4, 5, 6, 7))]
+    assert [v.replica_groups for v in syncs(local)] == [((0, 1, 2, 3), (4, 5, 6, 7))]
     found, trips = local.run(x)
     assert trips.tolist() == [11, 22]
     np.testing.assert_allclose(found, x * np.repeat(0.7 ** np.array(trips), 5)[:, None], rtol=1e-5)
 
 
-def test_a_users_own_condition_per_device_gets_no_vote(mesh_2x4: Mesh) -> None:
+def test_a_users_own_condition_per_device_gets_no_sync(mesh_2x4: Mesh) -> None:
     def region(x: jax.Array) -> jax.Array:
         return lax.while_loop(lambda x: x.sum() < 100, lambda x: lax.psum(x, "model") + 1, x)
 
