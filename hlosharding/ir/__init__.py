@@ -1,9 +1,10 @@
 """The program: a light graph over HLO's own proto."""
 
-from hlosharding.ir import rewrite
+from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.executions import Runs, Trips, executions, trip_count, while_parts
+from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
+from hlosharding.ir.executions import Runs, executions
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Computation, Module
@@ -16,8 +17,9 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
 )
-from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory, processor_of
+from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.shape import Shape
+from hlosharding.ir.trip_counts import Trips, trip_count
 from hlosharding.ir.verifier import verify
 
 __all__ = [
@@ -28,10 +30,9 @@ __all__ = [
     "ELEMENTWISE_BINARY",
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
-    "MOVE_TARGETS",
     "PARTITIONING_MARK",
-    "PLACEMENT_MARK",
     "RULE_MARK",
+    "Branch",
     "Builder",
     "Computation",
     "ComputationBuilder",
@@ -47,7 +48,12 @@ __all__ = [
     "Shape",
     "SliceDim",
     "Trips",
+    "WhileParts",
     "WindowDim",
+    "arguments",
+    "branches",
+    "callers",
+    "custom_call_targets",
     "executions",
     "memory_of",
     "named_memory",

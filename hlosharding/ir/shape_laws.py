@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import prod
 
 from hlosharding.ir.attributes import WindowDim
+from hlosharding.ir.control_flow import branches, while_parts
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 from hlosharding.ir.shape import Shape
@@ -212,17 +213,18 @@ def _called(inst: Instruction) -> str | None:
 
 
 def _while(inst: Instruction) -> str | None:
-    carried = inst.operands[0].shape
-    for callee in inst.called:
+    carried, parts = inst.operands[0].shape, while_parts(inst)
+    for callee in parts:
         if len(callee.parameters) != 1 or callee.parameters[0].shape is not carried:
             return f"%{callee.name} does not take {carried}"
-        if callee.root.shape is not carried and (callee.root.shape.dims or callee.root.shape.element_type != "pred"):
+    for callee, made in zip(parts, (carried, Shape.array("pred")), strict=True):
+        if callee.root.shape is not made:
             return f"%{callee.name} makes {callee.root.shape}"
     return None if carried is inst.shape else f"the carry is {carried}"
 
 
 def _conditional(inst: Instruction) -> str | None:
-    for branch, operand in zip(inst.called, inst.operands[1:], strict=True):
+    for branch, operand in branches(inst):
         if branch.parameters[0].shape is not operand.shape:
             return f"%{branch.name} takes {branch.parameters[0].shape}, not {operand.shape}"
         if branch.root.shape is not inst.shape:

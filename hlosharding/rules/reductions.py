@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.rules.signature import Reduce, Signature, SignatureMaker, Whole, same_dims
 
 _KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
@@ -58,7 +59,7 @@ def top_k(inst: Instruction) -> TopK | None:
     """What a `topk` op or JAX's custom call for it chooses; None for any other op."""
     if inst.opcode == "topk":
         return TopK(inst.proto.k, inst.proto.largest)
-    if inst.opcode == "custom-call" and inst.custom_call_target == "TopK":
+    if inst.opcode == "custom-call" and inst.custom_call_target == targets.TOP_K:
         return TopK(inst.shape.leaves[0].dims[-1], largest=True)
     return None
 

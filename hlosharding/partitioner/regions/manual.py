@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Module
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import leaf
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
@@ -23,7 +24,6 @@ from hlosharding.spmd import (
 )
 
 MANUAL = HloSharding.manual()
-ENTER, LEAVE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 # Each of their parts may be of another region, or of none.
 _CARRIES_PARTS = frozenset({
     "tuple", "get-tuple-element", "while", "conditional", "call", "opt-barrier", "after-all", "add-dependency",
@@ -54,7 +54,7 @@ def note_synced_condition(context: Context, made: Instruction, sharding: HloShar
 
 def is_boundary_call(inst: Instruction) -> bool:
     """Does the instruction enter or leave a manual region?"""
-    return inst.opcode == "custom-call" and inst.custom_call_target in (ENTER, LEAVE)
+    return inst.opcode == "custom-call" and inst.custom_call_target in targets.MANUAL_CONVERSIONS
 
 
 def has_manual_groups(module: Module) -> bool:
@@ -93,7 +93,7 @@ def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> 
 def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     """The same local array, seen from the other side."""
     value = context.array(inst.operands[0])
-    if inst.custom_call_target == LEAVE:
+    if inst.custom_call_target == targets.SHARD_TO_FULL:
         wanted = leaf(context.wanted(inst))
         if value.sharding.is_manual_subgroup():
             return _leave_groups(context, inst, value, wanted)
