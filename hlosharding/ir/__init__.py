@@ -18,6 +18,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_UNARY,
 )
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
+from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.trip_counts import Trips, trip_count
 from hlosharding.ir.verifier import verify
@@ -31,6 +32,7 @@ __all__ = [
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
     "PARTITIONING_MARK",
+    "REDUCER_KINDS",
     "RULE_MARK",
     "Branch",
     "Builder",
@@ -55,9 +57,13 @@ __all__ = [
     "callers",
     "custom_call_targets",
     "executions",
+    "is_neutral",
     "memory_of",
     "named_memory",
+    "neutral_element",
     "processor_of",
+    "reduce_arrays",
+    "reducer_kind",
     "rewrite",
     "trip_count",
     "verify",

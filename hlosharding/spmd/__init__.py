@@ -20,7 +20,7 @@ from hlosharding.spmd.manual_groups import (
     sharding_of_all,
     tiles_in_groups,
 )
-from hlosharding.spmd.masking import identity, inside, is_identity, mask_padding, only_first
+from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
@@ -44,7 +44,6 @@ __all__ = [
     "identity",
     "in_one_order",
     "inside",
-    "is_identity",
     "manual_groups_of",
     "mask_padding",
     "module_of",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, is_neutral
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.value import DeferredReduction, Value
 from hlosharding.rules import Reduce, Signature, signature_of
@@ -23,7 +23,6 @@ from hlosharding.sharding import (
     propagate_through_reshape,
     without_partials,
 )
-from hlosharding.spmd import is_identity
 
 # Sums of partial sums overflow in narrower floats long before the sum of the sums does.
 _WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
@@ -322,7 +321,7 @@ def _reduced(context: Context, inst: Instruction) -> Value | None:
     if kinds != {partial_sums.reduce_kind} or sharding is None:
         return None
     init = context.whole(context.array(inst.operands[1]))
-    if not is_identity(init.local, next(iter(kinds))):
+    if not is_neutral(init.local, next(iter(kinds))):
         return None
     shape = context.local_shape(inst.shape, sharding)
     local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
