@@ -20,6 +20,7 @@ from hlosharding.ir.opcode import (
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape_inference import infer_shape, window_count
 from hlosharding.ir.trip_counts import Trips, trip_count
 from hlosharding.ir.verifier import verify
 
@@ -57,6 +58,7 @@ __all__ = [
     "callers",
     "custom_call_targets",
     "executions",
+    "infer_shape",
     "is_neutral",
     "memory_of",
     "named_memory",
@@ -68,4 +70,5 @@ __all__ = [
     "trip_count",
     "verify",
     "while_parts",
+    "window_count",
 ]

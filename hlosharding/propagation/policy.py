@@ -74,7 +74,7 @@ _LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "red
 def is_elementwise(instruction: Instruction, opcode: str) -> bool:
     """XLA's HloInstruction::IsElementwise; a constant and an rng count, a map when it runs over all dims in order."""
     if opcode == "bitcast-convert":
-        return _bits(instruction) == _bits(instruction.operands[0])
+        return instruction.shape.bits == instruction.operands[0].shape.bits
     if opcode == "map":
         dims = instruction.dimensions
         return not dims or dims == tuple(range(instruction.shape.rank))
@@ -82,11 +82,6 @@ def is_elementwise(instruction: Instruction, opcode: str) -> bool:
         fused = instruction.called[0].instructions
         return all(i.opcode == "parameter" or is_elementwise(i, i.opcode) for i in fused)
     return opcode in ELEMENTWISE or opcode in ("constant", "rng")
-
-
-def _bits(instruction: Instruction) -> int:
-    element_type = instruction.shape.element_type
-    return 8 if element_type == "pred" else instruction.shape.with_dims((8,)).byte_size
 
 
 def through_level(opcode: str, elementwise: bool, target: str) -> int:
