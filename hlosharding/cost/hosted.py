@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-from hlosharding.ir import Computation, Instruction, Module, Shape, memory_of
+from hlosharding.ir import Computation, Instruction, Module, Shape, arguments, callers, memory_of, while_parts
 
 Hosted = dict[Instruction, frozenset[int]]
 """Per instruction, the numbers of the leaves that lie on the host; others have none."""
+Sites = dict[Computation, list[Instruction]]
 
 _IN_PLACE = frozenset(
     "add-dependency bitcast copy dynamic-slice dynamic-update-slice opt-barrier reshape slice transpose".split()
@@ -25,19 +26,19 @@ def hosted(module: Module) -> Hosted:
     if not any(memory_of(i) == "host" for i in module.instructions):
         return {}
     found: Hosted = {}
-    callers = {c: i for i in module.instructions for c in i.called}
+    sites = callers(module)
     is_new = True
     while is_new:
         is_new = False
         for inst in module.instructions:
-            leaves = _leaves_on_host(inst, found, callers)
+            leaves = _leaves_on_host(inst, found, sites)
             if leaves and leaves != found.get(inst, _NONE):
                 found[inst], is_new = leaves | found.get(inst, _NONE), True
     found.update((i, frozenset({0})) for i in module.instructions if _begins_there(i, found))
     return found
 
 
-def _leaves_on_host(inst: Instruction, found: Hosted, callers: dict[Computation, Instruction]) -> frozenset[int]:
+def _leaves_on_host(inst: Instruction, found: Hosted, sites: Sites) -> frozenset[int]:
     memory = memory_of(inst)
     if memory is not None:
         return frozenset({0}) if memory == "host" else _NONE
@@ -50,11 +51,11 @@ def _leaves_on_host(inst: Instruction, found: Hosted, callers: dict[Computation,
             start = _first_leaves(whole.shape.tuple_shapes)[inst.tuple_index]
             return frozenset(n - start for n in found.get(whole, _NONE) if start <= n < start + here)
         case "while":
-            return _any_of((inst.operands[0], *(c.root for c in inst.called if c.root.shape.is_tuple)), found)
+            return _any_of((inst.operands[0], while_parts(inst).body.root), found)
         case "call" | "conditional":
             return _any_of((c.root for c in inst.called), found)
         case "parameter":
-            return _handed(inst, found, callers.get(inst.computation))
+            return _any_of((a for site in sites.get(inst.computation, ()) for a in arguments(site, inst)), found)
         case opcode if opcode in _IN_PLACE:
             return _any_of(inst.operands[: 2 if opcode == "dynamic-update-slice" else 1], found)
         case _:
@@ -63,17 +64,6 @@ def _leaves_on_host(inst: Instruction, found: Hosted, callers: dict[Computation,
 
 def _any_of(insts: Iterable[Instruction], found: Hosted) -> frozenset[int]:
     return _NONE.union(*(found.get(i, _NONE) for i in insts))
-
-
-def _handed(parameter: Instruction, found: Hosted, caller: Instruction | None) -> frozenset[int]:
-    """What the caller passes; of a loop, what it carries."""
-    if caller is None:
-        return _NONE
-    if caller.opcode == "while":
-        return found.get(caller, _NONE)
-    if caller.opcode == "conditional":
-        return found.get(caller.operands[1 + caller.called.index(parameter.computation)], _NONE)
-    return found.get(caller.operands[parameter.parameter_number], _NONE) if caller.opcode == "call" else _NONE
 
 
 def _begins_there(inst: Instruction, found: Hosted) -> bool:

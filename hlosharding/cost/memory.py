@@ -18,6 +18,7 @@ from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.hosted import hosted
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape, while_parts
+from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(
     "add-dependency bitcast copy-done domain get-tuple-element opt-barrier reshape tuple"
@@ -27,7 +28,6 @@ _NO_MEMORY = frozenset({"after-all"})
 _OVERWRITES_SAME = frozenset({"all-reduce", "all-reduce-start", "sort"})
 """May write result n over operand n; elementwise ops over any operand of the same size."""
 _OVERWRITES_FIRST = frozenset({"dynamic-update-slice", "scatter", "set-dimension-size"})
-_NAMING_CALLS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 _FOREVER = 1 << 60
 
 
@@ -211,7 +211,7 @@ class _Walk:
 
     def _results(self, op: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
         opcode = op.opcode
-        if opcode in _ALIASES or (opcode == "custom-call" and op.custom_call_target in _NAMING_CALLS):
+        if opcode in _ALIASES or (opcode == "custom-call" and op.custom_call_target in targets.ANNOTATIONS):
             alias = self._alias(op)
             if alias is not None:
                 return alias

@@ -15,6 +15,7 @@ from math import ceil, log2, prod
 from typing import NamedTuple
 
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Shape, WindowDim
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 
 TRANSCENDENTAL = frozenset(
@@ -326,7 +327,7 @@ def _custom_call(op: Instruction) -> OpCost:
         return _library_product(op)
     if target.startswith("__cudnn$conv") and op.window and target.endswith("Forward"):
         return _convolution(op)
-    if target in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LocalToGlobalShape"):
+    if target in targets.ANNOTATIONS:
         return NOTHING
     return OpCost(0.0, 0.0, traffic(op))
 

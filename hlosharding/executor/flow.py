@@ -12,14 +12,12 @@ from typing import TypeAlias
 
 from hlosharding.executor.text import is_plain_nan, scalar_text
 from hlosharding.ir import Computation, Instruction, Shape, memory_of
+from hlosharding.ir import custom_call_targets as targets
 
 PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
-# Custom calls that only say something about a value: what is left of them in a partitioned program is the value.
-_ANNOTATIONS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "MoveToHost",
-    "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape", "MoveToDevice", "annotate_device_placement",
-})  # fmt: skip
+# What is left of them in a partitioned program is their operand.
+_ANNOTATIONS = targets.ANNOTATIONS | targets.PLACEMENTS
 
 
 @dataclass(frozen=True, slots=True)

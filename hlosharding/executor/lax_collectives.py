@@ -8,9 +8,9 @@ from __future__ import annotations
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.axes import Groups
 from hlosharding.executor.emit import EMITTERS, Op, raw
-from hlosharding.executor.lax_windows import COMBINERS, combiner, identity
+from hlosharding.executor.lax_windows import COMBINERS, combiner
 from hlosharding.executor.text import scalar_text
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, neutral_element
 
 REDUCERS = {"add": "psum", "maximum": "pmax", "minimum": "pmin"}
 # Of these the members' order in a group is part of the meaning.
@@ -100,17 +100,18 @@ def _all_reduce(op: Op) -> str:
 def _has_own_collective(op: Op) -> bool:
     """Does XLA know the reducer?  On integers it has no bitwise ones, and none at all that it does not recognise."""
     name = combiner(op.inst.called[0])
-    if name is None or identity(name, op.inst.operands[0].shape) is None:
+    if name is None:
         where = f"%{op.inst.name} {op.inst.location}".strip()
         raise ExecutionError(f"{op.inst.opcode} with a reducer that is no single operation", where=where)
-    return name in ("multiply", "maximum", "minimum")
+    # Complex numbers are ordered in lax, not in XLA's collectives.
+    return name == "multiply" or (name in ("maximum", "minimum") and not op.inst.operands[0].shape.is_complex)
 
 
 def _local_reduce(op: Op, text: str, dim: int) -> str:
     name, shape = combiner(op.inst.called[0]) or "", op.inst.operands[0].shape
     # lax adds no truth values; XLA takes their sum as "or".
     name = "or" if name == "add" and shape.element_type == "pred" else name
-    neutral = identity(name, shape)
+    neutral = neutral_element(name, shape.element_type)
     assert neutral is not None
     return f"lax.reduce({text}, {scalar_text(neutral)}, lax.{COMBINERS[name]}, ({dim},))"
 

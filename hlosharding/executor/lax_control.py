@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.executor.callbacks import callback_text, is_callback
 from hlosharding.executor.emit import EMITTERS, Op, raw
-from hlosharding.ir import memory_of
+from hlosharding.ir import memory_of, while_parts
 
 
 @EMITTERS.register("call", "fusion")
@@ -17,8 +17,7 @@ def _call(op: Op) -> str:
 
 @EMITTERS.register("while")
 def _while(op: Op) -> str:
-    # The proto lists the body first.
-    body, condition = (op.program.function(c) for c in op.inst.called)
+    body, condition = map(op.program.function, while_parts(op.inst))
     return f"lax.while_loop({condition}, {body}, {op.args[0]})"
 
 

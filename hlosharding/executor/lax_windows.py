@@ -5,11 +5,9 @@ Floor: executor.  A reducer that is one op of its two parameters goes by name, a
 
 from __future__ import annotations
 
-import numpy as np
-
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.text import tuple_text
-from hlosharding.ir import Computation, Instruction, Shape
+from hlosharding.ir import Computation, Instruction, neutral_element, reducer_kind
 
 COMBINERS = {
     "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min", "and": "bitwise_and", "or": "bitwise_or",
@@ -21,45 +19,16 @@ _REDUCE = {
 
 
 def combiner(computation: Computation) -> str | None:
-    """The opcode of a computation that is one commutative op of its two parameters, else None."""
-    root = computation.root
-    is_binary = len(root.operands) == 2 and root.opcode in COMBINERS and len(computation.parameters) == 2
-    if not is_binary or {o.opcode for o in root.operands} != {"parameter"} or root.operands[0] is root.operands[1]:
-        return None
-    return root.opcode
-
-
-def identity(opcode: str, shape: Shape) -> np.ndarray | None:
-    """The neutral element of a combiner, or None where it has none in this type."""
-    dtype = shape.dtype
-    if opcode in ("add", "or", "xor"):
-        return np.zeros((), dtype)
-    if opcode == "multiply":
-        return np.ones((), dtype)
-    if opcode == "and":
-        return np.ones((), dtype) if dtype == np.bool_ else np.array(-1).astype(dtype)
-    if shape.is_complex:
-        return None
-    return _extreme(opcode == "maximum", shape)
-
-
-def _extreme(lowest: bool, shape: Shape) -> np.ndarray:
-    dtype = shape.dtype
-    if dtype == np.bool_:
-        return np.array(not lowest)
-    if shape.is_floating:
-        return np.array(-np.inf if lowest else np.inf).astype(dtype)
-    import ml_dtypes
-
-    info = ml_dtypes.iinfo(dtype)
-    return np.array(info.min if lowest else info.max).astype(dtype)
+    """The op of a computation that is one commutative op of its two parameters, else None."""
+    kind = reducer_kind(computation)
+    return kind if kind in COMBINERS else None
 
 
 def starts_at_identity(opcode: str, init: Instruction) -> bool:
     """Is the initial value a constant that changes nothing?"""
     if init.opcode != "constant":
         return False
-    neutral = identity(opcode, init.shape)
+    neutral = neutral_element(opcode, init.shape.element_type)
     return neutral is not None and init.literal.tobytes() == neutral.tobytes()
 
 

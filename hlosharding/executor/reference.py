@@ -22,7 +22,7 @@ from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, while_parts
 
 _IDS = frozenset({"partition-id", "replica-id"})
 Env = dict[Var, dict[int, np.ndarray]]
@@ -178,7 +178,7 @@ class _Machine:
         raise ExecutionError(f"{inst.opcode} cannot run: {reason}", where=f"%{inst.name} {inst.location}".strip())
 
     def _while(self, inst: Instruction, state: Values) -> Values:
-        body, condition = inst.called
+        body, condition = while_parts(inst)
         results = dict(state)
         active = dict(state)
         while active:

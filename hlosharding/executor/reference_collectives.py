@@ -12,14 +12,10 @@ import numpy as np
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.lax_collectives import device_groups, permute_pairs
 from hlosharding.executor.lax_windows import combiner
-from hlosharding.ir import Builder, Computation, Instruction, Shape
+from hlosharding.ir import Builder, Computation, Instruction, Shape, reduce_arrays
 
 Values = dict[int, list[np.ndarray]]
 """Per device the leaves of the operands, or of the result."""
-_NUMPY = {
-    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
 
 
 def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Values:
@@ -61,11 +57,10 @@ def _reduced(computation: Computation, values: Sequence[np.ndarray]) -> np.ndarr
             out = function(out, value)
         return out
     if dtype == np.bool_:
-        name = {"add": "or", "multiply": "and"}.get(name, name)
-        return np.asarray(_NUMPY[name].reduce(list(values)), bool)
+        return reduce_arrays(name, values)
     # Narrow floats are summed wide and rounded once, which no order of summation does worse than.
     wide = np.float64 if dtype.itemsize < 8 and dtype.kind not in "iuc" else dtype
-    return np.asarray(_NUMPY[name].reduce([np.asarray(v, wide) for v in values])).astype(dtype)
+    return reduce_arrays(name, [np.asarray(v, wide) for v in values]).astype(dtype)
 
 
 def _custom(computation: Computation, like: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -25,7 +25,7 @@ from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, processor_of
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, processor_of
 from hlosharding.spmd import CAUSE_ATTRIBUTE
 
 CHUNK = 320
@@ -111,6 +111,7 @@ class _Writer:
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
         self._structure = Structure()
+        self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
         local |= {wish(Var(p)) for p in module.entry.parameters}
         self._local_names = local
@@ -137,18 +138,9 @@ class _Writer:
         if name is None:
             name = self._functions[key] = self._global_name(identifier(computation.name))
             # Traced and lowered once; regions of ops have to be plain.
-            is_called = any(c.opcode in ("call", "fusion") for c in self._callers(computation))
+            is_called = any(c.opcode in ("call", "fusion") for c in self._callers.get(computation, ()))
             self._write_flow(name, flow_of(computation), decorator="@jax.jit" if is_called else "")
         return name
-
-    def _callers(self, computation: Computation) -> list[Instruction]:
-        if not hasattr(self, "_caller_table"):
-            table: dict[Computation, list[Instruction]] = {}
-            for inst in self.module.instructions:
-                for callee in inst.called:
-                    table.setdefault(callee, []).append(inst)
-            self._caller_table = table
-        return self._caller_table.get(computation, [])
 
     def constant(self, value: np.ndarray) -> str:
         """A constant array: splat and small ones in place, others by name."""

@@ -14,7 +14,8 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.hlo import devices_of
-from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.ir import Instruction, Module, callers, rewrite
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import HloSharding, MeshInfo
 
 _EMBEDDING = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter", "sort", "map", "all-reduce"})
@@ -83,8 +84,9 @@ class _Names:
 
     def __init__(self, module: Module) -> None:
         self._by_name: dict[str, list[Instruction]] = {}
+        sites = callers(module)
         for computation in module.computations:
-            if not any(caller.opcode in _EMBEDDING for caller in computation.callers):
+            if not any(site.opcode in _EMBEDDING for site in sites.get(computation, ())):
                 for instruction in computation.instructions:
                     self._by_name.setdefault(instruction.name, []).append(instruction)
         for parameter in module.entry.parameters:
@@ -156,7 +158,7 @@ def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: s
     if opcode == "custom-call":
         open_dims = ",".join(map(str, range(value.shape.rank if value.shape.is_array else 0)))
         attributes = {
-            "custom_call_target": "Sharding",
+            "custom_call_target": targets.SHARDING,
             "custom_call_api_version": 1,
             "opaque": f"unspecified_dims=[{open_dims}]",
         }

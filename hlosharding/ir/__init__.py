@@ -1,9 +1,10 @@
 """The program: a light graph over HLO's own proto."""
 
-from hlosharding.ir import rewrite
+from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.executions import Runs, Trips, executions, trip_count, while_parts
+from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
+from hlosharding.ir.executions import Runs, executions
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Computation, Module
@@ -17,8 +18,11 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_UNARY,
 )
 from hlosharding.ir.passes import Pass, Property, run_passes
-from hlosharding.ir.placement import MOVE_TARGETS, PLACEMENT_MARK, memory_of, named_memory, processor_of
+from hlosharding.ir.placement import memory_of, named_memory, processor_of
+from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape_inference import infer_shape, window_count
+from hlosharding.ir.trip_counts import Trips, trip_count
 from hlosharding.ir.verifier import verify
 
 __all__ = [
@@ -29,10 +33,10 @@ __all__ = [
     "ELEMENTWISE_BINARY",
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
-    "MOVE_TARGETS",
     "PARTITIONING_MARK",
-    "PLACEMENT_MARK",
+    "REDUCER_KINDS",
     "RULE_MARK",
+    "Branch",
     "Builder",
     "Computation",
     "ComputationBuilder",
@@ -50,14 +54,25 @@ __all__ = [
     "Shape",
     "SliceDim",
     "Trips",
+    "WhileParts",
     "WindowDim",
+    "arguments",
+    "branches",
+    "callers",
+    "custom_call_targets",
     "executions",
+    "infer_shape",
+    "is_neutral",
     "memory_of",
     "named_memory",
+    "neutral_element",
     "processor_of",
+    "reduce_arrays",
+    "reducer_kind",
     "rewrite",
     "run_passes",
     "trip_count",
     "verify",
     "while_parts",
+    "window_count",
 ]

@@ -18,6 +18,7 @@ from hlosharding.ir.instruction import Instruction, Made
 from hlosharding.ir.literal import write_literal
 from hlosharding.ir.module import Computation, Module, callees_first
 from hlosharding.ir.shape import Shape, write_shape
+from hlosharding.ir.shape_inference import infer_shape
 from hlosharding.sharding import HloSharding
 
 
@@ -138,6 +139,35 @@ class ComputationBuilder:
         instruction.called = tuple(called)
         self.computation.instructions.append(instruction)
         return instruction
+
+    def op(
+        self,
+        opcode: str,
+        operands: Sequence[Instruction] = (),
+        *,
+        element_type: str | None = None,
+        like: Instruction | None = None,
+        metadata_of: Instruction | None = None,
+        called: Sequence[Computation] = (),
+        name: str | None = None,
+        **attributes: Any,
+    ) -> Instruction:
+        """Append an instruction whose shape follows (`infer_shape`); a type that does not is given, or operand 0's.
+
+        >>> main = Builder("m").computation("main")
+        >>> x = main.parameter(0, Shape.array("f32", (4, 8)))
+        >>> main.op("transpose", (x,), dimensions=(1, 0)).shape
+        f32[8,4]
+        >>> main.op("convert", (x,), element_type="bf16").shape
+        bf16[4,8]
+        """
+        stated = element_type or (operands[0].shape.element_type if operands else "f32")
+        made = self.add(
+            opcode, Shape.array(stated), operands,
+            like=like, metadata_of=metadata_of, called=called, name=name, **attributes,
+        )  # fmt: skip
+        made.shape = infer_shape(made)
+        return made
 
     def again(
         self,

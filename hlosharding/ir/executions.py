@@ -1,19 +1,18 @@
 """How often each computation of a module runs: loops times their trip count, every branch once per conditional.
 
-Floor: ir.  Reads control flow only.  The trip count is what XLA wrote down (`known_trip_count`), or what initial
-value, step and limit of the loop's counter say.
+Floor: ir.  Reads control flow only.
 """
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
+from hlosharding.ir.control_flow import while_parts
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.trip_counts import trip_count
 
 _INLINED = frozenset({"call", "async-start"})
-_SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
 
 
 class Runs(NamedTuple):
@@ -88,177 +87,3 @@ def _callers_first(module: Module) -> list[Computation]:
 
 def _callees(computation: Computation) -> list[Computation]:
     return [callee for i in computation.instructions if i.called for callee in i.called]
-
-
-def while_parts(loop: Instruction) -> tuple[Computation, Computation]:
-    """Body and condition of a while, in this order (the proto keeps the body first)."""
-    return loop.called[0], loop.called[1]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Trip counts
-
-
-class Trips(NamedTuple):
-    """Executions of a loop's body."""
-
-    count: int
-    is_exact: bool
-
-
-def trip_count(loop: Instruction) -> Trips:
-    """Executions of a loop's body; where nobody can tell, the counter's limit if there is one, else 1, not exact."""
-    known = _known_trip_count(loop)
-    if known is not None:
-        return Trips(known, True)
-    return _Counter(loop).trips()
-
-
-def _known_trip_count(loop: Instruction) -> int | None:
-    text = loop.opaque
-    if "known_trip_count" not in text:
-        return None
-    try:
-        return int(json.loads(text)["known_trip_count"]["n"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-_WHOLE = -1
-"""Index of a carry that is no tuple."""
-
-
-class _Scope(NamedTuple):
-    """Arguments of a computation that is being looked through (a fusion or a call), and the scope around it."""
-
-    arguments: tuple[Instruction, ...]
-    outer: _Scope | None
-
-
-class _Place(NamedTuple):
-    """An instruction, and how to read the parameters of its computation (None: they are the loop's carry)."""
-
-    instruction: Instruction
-    scope: _Scope | None
-
-
-class _Counter:
-    """Finds carry[i] in: while (carry[i] < limit) carry[i] += step, with a constant start."""
-
-    def __init__(self, loop: Instruction) -> None:
-        self.loop = loop
-        self.body, self.condition = while_parts(loop)
-
-    def trips(self) -> Trips:
-        found = self._index_and_limit()
-        if found is None:
-            return Trips(1, False)
-        index, direction, limit = found
-        start, step = self._start(index), self._step(index)
-        count = None if start is None or step is None else _count(start, step, limit, direction)
-        if count is not None:
-            return Trips(count, True)
-        # Most such loops count from zero in steps of one: the limit is the best guess.
-        return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(1, False)
-
-    def _index_and_limit(self) -> tuple[int, str, int] | None:
-        root, scope = _source(self.condition.root, None)
-        if root.opcode != "compare":
-            return None
-        lhs, rhs = (_source(o, scope) for o in root.operands)
-        direction = root.comparison_direction
-        for counter, limit, seen in ((lhs, rhs, direction), (rhs, lhs, _TURNED[direction])):
-            index, value = _carry_index(counter, self.condition), self._limit(limit)
-            if index is not None and value is not None:
-                return index, seen, value
-        return None
-
-    def _limit(self, place: _Place) -> int | None:
-        if place.instruction.opcode == "constant":
-            return _integer(place.instruction)
-        index = _carry_index(place, self.condition)
-        if index is None or _carry_index(_element(self.body.root, index), self.body) != index:
-            return None
-        return self._start(index)
-
-    def _start(self, index: int) -> int | None:
-        instruction = _element(self.loop.operands[0], index).instruction
-        return _integer(instruction) if instruction.opcode == "constant" else None
-
-    def _step(self, index: int) -> int | None:
-        update, scope = _element(self.body.root, index)
-        if update.opcode not in ("add", "subtract"):
-            return None
-        lhs, rhs = (_source(o, scope) for o in update.operands)
-        turns = ((lhs, rhs), (rhs, lhs)) if update.opcode == "add" else ((lhs, rhs),)
-        for counter, step in turns:
-            if _carry_index(counter, self.body) == index and step.instruction.opcode == "constant":
-                value = _integer(step.instruction)
-                return -value if value is not None and update.opcode == "subtract" else value
-        return None
-
-
-_TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
-
-
-def _count(start: int, step: int, limit: int, direction: str) -> int | None:
-    if direction in ("GT", "GE"):
-        start, step, limit, direction = -start, -step, -limit, {"GT": "LT", "GE": "LE"}[direction]
-    if direction == "LE":
-        limit += 1
-    if direction in ("LT", "LE"):
-        if start >= limit:
-            return 0
-        return -(-(limit - start) // step) if step > 0 else None
-    if direction == "NE" and step and (limit - start) % step == 0 and (limit - start) // step >= 0:
-        return (limit - start) // step
-    return None
-
-
-def _source(instruction: Instruction, scope: _Scope | None) -> _Place:
-    """The instruction that really makes a value: through copies, fusions, calls and tuples."""
-    while True:
-        opcode = instruction.opcode
-        if opcode in _SEEN_THROUGH:
-            instruction = instruction.operands[0]
-        elif opcode in ("fusion", "call") and instruction.called:
-            scope = _Scope(instruction.operands, scope)
-            instruction = instruction.called[0].root
-        elif opcode == "parameter" and scope is not None:
-            instruction, scope = scope.arguments[instruction.parameter_number], scope.outer
-        elif opcode == "get-tuple-element":
-            inner = _source(instruction.operands[0], scope)
-            if inner.instruction.opcode != "tuple":
-                return _Place(instruction, scope)
-            instruction, scope = inner.instruction.operands[instruction.tuple_index], inner.scope
-        else:
-            return _Place(instruction, scope)
-
-
-def _element(value: Instruction, index: int) -> _Place:
-    """Where element `index` of a tuple (or the value itself) comes from."""
-    source = _source(value, None)
-    if index == _WHOLE or source.instruction.opcode != "tuple":
-        return source
-    return _source(source.instruction.operands[index], source.scope)
-
-
-def _carry_index(place: _Place, computation: Computation) -> int | None:
-    """The element of the carry of `computation` that `place` is, unchanged; None for anything else."""
-    instruction, scope = place
-    if instruction.opcode == "get-tuple-element":
-        holder = _source(instruction.operands[0], scope)
-        return instruction.tuple_index if _is_carry(holder, computation) else None
-    return _WHOLE if _is_carry(place, computation) else None
-
-
-def _is_carry(place: _Place, computation: Computation) -> bool:
-    instruction, scope = place
-    return instruction.opcode == "parameter" and scope is None and instruction.computation is computation
-
-
-def _integer(constant: Instruction) -> int | None:
-    shape = constant.shape
-    if shape.size != 1 or not shape.is_integral:
-        return None
-    return int(constant.literal.reshape(()))

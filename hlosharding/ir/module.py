@@ -47,11 +47,6 @@ class Computation:
         found = [i for i in self.instructions if i.opcode == "parameter"]
         return tuple(sorted(found, key=lambda i: i.parameter_number))
 
-    @property
-    def callers(self) -> list[Instruction]:
-        """All instructions that call this computation, in module order."""
-        return [i for i in self.module.instructions if self in i.called]
-
     def post_order(self) -> list[Instruction]:
         """XLA's MakeInstructionPostOrder: depth first from each userless instruction, in text order."""
         order: list[Instruction] = []

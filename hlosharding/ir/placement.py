@@ -5,14 +5,8 @@ Floor: ir.  The names are those of XLA's ConvertMemoryPlacementToInternalAnnotat
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
+from hlosharding.ir.custom_call_targets import MOVE_TARGETS, PLACEMENT_MARK, Memory
 from hlosharding.ir.instruction import Instruction
-
-Memory = Literal["host", "device"]
-PLACEMENT_MARK: Final = "annotate_device_placement"
-"""Target of the mark; the memory's kind is a frontend attribute."""
-MOVE_TARGETS: Final[dict[Memory, str]] = {"host": "MoveToHost", "device": "MoveToDevice"}
 
 _KINDS: dict[str, Memory] = {"pinned_host": "host", "unpinned_host": "host", "device": "device"}
 _MEMORIES: dict[str, Memory] = {target: memory for memory, target in MOVE_TARGETS.items()}

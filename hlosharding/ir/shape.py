@@ -141,12 +141,17 @@ class Shape:
         """Number of elements (of all leaves)."""
         return sum(s.size for s in self.tuple_shapes) if self.is_tuple else math.prod(self.dims)
 
+    @property
+    def bits(self) -> int:
+        """Bits that an element takes in memory."""
+        return _TYPES[self.element_type][1]
+
     @cached_property
     def byte_size(self) -> int:
         """Bytes in memory (of all leaves); 4-bit types take half a byte, rounded up per array."""
         if self.is_tuple:
             return sum(s.byte_size for s in self.tuple_shapes)
-        return -(-math.prod(self.dims) * _TYPES[self.element_type][1] // 8)
+        return -(-math.prod(self.dims) * self.bits // 8)
 
     @cached_property
     def dtype(self) -> np.dtype:

@@ -10,7 +10,7 @@ from collections import Counter
 from hlosharding.errors import ModuleError
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.module import Computation, Module
-from hlosharding.ir.shape_laws import SHAPE_LAWS, elementwise
+from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
 
 def verify(module: Module) -> None:
@@ -33,7 +33,7 @@ def _verify_computation(computation: Computation) -> None:
     seen: set[Instruction] = set()
     uses = known = 0
     numbers: list[int] = []
-    laws, define = SHAPE_LAWS.get, seen.add
+    plain, define = USUALLY_OF_ONE_SHAPE, seen.add
     for instruction in computation.instructions:
         operands, opcode = instruction.operands, instruction.opcode
         if not seen.issuperset(operands):
@@ -42,19 +42,15 @@ def _verify_computation(computation: Computation) -> None:
         count = len(operands)
         uses += count if count < 2 else _distinct(operands)
         known += len(instruction.users)
-        law = laws(opcode)
-        if law is not None:
-            shape = instruction.shape
-            if law is elementwise and 0 < count < 3 and operands[0].shape is shape and operands[-1].shape is shape:
-                continue  # most ops: seen without a call
-            try:
-                wrong = law(instruction)
-            except (IndexError, ValueError):
-                wrong = "its attributes do not fit its operands"
-            if wrong is not None:
-                raise ModuleError(f"shape {shape}, but {wrong}", where=_place(instruction))
-        elif opcode == "parameter":
+        if opcode == "parameter":
             numbers.append(instruction.parameter_number)
+            continue
+        shape = instruction.shape
+        if 0 < count < 3 and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
+            continue  # most ops: seen without a call
+        fault = fault_of_shape(instruction)
+        if fault is not None:
+            raise ModuleError(f"shape {shape}, but {fault}", where=_place(instruction))
     if computation.root not in seen:
         raise ModuleError("the root is not in its computation", where=f"computation %{computation.name}")
     if sorted(numbers) != list(range(len(numbers))):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from hlosharding.ir import Computation, Instruction, Module, Shape
+from hlosharding.ir import Computation, Instruction, Module, Shape, branches, while_parts
 from hlosharding.rules import DataFlow, Factor, Opaque, Signature, signature_of
 
 
@@ -143,7 +143,7 @@ class _Reader:
 
     def while_(self, inst: Instruction) -> None:
         """The carried values are one at the loop, in its body and in its condition."""
-        body, condition = inst.called
+        body, condition = while_parts(inst)
         carried = self.program.values[inst] = _fresh(inst)
         self._copies(inst, "enter", self.program.values[inst.operands[0]], carried)
         for computation in (body, condition):
@@ -154,8 +154,8 @@ class _Reader:
     def conditional(self, inst: Instruction) -> None:
         """Every branch takes a copy of its operand and gives a copy of its root."""
         result = self.program.values[inst] = _fresh(inst)
-        for number, branch in reversed(list(enumerate(inst.called))):
-            self._pass(inst, branch, 0, inst.operands[1 + number])
+        for number, (branch, operand) in reversed(list(enumerate(branches(inst)))):
+            self._pass(inst, branch, 0, operand)
             self.plan(branch, partial(self._leave, inst, f"branch {number}", branch, result))
 
     def call(self, inst: Instruction) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hlosharding import wire
 from hlosharding.errors import PropagationError
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.op import same_dims
 from hlosharding.propagation.provenance import Trail
@@ -59,7 +60,7 @@ def read_annotations(
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    calls = {i for i in graph.of_opcode("custom-call") if graph.target(i) == "Sharding"}
+    calls = {i for i in graph.of_opcode("custom-call") if graph.target(i) == targets.SHARDING}
     grouping = {id(s) for s in graph.distinct_shardings() if _group(s)}
     grouped = {i for i, s in enumerate(graph.sharding) if id(s) in grouping} if grouping else set()
     for computation in sorted({graph.computation[i] for i in calls | grouped}):

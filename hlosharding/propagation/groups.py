@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import partial, policy
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import offer_to_operand
@@ -89,7 +90,7 @@ def _take_manual(state: FixPoint, p: int) -> bool:
     """A manual user makes an array manual; so does a user that would like it manual."""
     for use in state.nodes.uses[p]:
         sharding = state.at(use[0])
-        if sharding is None or use[1].op.target == policy.FULL_TO_SHARD:
+        if sharding is None or use[1].op.target == targets.FULL_TO_SHARD:
             continue
         if state.nodes.ops[p].shape.is_array and sharding.is_manual():
             found: HloSharding | None = HloSharding.manual(sharding.metadata)
@@ -221,7 +222,7 @@ def _refine(
     other = state.at(conversion)
     if other is None:
         return False
-    manual_first = state.nodes.ops[conversion].target == policy.SHARD_TO_FULL
+    manual_first = state.nodes.ops[conversion].target == targets.SHARD_TO_FULL
     from_users = direction == "users"
     pair = partial.refine_pair(own, other, source, open_dims, manual_first=manual_first, from_users=from_users)
     if pair is None:

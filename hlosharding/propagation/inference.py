@@ -7,6 +7,7 @@ When inference runs, and what becomes of its answer, is the fix point's business
 
 from __future__ import annotations
 
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
@@ -46,7 +47,7 @@ def _manual_operand(op: Op, operands: Shardings) -> int | None:
 
 def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
     sharding = operands[source]
-    if op.target == policy.SHARD_TO_FULL or sharding is None:
+    if op.target == targets.SHARD_TO_FULL or sharding is None:
         return None
     if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.ir import CONTROL_FLOW
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import data_flow, policy
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.graph import Graph
@@ -200,7 +201,7 @@ class Nodes:
         self.open_dims = {place[i]: dims for i, dims in self.notes.unspecified.items() if place[i] >= 0}
         self.group_of = {place[i]: number for i, number in self.notes.group_of.items() if place[i] >= 0}
         calls = [p for p in self._of_opcode("custom-call") if ops[p].opcode == "custom-call"]
-        self.conversions = {p for p in calls if ops[p].target in policy.CONVERSIONS}
+        self.conversions = {p for p in calls if ops[p].target in targets.MANUAL_CONVERSIONS}
         for p in self.conversions:
             if self.ids[p] in self.provided:
                 self.backward_level[p] = DYNAMIC

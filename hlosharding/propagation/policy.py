@@ -7,6 +7,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 from __future__ import annotations
 
 from hlosharding.ir import ELEMENTWISE, Instruction
+from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
 """A level that is never reached."""
@@ -52,14 +53,12 @@ AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
 TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator", "scan"})
 
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
-PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})
-PASS_THROUGH_UNARY_CALLS = frozenset(
-    ["ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad", "Cholesky"]
-) | {"MoveToHost", "MoveToDevice"}
+PASS_THROUGH_CALLS = frozenset({targets.SHARDING, targets.X64_COMBINE, targets.LAYOUT_CONSTRAINT})
+PASS_THROUGH_UNARY_CALLS = targets.MOVES | {
+    *("ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad", "Cholesky")
+}
 
 SHARD_BARRIER_FROM, SHARD_BARRIER_TO = "ShardBarrierFrom", "ShardBarrierTo"
-FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
-CONVERSIONS = frozenset({FULL_TO_SHARD, SHARD_TO_FULL})
 
 # Tuples whose elements belong together take a manual operand's sharding as a whole.
 CORRELATED_TUPLES = frozenset({"reduce", "sort", "reduce-window", "custom-call"})
@@ -75,7 +74,7 @@ _LAYOUT_SIDE_EFFECTS = frozenset({"all-to-all", "all-gather", "all-reduce", "red
 def is_elementwise(instruction: Instruction, opcode: str) -> bool:
     """XLA's HloInstruction::IsElementwise; a constant and an rng count, a map when it runs over all dims in order."""
     if opcode == "bitcast-convert":
-        return _bits(instruction) == _bits(instruction.operands[0])
+        return instruction.shape.bits == instruction.operands[0].shape.bits
     if opcode == "map":
         dims = instruction.dimensions
         return not dims or dims == tuple(range(instruction.shape.rank))
@@ -85,14 +84,9 @@ def is_elementwise(instruction: Instruction, opcode: str) -> bool:
     return opcode in ELEMENTWISE or opcode in ("constant", "rng")
 
 
-def _bits(instruction: Instruction) -> int:
-    element_type = instruction.shape.element_type
-    return 8 if element_type == "pred" else instruction.shape.with_dims((8,)).byte_size
-
-
 def through_level(opcode: str, elementwise: bool, target: str) -> int:
     """The first level at which a sharding may pass through an op of that kind."""
-    if elementwise or opcode in ANY_LEVEL or target == "Sharding":
+    if elementwise or opcode in ANY_LEVEL or target == targets.SHARDING:
         return 0
     return BROADCAST_BACKWARD_LEVEL if opcode == "broadcast" else 1
 

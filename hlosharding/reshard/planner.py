@@ -16,7 +16,7 @@ from typing import Literal
 
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Shape
+from hlosharding.ir import REDUCER_KINDS, Shape
 from hlosharding.reshard import via_intermediate
 from hlosharding.reshard.axis_plan import OBJECTIVES, MovePrices, combined, cost_of, kernels_of, steps_of
 from hlosharding.reshard.axis_search import cheapest_path, problem_of
@@ -30,7 +30,7 @@ from hlosharding.reshard.for_time import (
 )
 from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
 from hlosharding.reshard.piecewise_plan import MOST_PIECES, shipment
-from hlosharding.reshard.steps import REDUCE_KINDS, AllGather, Pad, Permute, Slice, Step
+from hlosharding.reshard.steps import AllGather, Pad, Permute, Slice, Step
 from hlosharding.sharding import HloSharding
 
 Objective = Literal["bytes", "balanced", "time"]
@@ -244,9 +244,9 @@ def _check(request: Request) -> None:
             remedy="enter and leave manual regions through the SPMDFullToShardShape and SPMDShardToFullShape calls",
         )
     partial = [s for s in (request.source, request.target) if _is_partial(s)]
-    if partial and request.reduce_kind not in REDUCE_KINDS:
+    if partial and request.reduce_kind not in REDUCER_KINDS:
         raise PartitionError(
-            f"{partial[0]} is partial, and its reduction {request.reduce_kind!r} is none of {', '.join(REDUCE_KINDS)}",
+            f"{partial[0]} is partial, and its reduction {request.reduce_kind!r} is none of {', '.join(REDUCER_KINDS)}",
             remedy="say how its addends combine (reduce_kind)",
         )
 

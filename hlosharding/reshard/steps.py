@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hlosharding.cost import Machine, collective_time, op_time
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, neutral_element, reduce_arrays
 
 if TYPE_CHECKING:
     from hlosharding.spmd import Emitter
@@ -28,17 +27,6 @@ Groups = tuple[tuple[int, ...], ...]
 Pairs = tuple[tuple[int, int], ...]
 Tiles = Sequence[npt.NDArray[Any]]
 Table = npt.NDArray[np.int64]
-
-_NUMPY: dict[str, Any] = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-REDUCE_KINDS = tuple(_NUMPY)
 
 
 class Step:
@@ -173,13 +161,13 @@ class Keep(Step):
         return local
 
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
-        nothing = neutral(self.kind, tiles[0].dtype)
+        nothing = neutral_element(self.kind, Shape.from_dtype(tiles[0].dtype, ()).element_type)
         return [t if keep else np.full_like(t, nothing) for keep, t in zip(self.keeps, tiles, strict=True)]
 
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         chosen = emitter.per_device(tuple(int(keep) for keep in self.keeps))
         is_kept = emitter.compare(chosen, "NE", emitter.constant(np.int32(0)))
-        return emitter.select(is_kept, x, emitter.full(neutral(self.kind, x.shape.dtype), x.shape))
+        return emitter.select(is_kept, x, emitter.full(neutral_element(self.kind, x.shape.element_type), x.shape))
 
     def renamed(self, names: Table) -> Step:
         return replace(self, keeps=tuple(self.keeps[d] for d in np.argsort(names).tolist()))
@@ -187,39 +175,6 @@ class Keep(Step):
     def __str__(self) -> str:
         keepers = _some([d for d, keep in enumerate(self.keeps) if keep])
         return f"only devices {keepers} keep it, as an addend of {self.kind}"
-
-
-def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
-    """The element that changes nothing under `kind`.
-
-    >>> neutral("maximum", np.dtype("int8")), neutral("minimum", np.dtype("float32")), neutral("and", np.dtype("uint8"))
-    (-128, inf, 255)
-    >>> import ml_dtypes
-    >>> neutral("maximum", np.dtype(ml_dtypes.float8_e4m3fn))
-    -448.0
-    """
-    if kind in ("add", "or", "xor"):
-        return 0
-    if kind == "multiply":
-        return 1
-    if kind == "and":
-        return True if dtype == np.bool_ else -1 if dtype.kind == "i" else int(np.iinfo(dtype).max)
-    if dtype == np.bool_:
-        return kind == "minimum"
-    if dtype.kind in "iu":
-        return int(np.iinfo(dtype).min if kind == "maximum" else np.iinfo(dtype).max)
-    return _most(dtype, negative=kind == "maximum")
-
-
-def _most(dtype: np.dtype[Any], *, negative: bool) -> float:
-    """The infinity of a float type, or its largest number where it has none (f8e4m3fn)."""
-    infinity = -math.inf if negative else math.inf
-    if np.isinf(np.array(infinity).astype(dtype).astype(np.float64)):
-        return infinity
-    import ml_dtypes  # only narrow types pay for it
-
-    limits = ml_dtypes.finfo(dtype)
-    return float(limits.min if negative else limits.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +225,7 @@ class AllReduce(Step):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         out = list(tiles)
         for group in self.groups:
-            total = reduce(_NUMPY[self.kind], [tiles[d] for d in group])
+            total = reduce_arrays(self.kind, [tiles[d] for d in group])
             for d in group:
                 out[d] = total
         return out
@@ -306,7 +261,7 @@ class ReduceScatter(Step):
     def apply(self, tiles: Tiles) -> list[npt.NDArray[Any]]:
         out = list(tiles)
         for group in self.groups:
-            total = reduce(_NUMPY[self.kind], [tiles[d] for d in group])
+            total = reduce_arrays(self.kind, [tiles[d] for d in group])
             for d, part in zip(group, np.split(total, len(group), self.dim), strict=True):
                 out[d] = part
         return out

@@ -9,7 +9,7 @@ from hlosharding.rules.interface import LoopRule, register_interface, rule_of_ma
 from hlosharding.rules.iota_indices import addressing, iota_columns, iota_constant, iota_signature
 from hlosharding.rules.local import local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
-from hlosharding.rules.reductions import TopK, reducer_kind, top_k
+from hlosharding.rules.reductions import TopK, top_k
 from hlosharding.rules.signature import (
     DataFlow,
     Debt,
@@ -51,7 +51,6 @@ __all__ = [
     "local_attributes",
     "parse_rule",
     "parse_shardy_rule",
-    "reducer_kind",
     "register_interface",
     "register_rule",
     "rule_of_maps",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction
+from hlosharding.ir import ALL_OPCODES, ELEMENTWISE, Instruction, reducer_kind
 from hlosharding.registry import Registry
 from hlosharding.rules import contractions, elementwise, indexing, layouts, reductions, special, windows
 from hlosharding.rules.custom_calls import custom_call
@@ -34,7 +34,7 @@ def _reads(*attributes: str) -> Callable[[Instruction], Any]:
 
 def _reducer(*attributes: str) -> Callable[[Instruction], Any]:
     read = _reads(*attributes)
-    return lambda inst: (reductions.reducer_kind(inst.called[0]), read(inst))
+    return lambda inst: (reducer_kind(inst.called[0]), read(inst))
 
 
 catalog: Registry[str, Row | DataFlow | Opaque] = Registry("the catalog of opcodes")

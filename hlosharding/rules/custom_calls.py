@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from hlosharding.errors import RuleError
 from hlosharding.ir import RULE_MARK, Instruction
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.notation import parse_rule, parse_shardy_rule
@@ -18,15 +19,14 @@ from hlosharding.rules.signature import DataFlow, Opaque, Signature, SignatureMa
 Rule = Callable[[Instruction], Signature]
 custom_rules: Registry[str, Rule] = Registry("the table of custom-call rules")
 
-_PASS = ("Sharding", "X64Combine", "LayoutConstraint", "MoveToHost", "MoveToDevice", "annotate_device_placement")
-_MANUAL = ("SPMDFullToShardShape", "SPMDShardToFullShape")
+_PASS = (targets.SHARDING, targets.X64_COMBINE, targets.LAYOUT_CONSTRAINT, *sorted(targets.PLACEMENTS))
 _RESIZE = ("ResizeNearest", "ResizeBilinear", "ResizeNearestGrad", "ResizeBilinearGrad")
 
 
 def custom_call(inst: Instruction) -> Signature | DataFlow | Opaque:
     """The rule of the target, checked against the shapes; Opaque for a target nobody knows."""
     target = inst.custom_call_target
-    if target in _MANUAL:
+    if target in targets.MANUAL_CONVERSIONS:
         return DataFlow("manual")
     rule = custom_rules.get(target) or _carried_rule(inst)
     if rule is None:
@@ -146,12 +146,12 @@ def _enter_known_targets() -> None:
         (_PASS, same_dims),
         (("cu_threefry2x32_ffi", "hip_threefry2x32_ffi"), same_dims),
         (_RESIZE, _resize),
-        (("TopK", "__gpu$TopK", "mhlo.topk"), topk),
+        ((targets.TOP_K, "__gpu$TopK", "mhlo.topk"), topk),
         (_matrix_targets(), _batched(2)),
         (_vector_targets(), _batched(1)),
     ]
-    for targets, rule in tables:
-        for target in targets:
+    for names, rule in tables:
+        for target in names:
             custom_rules.add(target, rule)
 
 

@@ -5,8 +5,7 @@ Floor: rules.  One instruction only: dims that an iota among the indices makes p
 
 from __future__ import annotations
 
-from hlosharding.ir import Instruction
-from hlosharding.rules.reductions import reducer_kind
+from hlosharding.ir import Instruction, reducer_kind
 from hlosharding.rules.signature import Debt, Reduce, Signature, SignatureMaker, Whole
 
 

@@ -13,11 +13,12 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, arguments, callers, while_parts
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.signature import Dims, Nothing, Signature
 
-_PASS_CALLS = frozenset({"Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice"})
+_PASS_CALLS = targets.PLACEMENTS | {targets.SHARDING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,24 +280,15 @@ def _passed(known: _Counted, parameter: Instruction, index: int | None) -> int |
     if parameter.computation.is_entry:
         return None
     found: set[int | None] = set()
-    for caller in parameter.computation.callers:
+    for caller in callers(parameter.module).get(parameter.computation, ()):
         if caller.opcode == "while" and index is not None:
             found.add(_carried(known, caller, index))
         elif caller.opcode in ("conditional", "call"):
-            handed = _handed(caller, parameter)
+            handed = arguments(caller, parameter)
             found.update(known.dim(h) if index is None else _element_of(known, h, index) for h in handed)
         else:
             return None
     return found.pop() if len(found) == 1 else None
-
-
-def _handed(caller: Instruction, parameter: Instruction) -> Iterator[Instruction]:
-    if caller.opcode == "call":
-        yield caller.operands[parameter.parameter_number]
-        return
-    for branch, given in zip(caller.called, caller.operands[1:], strict=True):
-        if branch is parameter.computation:
-            yield given
 
 
 def _element_of(known: _Counted, source: Instruction, index: int) -> int | None:
@@ -306,12 +298,10 @@ def _element_of(known: _Counted, source: Instruction, index: int) -> int | None:
 
 def _carried(known: _Counted, loop: Instruction, index: int) -> int | None:
     """Of an element of a loop's carry that the body hands on as it is."""
-    for body in loop.called:
-        if not body.root.shape.is_tuple:
-            continue  # the condition
-        kept = body.root.operands[index] if body.root.opcode == "tuple" else None
-        if kept is None or kept.opcode != "get-tuple-element" or kept.tuple_index != index:
-            return None
-        if kept.operands[0].opcode != "parameter":
-            return None
+    made = while_parts(loop).body.root
+    kept = made.operands[index] if made.opcode == "tuple" else None
+    if kept is None or kept.opcode != "get-tuple-element" or kept.tuple_index != index:
+        return None
+    if kept.operands[0].opcode != "parameter":
+        return None
     return _element_of(known, loop.operands[0], index)

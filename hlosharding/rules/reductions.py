@@ -7,23 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import Instruction, reducer_kind
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.rules.signature import Reduce, Signature, SignatureMaker, Whole, same_dims
-
-_KINDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-
-
-def reducer_kind(computation: Computation) -> str:
-    """The op a reducer applies to its two parameters, or `other`.
-
-    `assign` is a combiner that returns its second parameter, as a plain scatter has.
-    """
-    root, parameters = computation.root, [i for i in computation.instructions if i.opcode == "parameter"]
-    if len(parameters) != 2:
-        return "other"
-    if root.opcode in _KINDS and set(root.operands) == set(parameters):
-        return root.opcode
-    return "assign" if root.opcode == "parameter" and root.parameter_number == 1 else "other"
 
 
 def reduce(inst: Instruction) -> Signature:
@@ -58,7 +44,7 @@ def top_k(inst: Instruction) -> TopK | None:
     """What a `topk` op or JAX's custom call for it chooses; None for any other op."""
     if inst.opcode == "topk":
         return TopK(inst.proto.k, inst.proto.largest)
-    if inst.opcode == "custom-call" and inst.custom_call_target == "TopK":
+    if inst.opcode == "custom-call" and inst.custom_call_target == targets.TOP_K:
         return TopK(inst.shape.leaves[0].dims[-1], largest=True)
     return None
 

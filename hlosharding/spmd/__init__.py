@@ -20,8 +20,8 @@ from hlosharding.spmd.manual_groups import (
     sharding_of_all,
     tiles_in_groups,
 )
-from hlosharding.spmd.masking import identity, inside, is_identity, mask_padding, only_first
-from hlosharding.spmd.uniformity import Uniformity, condition_of
+from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
+from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "Uniformity",
     "collective_kind",
     "collectives",
-    "condition_of",
     "counted_loop",
     "device_count",
     "group_pieces",
@@ -45,7 +44,6 @@ __all__ = [
     "identity",
     "in_one_order",
     "inside",
-    "is_identity",
     "manual_groups_of",
     "mask_padding",
     "module_of",

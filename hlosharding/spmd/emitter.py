@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 
 from hlosharding import wire
-from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, PaddingDim, Shape, SliceDim
+from hlosharding.ir import (
+    REDUCER_KINDS,
+    Builder,
+    Computation,
+    ComputationBuilder,
+    Instruction,
+    PaddingDim,
+    Shape,
+    SliceDim,
+)
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.manual_groups import ManualGroups
 
 Groups = tuple[tuple[int, ...], ...]
-REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 
 
 @dataclass(slots=True)
@@ -110,7 +118,7 @@ class Program:
 # A barrier is there to keep what is behind it apart.
 _EACH_FOR_ITSELF = frozenset({"opt-barrier"})
 # Nearly all that reducers consist of: opcode, shape and number say what they compute.
-_BARE = frozenset({"parameter", "add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+_BARE = frozenset({"parameter", *REDUCER_KINDS})
 
 
 def _token(inst: Instruction, source: Computation, called: dict[Computation, Computation]) -> Any:

@@ -1,6 +1,6 @@
 """Uneven dims: what lies past the end of a dim is garbage, and is replaced just before an op that would mix it in.
 
-Floor: spmd.  Also the neutral elements of the reductions, since they are what garbage is replaced by.
+Floor: spmd.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, is_neutral, neutral_element
 from hlosharding.sharding import HloSharding, offsets, uneven_dims
 from hlosharding.spmd.emitter import Emitter
 
@@ -21,33 +21,10 @@ def identity(kind: str, shape: Shape) -> np.ndarray:
     >>> identity("maximum", Shape.parse("f32[2]")), identity("minimum", Shape.parse("s8[2]"))
     (array(-inf, dtype=float32), array(127, dtype=int8))
     """
-    dtype = shape.dtype
-    if kind in ("add", "or", "xor"):
-        return np.zeros((), dtype)
-    if kind == "multiply" or (kind == "and" and shape.element_type == "pred"):
-        return np.ones((), dtype)
-    if kind == "and":
-        return np.invert(np.zeros((), dtype))
-    if kind in ("maximum", "minimum"):
-        return np.asarray(_extreme(shape, largest=kind == "minimum"), dtype)
-    raise PartitionError(f"no neutral element for the reduction {kind!r}")
-
-
-def _extreme(shape: Shape, *, largest: bool) -> Any:
-    if shape.element_type == "pred":
-        return largest
-    if shape.is_integral:
-        import ml_dtypes
-
-        info = np.iinfo(shape.dtype) if shape.dtype.kind in "iu" else ml_dtypes.iinfo(shape.dtype)
-        return info.max if largest else info.min
-    infinity = np.asarray(np.inf if largest else -np.inf, shape.dtype)
-    if np.isinf(infinity.astype(np.float32)):
-        return infinity
-    import ml_dtypes  # 8-bit floats without infinities
-
-    info = ml_dtypes.finfo(shape.dtype)
-    return info.max if largest else info.min
+    found = neutral_element(kind, shape.element_type)
+    if found is None:
+        raise PartitionError(f"no neutral element for the reduction {kind!r} of {shape.element_type}")
+    return found
 
 
 def mask_padding(
@@ -71,18 +48,9 @@ def inside(emitter: Emitter, local: Shape, dim: int, starts: tuple[int, ...], si
     return emitter.broadcast(keep, local.dims, (dim,))
 
 
-def is_identity(instruction: Instruction, kind: str) -> bool:
-    """True if a scalar is known to be the neutral element of `kind`."""
-    while instruction.opcode in ("convert", "copy", "broadcast", "reshape"):
-        instruction = instruction.operands[0]
-    if instruction.opcode != "constant" or instruction.shape.size != 1:
-        return False
-    return bool(instruction.literal.reshape(()) == identity(kind, instruction.shape))
-
-
 def only_first(emitter: Emitter, local: Instruction, members: tuple[int, ...], kind: str) -> Instruction:
     """`local` on the first member of each group of partial results, the neutral element on the others."""
-    if is_identity(local, kind) or not any(members):
+    if is_neutral(local, kind) or not any(members):
         return local
     first = emitter.compare(emitter.per_device(members), "EQ", emitter.constant(np.int32(0)))
     return emitter.select(first, local, emitter.full(identity(kind, local.shape), local.shape))

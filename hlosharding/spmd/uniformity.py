@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module
+from hlosharding.ir import COLLECTIVES, Instruction, Module, arguments, callers, while_parts
 from hlosharding.sharding import HloSharding, tile_table
 
 Node = tuple[Instruction, tuple[int, ...]]
@@ -33,7 +33,7 @@ class Uniformity:
         self._module = module
         self._count = max(1, module.num_partitions)
         self._same = np.zeros(self._count, np.int64)
-        self._callers = _callers(module)
+        self._callers = callers(module)
         self._found: dict[Node, np.ndarray] = {}
         self._exact: dict[Node, np.ndarray] = {}
         self._moved: dict[Instruction, tuple[Instruction, np.ndarray]] = {}
@@ -62,7 +62,7 @@ class Uniformity:
 
     def _condition_node(self, inst: Instruction) -> Node:
         if inst.opcode == "while":
-            return condition_of(inst).root, ()
+            return while_parts(inst).condition.root, ()
         return inst.operands[0], ()
 
     # ---- the part of the program that matters, and its fixed point
@@ -100,7 +100,7 @@ class Uniformity:
             case "get-tuple-element":
                 yield inst.operands[0], (inst.tuple_index, *path)
             case "while":
-                yield from ((inst.operands[0], path), (body_of(inst).root, path), self._condition_node(inst))
+                yield from ((inst.operands[0], path), (while_parts(inst).body.root, path), self._condition_node(inst))
             case "conditional":
                 yield self._condition_node(inst)
                 yield from ((branch.root, path) for branch in inst.called)
@@ -113,18 +113,10 @@ class Uniformity:
                     yield from ((operand, p) for p in _paths(operand))
 
     def _arguments(self, parameter: Instruction, path: tuple[int, ...]) -> Iterator[Node]:
-        computation = parameter.computation
-        for caller in self._callers.get(computation, ()):
-            if caller.opcode == "while":
-                yield caller.operands[0], path
-                yield body_of(caller).root, path
-                yield condition_of(caller).root, ()
-            elif caller.opcode == "conditional":
-                for branch, operand in zip(caller.called, caller.operands[1:], strict=True):
-                    if branch is computation:
-                        yield operand, path
-            elif caller.opcode in ("call", "fusion"):
-                yield caller.operands[parameter.parameter_number], path
+        for site in self._callers.get(parameter.computation, ()):
+            yield from ((argument, path) for argument in arguments(site, parameter))
+            if site.opcode == "while":
+                yield self._condition_node(site)
 
     # ---- what one op makes of what is known
 
@@ -229,18 +221,6 @@ def _computed(inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray | No
             return None
 
 
-def condition_of(inst: Instruction) -> Computation:
-    """The computation that says whether a loop goes on; the proto lists the body first."""
-    first, second = inst.called
-    return first if str(second.root.shape) == str(inst.shape) and str(first.root.shape) == "pred[]" else second
-
-
-def body_of(inst: Instruction) -> Computation:
-    """The computation that a loop repeats."""
-    condition = condition_of(inst)
-    return next((c for c in inst.called if c is not condition), condition)
-
-
 def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
     if sharding.is_manual() or sharding.is_unreduced() or sharding.is_maximal():
         return np.arange(count)
@@ -258,14 +238,6 @@ def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
     for number, row in enumerate(rows):
         out[row] = number
     return out
-
-
-def _callers(module: Module) -> dict[Computation, list[Instruction]]:
-    found: dict[Computation, list[Instruction]] = {}
-    for inst in module.instructions:
-        for callee in dict.fromkeys(inst.called):
-            found.setdefault(callee, []).append(inst)
-    return found
 
 
 def _paths(inst: Instruction) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, verify
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.emitter import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
@@ -139,17 +139,13 @@ def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instr
     inside = {i.computation for i in collectives if not i.computation.is_entry}
     if not inside:
         return {}
-    callers: dict[Computation, list[Instruction]] = {}
-    for inst in module.instructions:
-        if inst.opcode in ("while", "conditional", "call", "fusion"):
-            for callee in dict.fromkeys(inst.called):
-                callers.setdefault(callee, []).append(inst)
+    sites = callers(module)
     above: dict[Computation, tuple[Instruction, ...]] = {}
 
     def conditions(computation: Computation) -> tuple[Instruction, ...]:
         if computation not in above:
             found: dict[Instruction, None] = {}
-            for caller in callers.get(computation, ()):
+            for caller in sites.get(computation, ()):
                 if caller.opcode in ("while", "conditional"):
                     found[caller] = None
                 found.update(dict.fromkeys(conditions(caller.computation)))

@@ -11,8 +11,6 @@ from hlosharding import wire
 from hlosharding.frontends.prepare.editing import Edit
 from hlosharding.frontends.prepare.inlining import flatten_calls, inline_calls
 from hlosharding.ir import (
-    MOVE_TARGETS,
-    PLACEMENT_MARK,
     Computation,
     Instruction,
     Module,
@@ -20,6 +18,7 @@ from hlosharding.ir import (
     memory_of,
     named_memory,
 )
+from hlosharding.ir import custom_call_targets as targets
 
 
 def prepare(module: Module) -> Module:
@@ -46,13 +45,13 @@ def _marks_to_moves(edit: Edit) -> None:
     """XLA's ConvertMemoryPlacementToInternalAnnotations.  A mark that names no memory says nothing, and goes."""
     for computation in edit.module.computations:
         for instruction in edit.post_order(computation):
-            if instruction.opcode != "custom-call" or instruction.custom_call_target != PLACEMENT_MARK:
+            if instruction.opcode != "custom-call" or instruction.custom_call_target != targets.PLACEMENT_MARK:
                 continue
             edit.drop_control(instruction)
             memory = memory_of(instruction)
             if memory is not None:
                 proto = instruction.own_proto()
-                proto.custom_call_target, proto.custom_call_has_side_effect = MOVE_TARGETS[memory], False
+                proto.custom_call_target, proto.custom_call_has_side_effect = targets.MOVE_TARGETS[memory], False
             elif named_memory(instruction) is None:
                 edit.replace_uses(instruction, instruction.operands[0])
                 edit.remove(instruction)
@@ -78,7 +77,7 @@ def _remove_dead_code(edit: Edit) -> None:
 def _is_dead_root(edit: Edit, instruction: Instruction) -> bool:
     if not edit.is_dead(instruction) or not edit.is_safely_removable(instruction):
         return False
-    if instruction.opcode == "custom-call" and instruction.custom_call_target == "Sharding":
+    if instruction.opcode == "custom-call" and instruction.custom_call_target == targets.SHARDING:
         # An annotation on a value that others use says something about that value.
         value = instruction.operands[0]
         if value.is_root or value.opcode == "parameter" or len(value.users) != 1:

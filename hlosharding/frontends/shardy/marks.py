@@ -22,9 +22,9 @@ from hlosharding.frontends.shardy.attributes import (
     parse_shardings,
 )
 from hlosharding.ir import RULE_MARK, Computation, Instruction, Module
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import HloSharding, ShardGroup
 
-_PREFIX = "xla.sdy."
 _BODY = "manual_computation"
 
 
@@ -38,7 +38,7 @@ def without_shardy_marks(module: Module) -> Module:
         rewrite.visit(computation)
     out = rewrite.edit.finish()
     out.mesh = module.mesh or meshes.main
-    kept = [e for e in out.proto.frontend_attributes.map if not e.key.startswith(_PREFIX)]
+    kept = [e for e in out.proto.frontend_attributes.map if not e.key.startswith(targets.SHARDY_PREFIX)]
     del out.proto.frontend_attributes.map[:]
     out.proto.frontend_attributes.map.extend(kept)
     return out
@@ -46,13 +46,13 @@ def without_shardy_marks(module: Module) -> Module:
 
 def _meshes(module: Module) -> Meshes:
     attributes = {e.key: e.value for e in module.proto.frontend_attributes.map}
-    return parse_meshes(attributes.get(_PREFIX + "meshes", ""))
+    return parse_meshes(attributes.get(targets.SHARDY_PREFIX + "meshes", ""))
 
 
 def _is_marked(instruction: Instruction) -> bool:
-    if instruction.custom_call_target.startswith(_PREFIX):
+    if instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
         return True
-    return any(key.startswith(_PREFIX) for key in instruction.frontend_attributes)
+    return any(key.startswith(targets.SHARDY_PREFIX) for key in instruction.frontend_attributes)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Rewrite:
             handler = _HANDLERS.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
             if handler is not None:
                 handler(self, instruction, manual)
-            elif instruction.custom_call_target.startswith(_PREFIX):
+            elif instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
                 raise LoadError(f"Shardy's {instruction.custom_call_target} is not known", where=repr(instruction))
             else:
                 self._drop_marks(instruction)
@@ -87,13 +87,13 @@ class _Rewrite:
         found: dict[Instruction, tuple[str, ...]] = {}
         for instruction in instructions:
             target = instruction.custom_call_target
-            if target == _PREFIX + "LocalToGlobalShape":
+            if target == targets.LOCAL_TO_GLOBAL:
                 ends = [_behind_tuples(o) for o in instruction.operands]
-            elif target == _PREFIX + "GlobalToLocalShape":
+            elif target == targets.GLOBAL_TO_LOCAL:
                 ends = [u for part in (instruction, *instruction.users) for u in part.users]
             else:
                 continue
-            axes = parse_manual_axes(instruction.frontend_attributes[_PREFIX + "manual_axes"])
+            axes = parse_manual_axes(instruction.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
             for call in ends:
                 if call.opcode == "call" and _BODY in call.called[0].name:
                     found[call] = axes
@@ -105,7 +105,7 @@ class _Rewrite:
             _keep_attributes(instruction, _is_kept)
 
     def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
-        return parse_shardings(instruction.frontend_attributes.get(_PREFIX + key, ""), self.meshes)
+        return parse_shardings(instruction.frontend_attributes.get(targets.SHARDY_PREFIX + key, ""), self.meshes)
 
     def custom_call(
         self,
@@ -127,7 +127,7 @@ class _Rewrite:
 
 def _is_kept(key: str) -> bool:
     """A custom call's rule is no mark of Shardy's passes, but the user's word."""
-    return key == RULE_MARK or not (key.startswith(_PREFIX) or key == "inlineable")
+    return key == RULE_MARK or not (key.startswith(targets.SHARDY_PREFIX) or key == "inlineable")
 
 
 def _behind_tuples(instruction: Instruction) -> Instruction:
@@ -172,32 +172,32 @@ def _func_result(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...])
 
 
 def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
-    axes = parse_manual_axes(call.frontend_attributes[_PREFIX + "manual_axes"])
+    axes = parse_manual_axes(call.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
     inside = tuple(dict.fromkeys((*manual, *axes)))
     made: list[Instruction] = []
     for operand, sharding in zip(call.operands, rewrite.shardings(call, "in_shardings"), strict=True):
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         annotated = rewrite.custom_call(
-            call, "Sharding", operand, operand.shape, sharding.to_hlo(manual), sharding.open_dims
+            call, targets.SHARDING, operand, operand.shape, sharding.to_hlo(manual), sharding.open_dims
         )
-        local = rewrite.custom_call(
-            call, "SPMDFullToShardShape", annotated, shape, _inside(sharding, inside), every_dim
-        )
+        local = rewrite.custom_call(call, targets.FULL_TO_SHARD, annotated, shape, _inside(sharding, inside), every_dim)
         made.append(local)
     _replace_results(rewrite, call, made)
 
 
 def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
-    axes = parse_manual_axes(call.frontend_attributes[_PREFIX + "manual_axes"])
+    axes = parse_manual_axes(call.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
     inside = tuple(dict.fromkeys((*manual, *axes)))
     made: list[Instruction] = []
     for operand, sharding in zip(call.operands, rewrite.shardings(call, "out_shardings"), strict=True):
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
-        local = rewrite.custom_call(call, "Sharding", operand, operand.shape, _inside(sharding, inside), every_dim)
+        local = rewrite.custom_call(
+            call, targets.SHARDING, operand, operand.shape, _inside(sharding, inside), every_dim
+        )
         made.append(
-            rewrite.custom_call(call, "SPMDShardToFullShape", local, shape, sharding.to_hlo(manual), sharding.open_dims)
+            rewrite.custom_call(call, targets.SHARD_TO_FULL, local, shape, sharding.to_hlo(manual), sharding.open_dims)
         )
     _replace_results(rewrite, call, made)
 
@@ -227,20 +227,20 @@ def _replace_results(rewrite: _Rewrite, call: Instruction, made: list[Instructio
 
 
 def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
-    value, text = call.operands[0], call.frontend_attributes[_PREFIX + "sharding_group_id"]
+    value, text = call.operands[0], call.frontend_attributes[targets.SHARDY_PREFIX + "sharding_group_id"]
     rewrite.edit.remove(call)
     group = ShardGroup("as", int(text.split(":")[0]))
     unknown = HloSharding.unknown().with_shard_group(group)
-    made = rewrite.custom_call(call, "Sharding", value, value.shape, unknown)
+    made = rewrite.custom_call(call, targets.SHARDING, value, value.shape, unknown)
     made.own_proto().custom_call_has_side_effect = True
     rewrite.edit.replace_uses(value, made)
 
 
 _HANDLERS: dict[str, Callable[[_Rewrite, Instruction, tuple[str, ...]], None]] = {
-    "Sharding": _sharding_call,
-    _PREFIX + "FuncResultSharding": _func_result,
-    _PREFIX + "GlobalToLocalShape": _global_to_local,
-    _PREFIX + "LocalToGlobalShape": _local_to_global,
-    _PREFIX + "PropagationBarrier": _func_result,
-    _PREFIX + "ShardingGroup": _sharding_group,
+    targets.SHARDING: _sharding_call,
+    targets.FUNC_RESULT_SHARDING: _func_result,
+    targets.GLOBAL_TO_LOCAL: _global_to_local,
+    targets.LOCAL_TO_GLOBAL: _local_to_global,
+    targets.PROPAGATION_BARRIER: _func_result,
+    targets.SHARDING_GROUP: _sharding_group,
 }

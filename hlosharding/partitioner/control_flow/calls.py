@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, branches
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import (
     Forms,
@@ -34,7 +34,7 @@ def conditional(context: Context, inst: Instruction) -> AnyValue | DeferredReduc
     if chooser.sharding is not MANUAL:
         chooser = replicate(context, chooser, "branch index")
     operands, opened = [chooser.local], []
-    for branch, operand in zip(inst.called, inst.operands[1:], strict=True):
+    for branch, operand in branches(inst):
         value = value_of(context, operand)
         taken = _parameter_shardings(context, branch.parameters[0], value)
         value = reshard_leaves(context, value, list(taken), "branch operand")

@@ -10,7 +10,7 @@ agree.  A carry stays whole where it is read otherwise, where its partial sums t
 
 from __future__ import annotations
 
-from hlosharding.ir import Computation, Instruction, trip_count
+from hlosharding.ir import Computation, Instruction, trip_count, while_parts
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.control_flow.call_boundary import (
     Forms,
@@ -32,27 +32,16 @@ from hlosharding.sharding import REPLICATED
 
 def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Body and condition over local shapes; collectives inside repeat each trip."""
-    body, condition = _loop_computations(inst)
+    body, condition = while_parts(inst)
     forms, local_body = _local_body(context, inst, body, condition)
     context.emitter.lowering(inst)
     packed = pack(context, in_forms(context, inst.operands[0], forms, "loop carry"))
     asked = alike(context, condition.root)
     local_condition = partition_computation(context, condition, (forms,), forms_of((asked,)))
-    called = [local_condition if c is condition else local_body for c in inst.called]
+    called = (local_body, local_condition)
     local = context.emitter.computation.add("while", packed.shape, (packed,), like=inst, called=called)
     note_synced_condition(context, local, asked)
     return unpacked(context, local, inst.shape, forms)
-
-
-def _loop_computations(inst: Instruction) -> tuple[Computation, Computation]:
-    """(body, condition); only the condition's root is a scalar predicate, unless the carry itself is one."""
-    first, second = inst.called
-    carried = str(inst.shape)
-    if str(first.root.shape) == carried and str(second.root.shape) == "pred[]" and carried != "pred[]":
-        return first, second
-    if str(second.root.shape) == carried and str(first.root.shape) == "pred[]" and carried != "pred[]":
-        return second, first
-    return first, second
 
 
 def _local_body(

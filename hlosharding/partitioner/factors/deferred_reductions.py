@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, is_neutral
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.region_values import array_of, deferred_operand
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
@@ -25,7 +25,6 @@ from hlosharding.sharding import (
     propagate_through_reshape,
     without_partials,
 )
-from hlosharding.spmd import is_identity
 
 # Sums of partial sums overflow in narrower floats long before the sum of the sums does.
 _WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
@@ -324,7 +323,7 @@ def _reduced(context: Context, inst: Instruction) -> Value | None:
     if kinds != {partial_sums.reduce_kind} or sharding is None:
         return None
     init = replicate(context, array_of(context, inst.operands[1]))
-    if not is_identity(init.local, next(iter(kinds))):
+    if not is_neutral(init.local, next(iter(kinds))):
         return None
     shape = local_shape(context, inst.shape, sharding)
     local = context.emitter.local(inst, shape, (partial_sums.local, init.local))

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape, WindowDim
+from hlosharding.ir import Instruction, Shape, WindowDim, reducer_kind
 from hlosharding.partitioner.factors.halo import HaloPlan, Pieces, cut, fetch
 from hlosharding.partitioner.factors.pieces import PIECES, Piece, plain_piece
 from hlosharding.partitioner.factors.window_plans import halo_plan, real_taps, selection_plans, taps_plan
-from hlosharding.rules import Factor, Halo, Reduce, Signature, reducer_kind, window_of
+from hlosharding.rules import Factor, Halo, Reduce, Signature, window_of
 from hlosharding.sharding import tile_table
 from hlosharding.spmd import Emitter, identity
 

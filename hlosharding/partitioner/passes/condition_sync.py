@@ -1,4 +1,4 @@
-"""Where devices that hold copies might part at a condition, the condition is synchronised: all take the way of the least.
+"""Where devices that hold copies might diverge at a condition, it is synchronised: all go the way of the least.
 
 Floor: partitioner.  Sums over different groups of copies agree only up to rounding, and what was put together by place
 is more than the verifier can follow.  So a condition of the whole program (or of one manual group) that is not shown to
@@ -8,13 +8,13 @@ device, gets no sync.  Reads and changes a finished per-device program.
 
 from __future__ import annotations
 
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, rewrite
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, rewrite, while_parts
 from hlosharding.partitioner.passes.group_permutes import gather_where_groups_part
-from hlosharding.spmd import CAUSE_ATTRIBUTE, DivergenceError, Groups, Program, condition_of, verify_partitioned
+from hlosharding.spmd import CAUSE_ATTRIBUTE, DivergenceError, Groups, Program, verify_partitioned
 
 
 def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool) -> None:
-    """`verify_partitioned`; conditions that it cannot show to be the same are reduced over the devices that hold copies.
+    """`verify_partitioned`; conditions that it cannot show to be uniform are reduced over devices that hold copies.
 
     `has_manual_groups`: there are manual groups, which may part, and their permutes then become gathers.
     """
@@ -35,7 +35,7 @@ def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool
 def _sync(module: Module, program: Program, inst: Instruction, groups: Groups) -> None:
     """Let the groups agree on what a loop or branch goes by: trips end, and branches are, as the least says."""
     is_loop = inst.opcode == "while"
-    asked = condition_of(inst).root if is_loop else inst.operands[0]
+    asked = while_parts(inst).condition.root if is_loop else inst.operands[0]
     where = asked.computation if is_loop else inst.computation
     place = len(where.instructions) if is_loop else where.instructions.index(inst)
     kind = "and" if asked.shape.element_type == "pred" else "minimum"

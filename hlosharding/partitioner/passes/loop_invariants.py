@@ -12,7 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hlosharding.cost import collective_time, peak_memory
-from hlosharding.ir import COLLECTIVES, CONTROL_FLOW, Computation, Instruction, Module, Shape, rewrite, trip_count
+from hlosharding.ir import (
+    COLLECTIVES,
+    CONTROL_FLOW,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    rewrite,
+    trip_count,
+    while_parts,
+)
 from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.spmd import Collective, PartialSums, collectives
 
@@ -65,7 +75,7 @@ def _invariants(loop: Instruction) -> Iterator[_Invariant]:
     for part in loop.called:
         if not any(i.opcode in COLLECTIVES for i in part.instructions):
             continue
-        same, taken = _same_in_all_trips(part, loop.called[0]), set[Instruction]()
+        same, taken = _same_in_all_trips(part, while_parts(loop).body), set[Instruction]()
         for inst in reversed(part.instructions):
             if inst.opcode not in COLLECTIVES or inst not in same or taken.issuperset(inst.users):
                 continue
@@ -78,7 +88,7 @@ def _invariants(loop: Instruction) -> Iterator[_Invariant]:
 
 def _is_plain(loop: Instruction) -> bool:
     """Is the carry a tuple that is only taken apart and put together?"""
-    return loop.called[0].root.opcode == "tuple" and not loop.is_root and all(map(_is_element, _readers(loop)))
+    return while_parts(loop).body.root.opcode == "tuple" and not loop.is_root and all(map(_is_element, _readers(loop)))
 
 
 def _same_in_all_trips(part: Computation, body: Computation) -> set[Instruction]:
@@ -129,8 +139,8 @@ def _is_element(inst: Instruction) -> bool:
 def _element(packed: Instruction, index: int) -> Instruction | None:
     """What was put into a tuple, seen through loops that hand it on; None where nobody can tell."""
     if packed.opcode == "while":
-        root = packed.called[0].root
-        if root.opcode != "tuple" or _path(root.operands[index], packed.called[0].parameters[0]) != (index,):
+        body = while_parts(packed).body
+        if body.root.opcode != "tuple" or _path(body.root.operands[index], body.parameters[0]) != (index,):
             return None
         return _element(packed.operands[0], index)
     return packed.operands[index] if packed.opcode == "tuple" else None
@@ -260,15 +270,15 @@ def _carry(module: Module, loop: Instruction, pairs: Sequence[tuple[Instruction,
     old = len(loop.shape.tuple_shapes)
     firsts = [_at_first(module, loop, (k,)) for k in range(old)] + [first for _, first in pairs]
     _set_carry(module, loop, firsts)
-    root = loop.called[0].root
+    body = while_parts(loop).body
     for index, (inst, _) in enumerate(pairs, start=old):
-        for part in dict.fromkeys((loop.called[0], inst.computation)):
+        for part in dict.fromkeys((body, inst.computation)):
             [parameter] = part.parameters
             element = _taken(module, parameter, index, part, part.instructions.index(parameter) + 1)
             if part is inst.computation:
                 rewrite.replace_uses(inst, element)
-            if part is loop.called[0]:
-                rewrite.set_operands(root, (*root.operands, element))
+            if part is body:
+                rewrite.set_operands(body.root, (*body.root.operands, element))
 
 
 def _set_carry(module: Module, loop: Instruction, firsts: Sequence[Instruction]) -> None:
@@ -278,7 +288,7 @@ def _set_carry(module: Module, loop: Instruction, firsts: Sequence[Instruction])
     rewrite.set_operands(loop, (packed,))
     if before.opcode == "tuple" and not before.users:
         rewrite.remove(before)
-    for inst in (loop, loop.called[0].root, *(part.parameters[0] for part in loop.called)):
+    for inst in (loop, while_parts(loop).body.root, *(part.parameters[0] for part in loop.called)):
         inst.shape = shape
 
 
@@ -287,7 +297,7 @@ def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
     idle = {k for k in indices if _is_idle(loop, k)}
     if not idle:
         return
-    firsts, root = loop.operands[0].operands, loop.called[0].root
+    firsts, root = loop.operands[0].operands, while_parts(loop).body.root
     for user in [u for u in loop.users if u.tuple_index in idle]:
         rewrite.replace_uses(user, firsts[user.tuple_index])
         rewrite.remove(user)
@@ -303,7 +313,7 @@ def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
 
 def _is_idle(loop: Instruction, index: int) -> bool:
     """Is an element only handed on?"""
-    readers, root = [u for u in _readers(loop) if u.tuple_index == index], loop.called[0].root
+    readers, root = [u for u in _readers(loop) if u.tuple_index == index], while_parts(loop).body.root
     if any(u.is_root for u in readers) or [i for i, o in enumerate(root.operands) if o in readers] != [index]:
         return False
     return all(user is root for u in readers if u.computation is not loop.computation for user in u.users)

@@ -1,14 +1,15 @@
 """Manual regions (`jax.shard_map` inside the program): code that is per device already, or per group of devices.
 
-Floor: partitioner.  The calls at its boundary only change how a value is looked at.  Over all mesh axes: shapes inside are local
-and every op is taken over as it stands.  Over some of them: each group of devices partitions the op among its members
-(`manual groups.py`); the user's collectives run between groups, ours inside each of them.
+Floor: partitioner.  The calls at its boundary only change how a value is looked at.  Over all mesh axes: shapes inside
+are local and every op is taken over as it stands.  Over some of them: each group of devices partitions the op among its
+members (`spmd/manual_groups.py`); the user's collectives run between groups, ours inside each of them.
 """
 
 from __future__ import annotations
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction
+from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import leaf
 from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
@@ -25,7 +26,6 @@ from hlosharding.spmd import (
 )
 
 MANUAL = HloSharding.manual()
-ENTER, LEAVE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 # Each of their parts may be of another region, or of none.
 _CARRIES_PARTS = frozenset({
     "tuple", "get-tuple-element", "while", "conditional", "call", "opt-barrier", "after-all", "add-dependency",
@@ -65,7 +65,7 @@ def note_synced_condition(context: Context, made: Instruction, sharding: HloShar
 
 def is_boundary_call(inst: Instruction) -> bool:
     """Does the instruction enter or leave a manual region?"""
-    return inst.opcode == "custom-call" and inst.custom_call_target in (ENTER, LEAVE)
+    return inst.opcode == "custom-call" and inst.custom_call_target in targets.MANUAL_CONVERSIONS
 
 
 def region_of(context: Context, inst: Instruction) -> ManualGroups | None:
@@ -99,7 +99,7 @@ def stamped(made: AnyValue | DeferredReduction, manual_groups: ManualGroups) -> 
 def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     """The same local array, seen from the other side."""
     value = array_of(context, inst.operands[0])
-    if inst.custom_call_target == LEAVE:
+    if inst.custom_call_target == targets.SHARD_TO_FULL:
         wanted = leaf(context.wanted(inst))
         if value.sharding.is_manual_subgroup():
             return _leave_groups(context, inst, value, wanted)

@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
+from hlosharding.cost.hosted import hosted
 
 KB = 1024
 MOVE = 'custom_call_target="MoveTo{}"'.format
@@ -91,3 +92,22 @@ def test_the_simulated_memory_over_time_is_the_devices() -> None:
     assert found.host_memory_bytes == 256 * KB
     assert "on the host" in str(found)
     assert max(n for _, n in found.memory) <= 5 * 256 * KB
+
+
+def test_a_function_called_twice_is_given_what_any_caller_has_there() -> None:
+    callees = "take { t = f32[256,256] parameter(0)  ROOT u = f32[256,256] copy(t) }"
+    body = f"""x = f32[256,256] parameter(0)
+      out = f32[256,256] custom-call(x), {MOVE("Host")}
+      a = f32[256,256] call(out), to_apply=take
+      b = f32[256,256] call(x), to_apply=take
+      ROOT r = (f32[256,256], f32[256,256]) tuple(a, b)"""
+    module = read(body, callees)
+    assert hosted(module)[module.by_name("t")] == {0}
+
+
+def test_a_loop_that_carries_one_array_moves_it() -> None:
+    callees = f"""
+    put {{ p = f32[256,256] parameter(0)  ROOT q = f32[256,256] custom-call(p), {MOVE("Host")} }}
+    more {{ p = f32[256,256] parameter(0)  ROOT c = pred[] constant(false) }}"""
+    module = read("x = f32[256,256] parameter(0)\nROOT w = f32[256,256] while(x), condition=more, body=put", callees)
+    assert hosted(module)[module.by_name("w")] == {0}

@@ -16,6 +16,7 @@ from hlosharding.ir import Module, Shape
 COMPUTATIONS = """
 add_f32 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
 max_f32 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }
+max_c64 { a = c64[] parameter(0) b = c64[] parameter(1) ROOT r = c64[] maximum(a, b) }
 min_f32 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] minimum(a, b) }
 mul_f32 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] multiply(a, b) }
 sub_f32 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] subtract(a, b) }

@@ -160,6 +160,7 @@ BY_HAND = {
     "xor scattered": (
         "s32", f"ROOT r = s32[2,4] reduce-scatter(x), dimensions={{0}}, {SUMS}, to_apply=xor_s32, {SHARDED}", "scatter",
     ),
+    "largest complex": ("c64", f"ROOT r = c64[8,4] all-reduce(x), {SUMS}, to_apply=max_c64, {SHARDED}", np.maximum),
     "several operands": (
         "s32", f"y = s32[8,4] negate(x) ROOT r = (s32[8,4], s32[8,4]) all-reduce(x, y), {SUMS}, to_apply=add_s32,"
         " sharding={{devices=[8,1]<=[8]}, {devices=[8,1]<=[8]}}", np.add,

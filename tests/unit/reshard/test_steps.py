@@ -20,7 +20,6 @@ from hlosharding.reshard import (
     Slice,
     Step,
 )
-from hlosharding.reshard.steps import neutral
 
 TILES = [np.arange(12).reshape(2, 6) + 100 * device for device in range(4)]
 PAIRS = ((0, 2), (1, 3))
@@ -102,13 +101,3 @@ def test_bytes_time_and_shape(step: Step, mean: float) -> None:
 
 def test_a_permute_is_charged_to_those_that_receive() -> None:
     assert Permute(((0, 1), (1, 0), (2, 2), (3, 3))).received_bytes(LOCAL, 4).tolist() == [48, 48, 0, 0]
-
-
-@pytest.mark.parametrize("kind", ["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
-@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint16, np.float32])
-def test_neutral_elements_change_nothing(kind: str, dtype: type) -> None:
-    if dtype is np.float32 and kind in ("and", "or", "xor"):
-        return
-    values = np.array([0, 1, 77, 100]).astype(dtype)
-    whole = [values, np.full_like(values, neutral(kind, values.dtype))]
-    np.testing.assert_array_equal(AllReduce(((0, 1),), kind).apply(whole)[0], values)

@@ -134,18 +134,6 @@ def test_dilated_windows_do_not_spread() -> None:
     assert not any(f.spreads for f in parsed(f"{text}, to_apply=%max_f32").factors)
 
 
-@pytest.mark.parametrize(
-    ("reducer", "kind"),
-    [("add_f32", "add"), ("mul_f32", "multiply"), ("assign", "other"), ("second", "assign"), ("scale", "other")],
-)
-def test_reducers_are_recognised(reducer: str, kind: str) -> None:
-    from hlosharding.rules import reducer_kind
-    from tests.truth.cases import Case
-
-    inst = Case("", f"f32[4] a, f32[] i : f32[] reduce(a, i), dimensions={{0}}, to_apply=%{reducer}").inst
-    assert reducer_kind(inst.called[0]) == kind
-
-
 def test_data_flow_says_how_values_move() -> None:
     kinds = {opcode: entry.kind for opcode in catalog if isinstance(entry := catalog[opcode], DataFlow)}
     assert kinds["while"] == "while"

@@ -1,4 +1,4 @@
-"""Devices that hold copies leave a loop, and take a branch, together: where that is not plain, the condition is synchronised."""
+"""Devices that hold copies leave a loop, and take a branch, together: by a sync where that is not plain."""
 
 from __future__ import annotations
 

@@ -1,0 +1,97 @@
+"""Who runs whom: the parts of a loop, the branches of a conditional, the call sites of a computation.
+
+Floor: ir.  XLA lists the computations of a while as [body, condition], whatever order the text names them in, and reads
+a proto that lists them otherwise as a loop whose body is the condition: `verify` refuses that one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.module import Computation, Module
+
+
+class WhileParts(NamedTuple):
+    """The two computations of a loop."""
+
+    body: Computation
+    condition: Computation
+
+
+def while_parts(loop: Instruction) -> WhileParts:
+    """Body and condition of a while.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... going { p = s32[] parameter(0)  c = s32[] constant(3)  ROOT r = pred[] compare(p, c), direction=LT }
+    ... step { p = s32[] parameter(0)  c = s32[] constant(1)  ROOT r = s32[] add(p, c) }
+    ... ENTRY e { x = s32[] parameter(0)  ROOT w = s32[] while(x), condition=going, body=step }''')
+    >>> while_parts(module.by_name("w")).body.name
+    'step'
+    """
+    return WhileParts(loop.called[0], loop.called[1])
+
+
+class Branch(NamedTuple):
+    """One way of a conditional, and what it is given there."""
+
+    computation: Computation
+    operand: Instruction
+
+
+def branches(conditional: Instruction) -> tuple[Branch, ...]:
+    """The branches of a conditional with their operands: true and false, or by number.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... yes { ROOT p = s32[] parameter(0) }
+    ... no { p = s32[] parameter(0)  ROOT r = s32[] negate(p) }
+    ... ENTRY e {
+    ...   c = pred[] parameter(0)  x = s32[] parameter(1)
+    ...   ROOT w = s32[] conditional(c, x, x), true_computation=yes, false_computation=no
+    ... }''')
+    >>> [(b.computation.name, b.operand.name) for b in branches(module.by_name("w"))]
+    [('yes', 'x'), ('no', 'x')]
+    """
+    return tuple(Branch(c, o) for c, o in zip(conditional.called, conditional.operands[1:], strict=True))
+
+
+def callers(module: Module) -> dict[Computation, list[Instruction]]:
+    """The call sites of every computation that is called, each once, in module order.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... f { p = s32[] parameter(0)  ROOT r = s32[] negate(p) }
+    ... ENTRY e { x = s32[] parameter(0)  y = s32[] call(x), to_apply=f  ROOT z = s32[] call(y), to_apply=f }''')
+    >>> {callee.name: [site.name for site in sites] for callee, sites in callers(module).items()}
+    {'f': ['y', 'z']}
+    """
+    found: dict[Computation, list[Instruction]] = {}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.called:
+                for callee in dict.fromkeys(instruction.called):
+                    found.setdefault(callee, []).append(instruction)
+    return found
+
+
+def arguments(site: Instruction, parameter: Instruction) -> tuple[Instruction, ...]:
+    """What a call site gives to a parameter: of a loop, the carry at first and in later trips; () where nobody can say.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... f { p = s32[] parameter(0)  ROOT r = s32[] negate(p) }
+    ... ENTRY e { x = s32[] parameter(0)  ROOT y = s32[] call(x), to_apply=f }''')
+    >>> arguments(module.by_name("y"), module.by_name("p"))
+    (%x = s32[] parameter(),)
+    """
+    match site.opcode:
+        case "while":
+            return site.operands[0], while_parts(site).body.root
+        case "conditional":
+            return tuple(b.operand for b in branches(site) if b.computation is parameter.computation)
+        case "call" | "fusion":
+            return (site.operands[parameter.parameter_number],)
+        case _:
+            return ()

@@ -1,0 +1,129 @@
+"""What trip count the counter of a loop says."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlosharding import load
+from hlosharding.ir import Module, trip_count
+
+LOOP = """
+HloModule m
+
+condition {{
+  c = (s32[], f32[4]{extra_type}) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  {limit}
+  ROOT less = pred[] compare({compared}), direction={direction}
+}}
+
+body {{
+  b = (s32[], f32[4]{extra_type}) parameter(0)
+  j = s32[] get-tuple-element(b), index=0
+  x = f32[4] get-tuple-element(b), index=1
+  step = s32[] constant({step})
+  next = s32[] {update}
+  y = f32[4] add(x, x)
+  {kept}
+  ROOT out = (s32[], f32[4]{extra_type}) tuple(next, y{extra_kept})
+}}
+
+ENTRY main {{
+  p = f32[4] parameter(0)
+  start = s32[] {start}
+  {extra_start}
+  init = (s32[], f32[4]{extra_type}) tuple(start, p{extra_init})
+  ROOT loop = (s32[], f32[4]{extra_type}) while(init), condition=condition, body=body
+}}
+"""
+
+
+def loop(**changes: str) -> Module:
+    parts = {
+        "start": "constant(0)",
+        "step": "1",
+        "limit": "n = s32[] constant(10)",
+        "compared": "i, n",
+        "direction": "LT",
+        "update": "add(j, step)",
+        "extra_type": "",
+        "extra_kept": "",
+        "extra_start": "",
+        "extra_init": "",
+        "kept": "",
+    }
+    return load(LOOP.format(**(parts | changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "trips"),
+    [
+        ({}, 10),
+        ({"step": "3"}, 4),
+        ({"start": "constant(4)"}, 6),
+        ({"direction": "LE"}, 11),
+        ({"direction": "NE", "step": "5"}, 2),
+        ({"start": "constant(20)"}, 0),
+        ({"compared": "n, i", "direction": "GT"}, 10),
+        ({"update": "add(step, j)"}, 10),
+        ({"start": "constant(10)", "limit": "n = s32[] constant(0)", "direction": "GT", "step": "-2"}, 5),
+        (
+            {
+                "start": "constant(10)",
+                "limit": "n = s32[] constant(0)",
+                "direction": "GE",
+                "update": "subtract(j, step)",
+            },
+            11,
+        ),
+    ],
+)
+def test_counted_loops(changes: dict[str, str], trips: int) -> None:
+    assert trip_count(loop(**changes).by_name("loop")) == (trips, True)
+
+
+def test_a_limit_that_the_loop_carries_unchanged() -> None:
+    carried = loop(
+        extra_type=", s32[]",
+        limit="n = s32[] get-tuple-element(c), index=2",
+        kept="k = s32[] get-tuple-element(b), index=2",
+        extra_kept=", k",
+        extra_start="limit = s32[] constant(6)",
+        extra_init=", limit",
+    )
+    assert trip_count(carried.by_name("loop")) == (6, True)
+
+
+def test_a_limit_that_the_loop_changes_says_nothing() -> None:
+    carried = loop(
+        extra_type=", s32[]",
+        limit="n = s32[] get-tuple-element(c), index=2",
+        kept="k = s32[] get-tuple-element(b), index=2  m = s32[] add(k, j)",
+        extra_kept=", m",
+        extra_start="limit = s32[] constant(6)",
+        extra_init=", limit",
+    )
+    assert trip_count(carried.by_name("loop")) == (1, False)
+
+
+def test_what_xla_wrote_down_comes_first() -> None:
+    text = LOOP.format(
+        start="constant(0)", step="1", limit="n = s32[] constant(10)", compared="i, n", direction="LT",
+        update="add(j, step)", extra_type="", extra_kept="", extra_start="", extra_init="", kept="",
+    )  # fmt: skip
+    text = text.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"7"}}')
+    assert trip_count(load(text).by_name("loop")) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "guess"),
+    [
+        ({"start": "parameter(1)"}, (10, False)),  # the limit is the best guess
+        ({"update": "multiply(j, step)"}, (10, False)),
+        ({"direction": "NE", "step": "3"}, (1, False)),
+        ({"direction": "EQ"}, (1, False)),
+        ({"limit": "one = s32[] constant(1)  n = s32[] add(i, one)"}, (1, False)),
+    ],
+)
+def test_a_count_that_nobody_can_tell_is_marked(changes: dict[str, str], guess: tuple[int, bool]) -> None:
+    assert trip_count(loop(**changes).by_name("loop")) == guess
