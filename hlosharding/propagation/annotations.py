@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hlosharding import wire
 from hlosharding.errors import PropagationError
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.op import same_dims
+from hlosharding.propagation.op_view import same_dims
 from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, OpMetadata, ShardGroup
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import output_dims_of
-from hlosharding.propagation.op import ParallelDims
+from hlosharding.propagation.op_view import ParallelDims
 from hlosharding.rules import addressing, iota_columns, iota_constant
 
 

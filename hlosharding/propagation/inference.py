@@ -10,7 +10,7 @@ from __future__ import annotations
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
-from hlosharding.propagation.op import Edge, Op, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, partitioned, same_dims
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
 Shardings = list[HloSharding | None]
@@ -19,7 +19,7 @@ Outcome = tuple[HloSharding, tuple[int, ...]] | None
 
 
 def infer_forward(
-    op: Op, own: HloSharding | None, operands: Shardings, level: int, look_ahead: LookAhead = lambda: None
+    op: OpView, own: HloSharding | None, operands: Shardings, level: int, look_ahead: LookAhead = lambda: None
 ) -> Outcome:
     """What the op's sharding becomes by what its operands have (XLA's InferShardingFromOperands)."""
     if own is not None and own.is_manual():
@@ -38,13 +38,13 @@ def infer_forward(
     return receiver.sharding, tuple(receiver.sources)
 
 
-def _manual_operand(op: Op, operands: Shardings) -> int | None:
+def _manual_operand(op: OpView, operands: Shardings) -> int | None:
     if not (op.shape.is_array or op.opcode in policy.CORRELATED_TUPLES or op.is_foreign_async):
         return None
     return next((n for n, s in enumerate(operands) if s is not None and s.is_manual()), None)
 
 
-def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
+def _manual(op: OpView, operands: Shardings, source: int, level: int) -> Outcome:
     sharding = operands[source]
     if op.target == policy.SHARD_TO_FULL or sharding is None:
         return None
@@ -62,7 +62,7 @@ def _take_replicated(receiver: Receiver, operands: Shardings) -> None:
     return None
 
 
-def _offer_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _offer_operands(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     handler = FORWARD.get(op.opcode)
     if handler is not None:
         handler(op, receiver, operands, level)
@@ -72,7 +72,7 @@ def _offer_operands(op: Op, receiver: Receiver, operands: Shardings, level: int)
         _pass_on(op, receiver, operands)
 
 
-def _project(op: Op, receiver: Receiver, source: HloSharding | None, level: int) -> None:
+def _project(op: OpView, receiver: Receiver, source: HloSharding | None, level: int) -> None:
     """What operand 0 shares with the result."""
     if source is None or not source.is_spatially_partitioned():
         return
@@ -81,7 +81,7 @@ def _project(op: Op, receiver: Receiver, source: HloSharding | None, level: int)
     receiver.improve(op.to_result(source, 0), 0, aggressive=op.aggressive)
 
 
-def _pass_on(op: Op, receiver: Receiver, operands: Shardings) -> None:
+def _pass_on(op: OpView, receiver: Receiver, operands: Shardings) -> None:
     """The operands' shardings as they are."""
     if op.elementwise and receiver.combine:
         aggressive = op.aggressive and len(operands) == 1
@@ -99,7 +99,7 @@ def _pass_on(op: Op, receiver: Receiver, operands: Shardings) -> None:
         receiver.improve(sharding, speaker, aggressive=op.aggressive)
 
 
-def representative(op: Op, operands: Shardings) -> int | None:
+def representative(op: OpView, operands: Shardings) -> int | None:
     """The operand that speaks for an op (XLA's PickRepresentativeOperand), by position."""
     if op.opcode in policy.FIRST_OPERAND_SPEAKS:
         return 0 if operands[0] is not None else None

@@ -12,9 +12,9 @@ from hlosharding.ir import CONTROL_FLOW
 from hlosharding.propagation import data_flow, policy
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.op import Edge, Op
+from hlosharding.propagation.op_view import Edge, OpView
 from hlosharding.propagation.ops import OpTable
-from hlosharding.propagation.worklist import DYNAMIC
+from hlosharding.propagation.worklist import REFINABLE
 
 Places = tuple[int, ...]
 Use = tuple[int, Edge]
@@ -52,7 +52,7 @@ class Nodes:
         self._find_levels()
         self._find_uses()
         self._find_connections()
-        self._find_rare_cases()
+        self._find_special_cases()
 
     def _find_places(self) -> None:
         graph = self.graph
@@ -81,7 +81,7 @@ class Nodes:
 
     def _find_ops(self, table: OpTable) -> None:
         graph, place = self.graph, self.place
-        self.ops: list[Op] = []
+        self.ops: list[OpView] = []
         for computation, (start, end) in zip(self.computations, self.spans, strict=True):
             self.ops += table.ops(computation, self.ids[start:end])
         self.kinds = table.kinds
@@ -115,7 +115,7 @@ class Nodes:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = policy.NEVER
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
-                self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = DYNAMIC
+                self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = REFINABLE
 
     def _close_edges(self) -> None:
         """Roots and parameters of computations may take from one side only, or from none."""
@@ -130,19 +130,19 @@ class Nodes:
             if not (self.has_manual or self.receives_backward(root, self.ops[self.place[root]])):
                 self.backward_level[self.place[root]] = policy.NEVER
 
-    def _forward_level(self, op: Op) -> int:
+    def _forward_level(self, op: OpView) -> int:
         if not op.operand_shapes and op.opcode != "parameter":
             return policy.NEVER
         if op.opcode == "broadcast" and not self.has_manual:
             return policy.BROADCAST_FORWARD_LEVEL
         return op.through if op.receives or op.takes_replicated or self.has_manual else policy.NEVER
 
-    def _backward_level(self, op: Op) -> int:
+    def _backward_level(self, op: OpView) -> int:
         if not (self.has_manual or op.can_receive or op.opcode == "parameter"):
             return policy.NEVER
         return policy.BROADCAST_BACKWARD_LEVEL if op.opcode == "broadcast" else 0
 
-    def receives_backward(self, i: int, op: Op) -> bool:
+    def receives_backward(self, i: int, op: OpView) -> bool:
         """XLA's SupportSpatialPartitioning, as backward propagation asks it."""
         connected = self.graph.computation[i] in self.callers
         if op.opcode == "parameter":
@@ -195,7 +195,7 @@ class Nodes:
                 heads.append(i)
         return heads
 
-    def _find_rare_cases(self) -> None:
+    def _find_special_cases(self) -> None:
         place, ops = self.place, self.ops
         self.open_dims = {place[i]: dims for i, dims in self.notes.unspecified.items() if place[i] >= 0}
         self.group_of = {place[i]: number for i, number in self.notes.group_of.items() if place[i] >= 0}
@@ -203,15 +203,15 @@ class Nodes:
         self.conversions = {p for p in calls if ops[p].target in policy.CONVERSIONS}
         for p in self.conversions:
             if self.ids[p] in self.provided:
-                self.backward_level[p] = DYNAMIC
-        self.slow = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
-        """Places whose backward step needs more than a look at each user."""
-        self.slow |= self.open_dims.keys() | self.conversions
-        self.dynamic_forward = set(self.open_dims)
-        self.dynamic_backward = {p for p in self.slow if self.backward_level[p] == DYNAMIC}
-        self.slow.update(range(len(ops)) if self.has_manual else ())
+                self.backward_level[p] = REFINABLE
+        self.special_backward = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
+        """Places whose backward step is not one of `backward`, but of `special_users` or `open_dims`."""
+        self.special_backward |= self.open_dims.keys() | self.conversions
+        self.refined_forward = set(self.open_dims)
+        self.refined_backward = {p for p in self.special_backward if self.backward_level[p] == REFINABLE}
+        self.special_backward.update(range(len(ops)) if self.has_manual else ())
         for p in self._of_opcode("rng-bit-generator"):
-            self.slow.update(self.operands[p])
+            self.special_backward.update(self.operands[p])
         self.look_ahead = self._of_opcode("dot") + self._of_opcode("convolution")
         self.broadcasts = self._of_opcode("broadcast")
         self.beside_broadcasts = self.broadcasts + [o for p in self.broadcasts for o in self.operands[p]]

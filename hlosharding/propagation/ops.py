@@ -1,4 +1,4 @@
-"""Give every instruction its `Op`: equal ops, in equal places, share one.
+"""Give every instruction its `OpView`: equal ops, in equal places, share one.
 
 Floor: propagation.  The key says all that inference may read: opcode, shapes, the attributes that matter for sharding,
 and the place (root, users, called from where).
@@ -15,7 +15,7 @@ from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
-from hlosharding.propagation.op import Edge, Memos, Op, leaf_range, memos_from, same_dims
+from hlosharding.propagation.op_view import Edge, Memos, OpView, leaf_range, memos_from, same_dims
 
 
 def _dimensions(i: Instruction) -> Any:
@@ -62,23 +62,23 @@ class OpTable:
 
     def __init__(self, graph: Graph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
         self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
-        self._ops: dict[Any, Op] = {}
+        self._ops: dict[Any, OpView] = {}
         self._kinds: dict[str, _Kind] = {}
         self._as_is: dict[Shape, Memos] = {}
         """Shape of a value -> what is known of users that would like it to have what they have."""
         self._shapes = [i.shape for i in graph.instructions]
 
     @property
-    def kinds(self) -> list[Op]:
+    def kinds(self) -> list[OpView]:
         """Every op so far, once."""
         return list(self._ops.values())
 
-    def ops(self, computation: int, ids: list[int]) -> list[Op]:
+    def ops(self, computation: int, ids: list[int]) -> list[OpView]:
         """The ops of those instructions, which are of one computation."""
         graph, known, kinds, shapes = self.graph, self._ops, self._kinds, self._shapes
         opcodes, operands, users, instructions = graph.opcode, graph.operands, graph.users, graph.instructions
         root = graph.roots[computation]
-        found: list[Op] = []
+        found: list[OpView] = []
         for i in ids:
             opcode, reads, followers = opcodes[i], operands[i], users[i]
             kind = kinds.get(opcode) or self._kind(i, opcode, instructions[i])
@@ -114,9 +114,9 @@ class OpTable:
         refuses = not receives and self._refuses(i, opcode, self.graph.instructions[i], is_root)
         return receives, refuses, self._neighbours(i, opcode)
 
-    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> Op:
+    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> OpView:
         receives, refuses, neighbours = rest
-        op = Op(
+        op = OpView(
             instruction=self.graph.instructions[i],
             opcode=opcode,
             operand_shapes=tuple(self._shapes[o] for o in self.graph.operands[i]),
@@ -135,14 +135,14 @@ class OpTable:
         op.edges = self._edges(op, self.graph.operands[i])
         return op
 
-    def _edges(self, op: Op, reads: tuple[int, ...]) -> tuple[Edge, ...]:
+    def _edges(self, op: OpView, reads: tuple[int, ...]) -> tuple[Edge, ...]:
         positions: dict[int, list[int]] = {}
         for n, operand in enumerate(reads):
             positions.setdefault(operand, []).append(n)
         edges = {operand: self._edge(op, tuple(places)) for operand, places in positions.items()}
         return tuple(edges[operand] for operand in reads)
 
-    def _edge(self, op: Op, positions: tuple[int, ...]) -> Edge:
+    def _edge(self, op: OpView, positions: tuple[int, ...]) -> Edge:
         shape = op.operand_shapes[positions[0]]
         goes_into_tuple = op.opcode == "tuple" and len(positions) == 1 and not shape.is_tuple
         if not (goes_into_tuple or (op.elementwise and same_dims(shape, op.shape))):

@@ -51,6 +51,9 @@ AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
 # A scan takes nothing on purpose: XLA puts an array's sharding on its tuple (tests/oracle/known_exceptions.py).
 TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator", "scan"})
 
+REPLICATES_OPERANDS = frozenset({"rng-bit-generator"})
+"""Backward, whatever it has itself."""
+
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
 PASS_THROUGH_CALLS = frozenset({"Sharding", "X64Combine", "LayoutConstraint"})
 PASS_THROUGH_UNARY_CALLS = frozenset(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.neighbours import Value, element_base, held, holder, leaf_count, operand_base
-from hlosharding.propagation.provenance import Step, Trail
+from hlosharding.propagation.provenance import Change, Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Cause:
     """One value on the way, and the change that gave it what it has there; None: it had that all along."""
 
     value: Value
-    step: Step | None
+    step: Change | None
     also: tuple[int, ...] = ()
     """Other instructions that contributed to the change."""
     by_default: bool = False
@@ -32,7 +32,7 @@ def chain(graph: Graph, trail: Trail, value: Value) -> list[Cause]:
         number = _last_change(trail, value, before)
         if number is None:
             return [*found, Cause(value, None)]
-        step = trail.steps[number]
+        step = trail.changes[number]
         if value[1] is None:
             value = value[0], _changed_leaf(step)
         source = _source(graph, step, value[1])
@@ -49,14 +49,14 @@ def _last_change(trail: Trail, value: Value, before: int | None) -> int | None:
     i, leaf = value
     number = trail.last(i, before)
     while number is not None and leaf is not None:
-        step = trail.steps[number]
+        step = trail.changes[number]
         if held(step.old, leaf) != held(step.new, leaf):
             break
         number = trail.last(i, number)
     return number
 
 
-def _changed_leaf(step: Step) -> int | None:
+def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""
     if step.new is None or not step.new.is_tuple():
         return None
@@ -65,7 +65,7 @@ def _changed_leaf(step: Step) -> int | None:
     return (split or changed or [None])[-1]
 
 
-def _source(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _source(graph: Graph, step: Change, leaf: int | None) -> Value | None:
     """Whence the change came; None: from nowhere."""
     if not step.sources:
         return None
@@ -76,7 +76,7 @@ def _source(graph: Graph, step: Step, leaf: int | None) -> Value | None:
     return step.sources[-1], leaf
 
 
-def _from_operands(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _from_operands(graph: Graph, step: Change, leaf: int | None) -> Value | None:
     i, last = step.instruction, step.sources[-1]
     if graph.opcode[i] == "get-tuple-element":
         return last, element_base(graph, i) + (leaf or 0)
@@ -92,7 +92,7 @@ def _from_operands(graph: Graph, step: Step, leaf: int | None) -> Value | None:
     return (own[0] if own and own[0] in step.sources else last), None
 
 
-def _from_users(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _from_users(graph: Graph, step: Change, leaf: int | None) -> Value | None:
     """Of several users, the last: it completed the sharding.  Of a tuple's, one that takes this leaf."""
     for user in reversed(step.sources):
         found = _in_user(graph, step, user, leaf)
@@ -103,12 +103,12 @@ def _from_users(graph: Graph, step: Step, leaf: int | None) -> Value | None:
 
 def _beside(graph: Graph, trail: Trail, number: int, user: Value) -> Value | None:
     """Of a user that was not split itself, the operand whose split it passed across: a scatter's indices, say."""
-    step = trail.steps[number]
+    step = trail.changes[number]
 
     def was_split(i: int) -> bool:
         before = trail.last(i, number)
         given = graph.given[i] if i < len(graph.given) else None
-        sharding = given if before is None else trail.steps[before].new
+        sharding = given if before is None else trail.changes[before].new
         return sharding is not None and sharding.num_tiles > 1
 
     gained = step.new is not None and not step.new.is_tuple() and step.new.num_tiles > 1
@@ -118,7 +118,7 @@ def _beside(graph: Graph, trail: Trail, number: int, user: Value) -> Value | Non
     return next(((o, None) for o in operands if was_split(o)), None)
 
 
-def _in_user(graph: Graph, step: Step, user: int, leaf: int | None) -> Value | None:
+def _in_user(graph: Graph, step: Change, user: int, leaf: int | None) -> Value | None:
     opcode, count = graph.opcode[user], leaf_count(graph, user)
     if opcode == "get-tuple-element":
         base = element_base(graph, user)

@@ -1,6 +1,6 @@
 """One op as inference sees it: opcode, shapes, attributes and the flags of its place; equal ops share one object.
 
-Floor: propagation.  An `Op` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the
+Floor: propagation.  An `OpView` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the
 index of a gather an iota?) was found out before and is a field.  Sharing makes memo tables common to all layers.
 """
 
@@ -30,7 +30,7 @@ class ParallelDims:
 
 
 @dataclass(eq=False)
-class Op:
+class OpView:
     """What inference may know of an instruction apart from shardings."""
 
     instruction: Instruction
@@ -122,7 +122,13 @@ class Edge:
     __slots__ = ("leaf", "memos", "op", "others", "plain", "positions")
 
     def __init__(
-        self, op: Op, positions: tuple[int, ...], memos: Memos, *, others: tuple[int, ...] = (), leaf: int | None = None
+        self,
+        op: OpView,
+        positions: tuple[int, ...],
+        memos: Memos,
+        *,
+        others: tuple[int, ...] = (),
+        leaf: int | None = None,
     ) -> None:
         self.op, self.positions, self.memos = op, positions, memos
         self.others = others
