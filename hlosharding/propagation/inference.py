@@ -48,7 +48,7 @@ def _manual(op: OpView, operands: Shardings, source: int, level: int) -> Outcome
     sharding = operands[source]
     if op.target == policy.SHARD_TO_FULL or sharding is None:
         return None
-    if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
+    if level == 0 and op.opcode in policy.NOT_MANUAL_AT_LEVEL_0:
         return None
     # A tuple's own metadata, as XLA takes it, is none; its leaves' is not looked at.
     return op.whole(HloSharding.manual(sharding.metadata)), (source,)
@@ -76,7 +76,7 @@ def _project(op: OpView, receiver: Receiver, source: HloSharding | None, level: 
     """What operand 0 shares with the result."""
     if source is None or not source.is_spatially_partitioned():
         return
-    if op.opcode == "broadcast" and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
+    if op.opcode in policy.BROADCASTS and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
         return
     receiver.improve(op.to_result(source, 0), 0, aggressive=op.aggressive)
 
@@ -87,9 +87,9 @@ def _pass_on(op: OpView, receiver: Receiver, operands: Shardings) -> None:
         aggressive = op.aggressive and len(operands) == 1
         for n, sharding in enumerate(operands):
             if sharding is not None and sharding.is_spatially_partitioned():
-                offered = replicate_all_data_dims(sharding, op.rank) if op.opcode == "rng" else sharding
-                alone = op.aggressive if op.opcode == "rng" else aggressive
-                receiver.improve(offered, n, aggressive=alone)
+                alone = op.opcode in policy.REPLICATES_ITSELF
+                offered = replicate_all_data_dims(sharding, op.rank) if alone else sharding
+                receiver.improve(offered, n, aggressive=op.aggressive if alone else aggressive)
         return
     speaker = representative(op, operands)
     if speaker is None:
@@ -139,9 +139,9 @@ def offer_to_operand(
 def _project_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
     """What the result shares with operand 0."""
     op = edge.op
-    if edge.position != 0 or (op.opcode == "dynamic-slice" and level == 0):
+    if edge.position != 0 or (op.opcode in policy.NOT_BACKWARD_AT_LEVEL_0 and level == 0):
         return user if user.is_replicated() and level > 0 else None
-    if op.opcode == "broadcast" and not op.spmd and user.is_tiled():
+    if op.opcode in policy.BROADCASTS and not op.spmd and user.is_tiled():
         shared = op.links(0)[1]
         if any(ways > 1 for d, ways in enumerate(user.data_dims) if d not in shared):
             return None

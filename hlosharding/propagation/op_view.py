@@ -65,6 +65,10 @@ class OpView:
     def shape(self) -> Shape:
         return self.instruction.shape
 
+    @property
+    def is_parameter(self) -> bool:
+        return self.opcode == "parameter"
+
     @cached_property
     def rank(self) -> int:
         return self.shape.rank

@@ -19,9 +19,9 @@ from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.explain import Explanation, LostOffer, conflicts, explain
 from hlosharding.propagation.fixpoint import run_level
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.neighbours import Value
+from hlosharding.propagation.neighbours import ValueLeaf
 from hlosharding.propagation.nodes import Nodes
-from hlosharding.propagation.policy import LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
+from hlosharding.propagation.policy import BROADCASTS, LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail
 from hlosharding.propagation.state import State, clash
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
@@ -84,7 +84,7 @@ class Propagation(InNotebooks):
         """
         return explain(self._state, self._state.trail, self._value(name))
 
-    def _value(self, name: str) -> Value:
+    def _value(self, name: str) -> ValueLeaf:
         module = self._state.nodes.graph.module
         paths = {p.op_name: p for p in module.entry.parameters if p.op_name}
         if name in paths:
@@ -273,7 +273,7 @@ def _keep_cse_marks(graph: Graph, original: list[HloSharding | None]) -> None:
                 continue
             before = original[i] if i < len(original) else None
             operands = graph.operands[i]
-            scalar = graph.opcode[i] == "broadcast" and graph.instructions[operands[0]].shape.rank == 0
+            scalar = graph.opcode[i] in BROADCASTS and graph.instructions[operands[0]].shape.rank == 0
             if scalar and before is None:
                 graph.sharding[i] = annotations.mark_for_cse(sharding)
             elif not scalar:

@@ -13,10 +13,17 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import CONTROL_FLOW, Instruction, Shape
 from hlosharding.registry import Registry
 from hlosharding.rules.signature import Dims, Nothing, Signature
 
+_INDEXED = frozenset({"gather", "scatter"})
+_JOINED, _COPIES, _BARRIERS = frozenset({"concatenate"}), frozenset({"copy"}), frozenset({"opt-barrier"})
+_CONSTANTS, _COMPARISONS = frozenset({"constant"}), frozenset({"compare"})
+_FULL_OF_ONE_NUMBER = frozenset({"broadcast", "copy", "reshape"})
+"""Of a number: all elements are that number."""
+_LOOPS, _CALLS, _PARAMETERS = frozenset({"while"}), frozenset({"call"}), frozenset({"parameter"})
+_TUPLES, _TUPLE_ELEMENTS = frozenset({"tuple"}), frozenset({"get-tuple-element"})
 _PASS_CALLS = frozenset({"Sharding", "annotate_device_placement", "MoveToHost", "MoveToDevice"})
 
 
@@ -85,11 +92,11 @@ def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
 
     None where no index value counts.  `signature` is the one the op's rule declares.
     """
-    if inst.opcode not in ("gather", "scatter"):
+    if inst.opcode not in _INDEXED:
         return None
     how, pairs = addressing(inst), dict[int, int]()
     operand, indices = inst.operands[0].shape.dims, _behind_copies(inst.operands[how.indices])
-    joined = indices.opcode == "concatenate" and indices.dimensions[0] == how.vector_dim
+    joined = indices.opcode in _JOINED and indices.dimensions[0] == how.vector_dim
     known = _Counted()
     pieces = ((p.shape, known.dim(p)) for p in (indices.operands if joined else (indices,)))
     columns = iota_columns(pieces, how.vector_dim)
@@ -120,7 +127,7 @@ def _in_step(signature: Signature, indices: int, pairs: tuple[tuple[int, int], .
 
 
 def _behind_copies(value: Instruction) -> Instruction:
-    while value.opcode == "copy" or value.custom_call_target in _PASS_CALLS:
+    while value.opcode in _COPIES or value.custom_call_target in _PASS_CALLS:
         value = value.operands[0]
     return value
 
@@ -226,7 +233,7 @@ def _select(known: _Counted, value: Instruction) -> int | None:
 
 def _truth(known: _Counted, predicate: Instruction) -> bool | None:
     """What a comparison of a count with one number says of all elements."""
-    if predicate.opcode != "compare":
+    if predicate.opcode not in _COMPARISONS:
         return None
     count, bound = predicate.operands
     dim, limit = known.dim(count), _number(bound)
@@ -241,9 +248,9 @@ def _truth(known: _Counted, predicate: Instruction) -> bool | None:
 
 def _number(value: Instruction) -> int | None:
     """The one number an integer array is full of."""
-    while value.opcode in ("broadcast", "copy", "reshape"):
+    while value.opcode in _FULL_OF_ONE_NUMBER:
         value = value.operands[0]
-    if value.opcode != "constant" or not value.shape.is_integral or value.shape.size != 1:
+    if value.opcode not in _CONSTANTS or not value.shape.is_integral or value.shape.size != 1:
         return None
     return int(value.literal.reshape(()))
 
@@ -260,13 +267,9 @@ def _clamp(known: _Counted, value: Instruction) -> int | None:
 @_counts.register("get-tuple-element")
 def _element(known: _Counted, value: Instruction) -> int | None:
     source, index = value.operands[0], value.tuple_index
-    if source.opcode == "opt-barrier":
+    if source.opcode in _BARRIERS:
         source = source.operands[0]
-    if source.opcode == "while":
-        return _carried(known, source, index)
-    if source.opcode == "parameter":
-        return _passed(known, source, index)
-    return _element_of(known, source, index)
+    return _ELEMENTS.get(source.opcode, _element_of)(known, source, index)
 
 
 @_counts.register("parameter")
@@ -280,9 +283,9 @@ def _passed(known: _Counted, parameter: Instruction, index: int | None) -> int |
         return None
     found: set[int | None] = set()
     for caller in parameter.computation.callers:
-        if caller.opcode == "while" and index is not None:
+        if caller.opcode in _LOOPS and index is not None:
             found.add(_carried(known, caller, index))
-        elif caller.opcode in ("conditional", "call"):
+        elif caller.opcode in CONTROL_FLOW - _LOOPS:
             handed = _handed(caller, parameter)
             found.update(known.dim(h) if index is None else _element_of(known, h, index) for h in handed)
         else:
@@ -291,7 +294,7 @@ def _passed(known: _Counted, parameter: Instruction, index: int | None) -> int |
 
 
 def _handed(caller: Instruction, parameter: Instruction) -> Iterator[Instruction]:
-    if caller.opcode == "call":
+    if caller.opcode in _CALLS:
         yield caller.operands[parameter.parameter_number]
         return
     for branch, given in zip(caller.called, caller.operands[1:], strict=True):
@@ -301,7 +304,7 @@ def _handed(caller: Instruction, parameter: Instruction) -> Iterator[Instruction
 
 def _element_of(known: _Counted, source: Instruction, index: int) -> int | None:
     """Of an element of a tuple that is built in place."""
-    return known.dim(source.operands[index]) if source.opcode == "tuple" else None
+    return known.dim(source.operands[index]) if source.opcode in _TUPLES else None
 
 
 def _carried(known: _Counted, loop: Instruction, index: int) -> int | None:
@@ -309,9 +312,13 @@ def _carried(known: _Counted, loop: Instruction, index: int) -> int | None:
     for body in loop.called:
         if not body.root.shape.is_tuple:
             continue  # the condition
-        kept = body.root.operands[index] if body.root.opcode == "tuple" else None
-        if kept is None or kept.opcode != "get-tuple-element" or kept.tuple_index != index:
+        kept = body.root.operands[index] if body.root.opcode in _TUPLES else None
+        if kept is None or kept.opcode not in _TUPLE_ELEMENTS or kept.tuple_index != index:
             return None
-        if kept.operands[0].opcode != "parameter":
+        if kept.operands[0].opcode not in _PARAMETERS:
             return None
     return _element_of(known, loop.operands[0], index)
+
+
+_ELEMENTS: dict[str, Callable[[_Counted, Instruction, int], int | None]] = {"while": _carried, "parameter": _passed}
+"""Where an element of a tuple is looked for; in any other op the tuple is built in place."""

@@ -5,6 +5,7 @@ Floor: rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlosharding.ir import Computation, Instruction
@@ -18,12 +19,12 @@ def reducer_kind(computation: Computation) -> str:
 
     `assign` is a combiner that returns its second parameter, as a plain scatter has.
     """
-    root, parameters = computation.root, [i for i in computation.instructions if i.opcode == "parameter"]
+    root, parameters = computation.root, computation.parameters
     if len(parameters) != 2:
         return "other"
     if root.opcode in _KINDS and set(root.operands) == set(parameters):
         return root.opcode
-    return "assign" if root.opcode == "parameter" and root.parameter_number == 1 else "other"
+    return "assign" if root is parameters[1] else "other"
 
 
 def reduce(inst: Instruction) -> Signature:
@@ -56,11 +57,14 @@ class TopK:
 
 def top_k(inst: Instruction) -> TopK | None:
     """What a `topk` op or JAX's custom call for it chooses; None for any other op."""
-    if inst.opcode == "topk":
-        return TopK(inst.proto.k, inst.proto.largest)
-    if inst.opcode == "custom-call" and inst.custom_call_target == "TopK":
-        return TopK(inst.shape.leaves[0].dims[-1], largest=True)
-    return None
+    choice = _CHOICES.get((inst.opcode, inst.custom_call_target))
+    return None if choice is None else choice(inst)
+
+
+_CHOICES: dict[tuple[str, str], Callable[[Instruction], TopK]] = {
+    ("topk", ""): lambda inst: TopK(inst.proto.k, inst.proto.largest),
+    ("custom-call", "TopK"): lambda inst: TopK(inst.shape.leaves[0].dims[-1], largest=True),
+}
 
 
 def topk(inst: Instruction) -> Signature:

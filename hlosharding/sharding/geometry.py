@@ -49,15 +49,15 @@ def untile_shape(sharding: ShardingValue, dims: Sequence[int]) -> Dims:
 
 def tile_offset(sharding: ShardingValue, dims: Sequence[int], device: int) -> Dims:
     """First index of the device's tile in each dim."""
-    return _border(sharding, dims, device, 0)
+    return _tile_edge(sharding, dims, device, 0)
 
 
 def tile_limit(sharding: ShardingValue, dims: Sequence[int], device: int) -> Dims:
     """One past the last index of the device's tile in each dim."""
-    return _border(sharding, dims, device, 1)
+    return _tile_edge(sharding, dims, device, 1)
 
 
-def _border(sharding: ShardingValue, dims: Sequence[int], device: int, step: int) -> Dims:
+def _tile_edge(sharding: ShardingValue, dims: Sequence[int], device: int, step: int) -> Dims:
     if sharding.kind != "tiled":
         if sharding.kind not in ("replicated", "maximal"):
             raise ShardingError(f"{sharding} has no tile offsets")

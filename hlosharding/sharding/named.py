@@ -13,10 +13,10 @@ from typing import Literal
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.mesh import MeshInfo, quote
-from hlosharding.sharding.subgroups import Leaf, SubgroupType, subgroup
+from hlosharding.sharding.subgroups import LeafParts, SubgroupType, subgroup
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment, distinct
 
-Whole = Literal["replicated", "manual", "unreduced", "maximal"]
+WholeKind = Literal["replicated", "manual", "unreduced", "maximal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class NamedForm:
     replicated: tuple[AxisRef, ...] = ()
     unreduced: tuple[AxisRef, ...] = ()
     manual: tuple[AxisRef, ...] = ()
-    whole: Whole | None = None
+    whole: WholeKind | None = None
     """Set when the form says nothing of dims: `{mesh[...], manual}`."""
     device: int | None = None
     """The device of a maximal one."""
@@ -88,7 +88,7 @@ class NamedForm:
         return text
 
 
-def parts_of_form(form: NamedForm) -> tuple[Leaf, NamedForm]:
+def parts_of_form(form: NamedForm) -> tuple[LeafParts, NamedForm]:
     """The leaf that `form` spells, in normal form, and how to print it; raises ShardingError for contradictions.
 
     >>> mesh = MeshInfo(("a", "b"), (2, 4))
@@ -150,8 +150,8 @@ class AxisUse:
         spans.append((start, end))
 
 
-def _in_device_form(form: NamedForm) -> Leaf:
-    pieces = _pieces(form)
+def _in_device_form(form: NamedForm) -> LeafParts:
+    pieces = _axis_parts(form)
     place = {piece: i for i, piece in enumerate(pieces)}
     order: list[int] = []
 
@@ -175,20 +175,20 @@ def _in_device_form(form: NamedForm) -> Leaf:
     return subgroup(distinct(tiles.reshape([*data, *(n for _, n in groups)])), types)
 
 
-Piece = tuple[str, int, int]
+AxisPart = tuple[str, int, int]
 """Part of an axis: its name, and the sizes before its start and its end."""
 
 
-def _inside(piece: Piece, span: Dims) -> bool:
+def _inside(piece: AxisPart, span: Dims) -> bool:
     return span[0] <= piece[1] and piece[2] <= span[1]
 
 
-def _pieces(form: NamedForm) -> list[Piece]:
+def _axis_parts(form: NamedForm) -> list[AxisPart]:
     """All mesh axes, major to minor, cut where a sub-axis starts or ends."""
     cuts: dict[str, set[int]] = {n: {1, size} for n, size in zip(form.mesh.names, form.mesh.sizes, strict=True)}
     for axis in form.axes:
         cuts[axis.name].update(axis.span(form.mesh))
-    found: list[Piece] = []
+    found: list[AxisPart] = []
     for name in form.mesh.names:
         ends = sorted(cuts[name])
         found += [(name, a, b) for a, b in pairwise(ends)] or [(name, 1, 1)]

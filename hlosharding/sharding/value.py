@@ -29,8 +29,8 @@ _uids = count()
 _KIND_CODES: dict[str, int] = {
     kind: i for i, kind in enumerate(("replicated", "maximal", "tiled", "manual", "unknown", "unreduced", "tuple"))
 }
-Tiles = TileAssignment | npt.ArrayLike
-Parts = tuple[Any, ...]
+TilesLike = TileAssignment | npt.ArrayLike
+_Parts = tuple[Any, ...]
 
 
 class ShardingValue(InNotebooks):
@@ -129,7 +129,7 @@ class ShardingValue(InNotebooks):
             )
 
     @classmethod
-    def _new(cls, key: Parts, parts: Parts) -> Self:
+    def _new(cls, key: _Parts, parts: _Parts) -> Self:
         self = object.__new__(cls)
         names = "kind", "tile_assignment", "subgroup_types", "tuple_elements", "metadata", "shard_group", "named_form"
         for name, value in zip(names, parts, strict=True):
@@ -176,7 +176,7 @@ class ShardingValue(InNotebooks):
         return cls.from_parts("unreduced", metadata=tuple(metadata))
 
     @classmethod
-    def tile(cls, tiles: Tiles, metadata: Iterable[OpMetadata] = ()) -> Self:
+    def tile(cls, tiles: TilesLike, metadata: Iterable[OpMetadata] = ()) -> Self:
         """Each data dim split; `tiles[i, j, ...]` is the device of tile (i, j, ...).
 
         >>> from hlosharding.sharding import HloSharding
@@ -197,7 +197,7 @@ class ShardingValue(InNotebooks):
         return cls.from_parts("tiled", TileAssignment.from_iota(dims, reshape, transpose), metadata=tuple(metadata))
 
     @classmethod
-    def partial_tile(cls, tiles: Tiles, metadata: Iterable[OpMetadata] = ()) -> Self:
+    def partial_tile(cls, tiles: TilesLike, metadata: Iterable[OpMetadata] = ()) -> Self:
         """As `tile`, with one more, last dim: devices along it hold copies of the same tile.
 
         >>> from hlosharding.sharding import HloSharding
@@ -208,7 +208,7 @@ class ShardingValue(InNotebooks):
         return cls.from_parts(kind, assignment, types, metadata=tuple(metadata))
 
     @classmethod
-    def subgroup(cls, tiles: Tiles, types: Sequence[SubgroupType], metadata: Iterable[OpMetadata] = ()) -> Self:
+    def subgroup(cls, tiles: TilesLike, types: Sequence[SubgroupType], metadata: Iterable[OpMetadata] = ()) -> Self:
         """As `tile`, with one more last dim for each of `types`; brought into normal form.
 
         >>> from hlosharding.sharding import HloSharding

@@ -11,19 +11,20 @@ from hlosharding.propagation.explain.causes import chain
 from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.neighbours import Value, held, leaf_count, passes_leaves, sources, users
+from hlosharding.propagation.neighbours import ValueLeaf, held, leaf_count, passes_leaves, sources, users
 from hlosharding.propagation.policy import NEVER
 from hlosharding.propagation.state import State
 from hlosharding.propagation.user_offers import offer
 from hlosharding.rules import Reduce, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, spell_short
 
+_SUM = {"add"}
 NOTHING = "nothing near it is split: no annotation leads here"
-Found = tuple[Value, Value, str]
+Blocked = tuple[ValueLeaf, ValueLeaf, str]
 """A value that is not split, its split neighbour, and what kept the split out."""
 
 
-def blockers(state: State, value: Value) -> list[str]:
+def blockers(state: State, value: ValueLeaf) -> list[str]:
     """A line per neighbour that is split, or one that says where the nearest split stopped."""
     graph, p = state.nodes.graph, state.nodes.place[value[0]]
     if p < 0:
@@ -45,7 +46,7 @@ def blockers(state: State, value: Value) -> list[str]:
     return [_nearest(state, value)]
 
 
-def between(state: State, value: Value, neighbour: Value) -> str:
+def between(state: State, value: ValueLeaf, neighbour: ValueLeaf) -> str:
     """Why a value that is not split did not take the split of one neighbour; "" where they are none."""
     for look in (_forward, _backward):
         for _, other, reason in look(state, value):
@@ -54,7 +55,7 @@ def between(state: State, value: Value, neighbour: Value) -> str:
     return ""
 
 
-def _forward(state: State, value: Value) -> Iterator[Found]:
+def _forward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
     """Its sources that are split."""
     graph = state.nodes.graph
     for n, source in enumerate(sources(graph, state.nodes.callers, value)):
@@ -67,7 +68,7 @@ def _forward(state: State, value: Value) -> Iterator[Found]:
         yield value, source, f"operand {n}, {_text(state, source)}: {why}"
 
 
-def _backward(state: State, value: Value) -> Iterator[Found]:
+def _backward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
     """Its users that are split."""
     graph = state.nodes.graph
     for user in users(graph, state.nodes.callers, value):
@@ -75,17 +76,17 @@ def _backward(state: State, value: Value) -> Iterator[Found]:
             yield value, user, f"user {_text(state, user)}: {why_not_backward(state, value, user)}"
 
 
-def _is_other_tuple(state: State, value: Value) -> bool:
+def _is_other_tuple(state: State, value: ValueLeaf) -> bool:
     """A tuple of which it is not known which leaf is meant."""
     return value[1] is None and leaf_count(state.nodes.graph, value[0]) is not None
 
 
-def at(state: State, value: Value) -> HloSharding | None:
+def at(state: State, value: ValueLeaf) -> HloSharding | None:
     """What a value has in the end."""
     return held(state.nodes.graph.sharding[value[0]], value[1])
 
 
-def _text(state: State, value: Value) -> str:
+def _text(state: State, value: ValueLeaf) -> str:
     graph = state.nodes.graph
     leaf = "" if value[1] is None else f"{{{value[1]}}}"
     return f"%{graph.instructions[value[0]].name}{leaf} {spelled(state, at(state, value))}"
@@ -104,9 +105,9 @@ def _op(state: State, i: int) -> str:
 # ---- where the nearest split ended
 
 
-def _nearest(state: State, value: Value) -> str:
+def _nearest(state: State, value: ValueLeaf) -> str:
     graph, callers = state.nodes.graph, state.nodes.callers
-    searches: list[tuple[Callable[[Value], list[Value]], Callable[[State, Value], Iterator[Found]]]] = [
+    searches: list[tuple[Callable[[ValueLeaf], list[ValueLeaf]], Callable[[State, ValueLeaf], Iterator[Blocked]]]] = [
         (lambda v: sources(graph, callers, v), _forward),
         (lambda v: users(graph, callers, v), _backward),
     ]
@@ -119,20 +120,20 @@ def _nearest(state: State, value: Value) -> str:
     return NOTHING
 
 
-def _from(state: State, value: Value) -> str:
+def _from(state: State, value: ValueLeaf) -> str:
     """Where its chain ends, if that is another value."""
     graph = state.nodes.graph
     end = graph.instructions[chain(graph, state.trail, value)[-1].value[0]]
-    where = end.location or (end.op_name if end.opcode == "parameter" else "")
+    where = end.location or (end.op_name if graph.is_parameter(end.id) else "")
     return f", given on %{end.name}{f' at {where}' if where else ''}," if end.id != value[0] else ""
 
 
 def _search(
     state: State,
-    value: Value,
-    step: Callable[[Value], list[Value]],
-    look: Callable[[State, Value], Iterator[Found]],
-) -> Found | None:
+    value: ValueLeaf,
+    step: Callable[[ValueLeaf], list[ValueLeaf]],
+    look: Callable[[State, ValueLeaf], Iterator[Blocked]],
+) -> Blocked | None:
     """Breadth first from a value that is not split, to the first that has a split neighbour."""
     seen, ring = {value}, [value]
     while ring:
@@ -148,7 +149,7 @@ def _search(
 # ---- why not
 
 
-def why_not_forward(state: State, value: Value, n: int, sharding: HloSharding) -> str:
+def why_not_forward(state: State, value: ValueLeaf, n: int, sharding: HloSharding) -> str:
     """Why an op did not take the sharding of operand `n`."""
     p = state.nodes.place[value[0]]
     op = state.nodes.ops[p]
@@ -166,7 +167,7 @@ def why_not_forward(state: State, value: Value, n: int, sharding: HloSharding) -
     return _verdict(state, value, outcome[0], lost)
 
 
-def why_not_backward(state: State, value: Value, user: Value) -> str:
+def why_not_backward(state: State, value: ValueLeaf, user: ValueLeaf) -> str:
     """Why a value did not take what a user has."""
     nodes, p = state.nodes, state.nodes.place[value[0]]
     fixed = why_fixed(state, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
@@ -196,14 +197,14 @@ def why_fixed(state: State, p: int, *, receives: bool) -> str | None:
         return "its sharding was given and may not change"
     if receives:
         return None
-    if op.opcode == "parameter":
+    if op.is_parameter:
         return "parameters may not be given a sharding (to_parameters is off)"
     if nodes.graph.is_root(i):
         return "the root of a computation may not be given a sharding"
     return f"GSPMD gives {op.opcode}{' ' + op.target if op.target else ''} no tiled sharding"
 
 
-def _verdict(state: State, value: Value, offered: HloSharding, lost: str) -> str:
+def _verdict(state: State, value: ValueLeaf, offered: HloSharding, lost: str) -> str:
     p, leaf = state.nodes.place[value[0]], value[1]
     offered = held(offered, leaf) or offered
     if not is_split(offered):
@@ -237,7 +238,7 @@ def _fate(signature: object, n: int, dim: int) -> str:
     owed = [signature.factors[f].owes for f in factors]
     kinds = {debt.kind for debt in owed if isinstance(debt, Reduce)}
     if kinds:
-        return "summed over" if kinds == {"add"} else "reduced"
+        return "summed over" if kinds == _SUM else "reduced"
     if any(isinstance(debt, Whole) for debt in owed):
         return "needed whole"
     kept = any(f in dims for f in factors for result in signature.results for dims in result)

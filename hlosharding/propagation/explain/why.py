@@ -13,13 +13,13 @@ from hlosharding.propagation.explain.blockers import NOTHING, at, between, block
 from hlosharding.propagation.explain.causes import Cause, chain
 from hlosharding.propagation.explain.explanation import ChainLink, Explanation, LostOffer, is_split
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
-from hlosharding.propagation.neighbours import Value, held
+from hlosharding.propagation.neighbours import ValueLeaf, held
 from hlosharding.propagation.provenance import Trail
 from hlosharding.propagation.state import State
 from hlosharding.sharding import HloSharding
 
 
-def explain(state: State, trail: Trail, value: Value) -> Explanation:
+def explain(state: State, trail: Trail, value: ValueLeaf) -> Explanation:
     """Why a value has what it has."""
     causes = chain(state.nodes.graph, trail, value)
     links = [_link(state, cause) for cause in causes]
@@ -63,7 +63,7 @@ def _told(state: State, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer
     return tuple(told)
 
 
-def _now(state: State, value: Value) -> ChainLink:
+def _now(state: State, value: ValueLeaf) -> ChainLink:
     """A value with what it has in the end."""
     return _of(state, value, at(state, value))
 
@@ -78,14 +78,14 @@ def _link(state: State, cause: Cause) -> ChainLink:
     return _of(state, cause.value, _known(state, cause.value, given), is_given=given is not None)
 
 
-def _known(state: State, value: Value, sharding: HloSharding | None) -> HloSharding | None:
+def _known(state: State, value: ValueLeaf, sharding: HloSharding | None) -> HloSharding | None:
     """Unknown is a place holder, and propagation starts from replicated: then what the value has now."""
     return at(state, value) if sharding is None or sharding.is_unknown() else sharding
 
 
 def _of(
     state: State,
-    value: Value,
+    value: ValueLeaf,
     sharding: HloSharding | None,
     *,
     cause: Cause | None = None,
@@ -115,9 +115,9 @@ def _location(state: State, i: int) -> str:
     inst = graph.instructions[i]
     if inst.location or graph.computation[i] != graph.entry:
         return inst.location
-    if graph.opcode[i] == "parameter":
+    if graph.is_parameter(i):
         return inst.op_name
-    return "the result of the program" if i == graph.entry_root and graph.opcode[i] == "tuple" else ""
+    return "the result of the program" if i == graph.entry_root and graph.is_tuple(i) else ""
 
 
 def _caller(state: State, i: int) -> str:

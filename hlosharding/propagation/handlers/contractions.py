@@ -38,8 +38,10 @@ class ContractionDims:
 
 def contraction_dims(op: OpView) -> ContractionDims:
     """As the op's rule says; for a convolution as XLA reads its windows."""
-    if op.opcode == "convolution":
-        return _convolution_dims(op)
+    return _DIMS[op.opcode](op)
+
+
+def _dot_dims(op: OpView) -> ContractionDims:
     return ContractionDims((op.links(0), op.links(1)), op.links(0, 1))
 
 
@@ -59,6 +61,9 @@ def _convolution_dims(op: OpView) -> ContractionDims:
     shared = [(conv.input_feature_dimension, conv.kernel_input_feature_dimension)]
     shared += [(a, b) for a, b, _ in roles["batch"] + roles["contracted"]]
     return ContractionDims((_links(kept), _links(made)), _links(shared), roles["spatial"])
+
+
+_DIMS = {"dot": _dot_dims, "convolution": _convolution_dims}
 
 
 def _links(pairs: list[tuple[int, int]]) -> Links:
