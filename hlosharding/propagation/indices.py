@@ -46,7 +46,7 @@ def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
 
 
 def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int]) -> Iterator[int | None]:
-    """For each component of the index vector: the indices dim along which it counts up, or None."""
+    """For each component of the index vector: the indices dim along which it is an iota, or None."""
     joined = graph.opcode[indices] in policy.STACKS and graph.instructions[indices].dimensions[0] == vector_dim
     pieces = graph.operands[indices] if joined else [indices]
     counted = ((graph.instructions[p].shape, _iota_dim(graph, p, callers)) for p in pieces)
@@ -54,7 +54,7 @@ def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int
 
 
 def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    """The dim along which `i` counts 0, 1, 2, ...; None if it is no iota."""
+    """The dim along which `i` is 0, 1, 2, ...; None if it is no iota."""
     find = _IOTA_DIM.get(graph.opcode[i])
     return None if find is None else find(graph, i, callers)
 
@@ -64,22 +64,22 @@ def _of_iota(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
 
 
 def _of_constant(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    return iota_constant(graph.instructions[i].literal) if _is_counted(graph, i) else None
+    return iota_constant(graph.instructions[i].literal) if _may_be_iota(graph, i) else None
 
 
 def _of_broadcast(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    dim = _iota_dim(graph, graph.operands[i][0], callers) if _is_counted(graph, i) else None
+    dim = _iota_dim(graph, graph.operands[i][0], callers) if _may_be_iota(graph, i) else None
     return None if dim is None else graph.instructions[i].dimensions[dim]
 
 
 def _of_element(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    if not (_is_counted(graph, i) and graph.is_parameter(graph.operands[i][0])):
+    if not (_may_be_iota(graph, i) and graph.is_parameter(graph.operands[i][0])):
         return None
     passed = _passed_element(graph, i, callers)
     return None if passed is None else _iota_dim(graph, passed, callers)
 
 
-def _is_counted(graph: Graph, i: int) -> bool:
+def _may_be_iota(graph: Graph, i: int) -> bool:
     """XLA looks for an iota behind values of one type only."""
     return graph.instructions[i].shape.element_type == "s32"
 

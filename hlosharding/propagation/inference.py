@@ -1,7 +1,7 @@
 """What an op's sharding could be, seen from its operands (forward) or from one of its users (backward).
 
-Floor: propagation.  The generic case is projection: tiles follow the dims that operand and result share, the rest is
-replicated.  Which dims those are comes from the op; `handlers` replace the generic inference where XLA departs from it.
+Floor: propagation.  For most ops tiles follow the dims that operand and result share, or pass as they are; the rest is
+replicated.  Which dims are shared comes from the op's rule; `handlers` stand in where XLA does something else.
 When inference runs, and what becomes of its answer, is the fix point's business.
 """
 
@@ -66,13 +66,13 @@ def _offer_operands(op: OpView, receiver: Receiver, operands: Shardings, level: 
     handler = FORWARD.get(op.opcode)
     if handler is not None:
         handler(op, receiver, operands, level)
-    elif op.opcode in policy.PROJECTED:
-        _project(op, receiver, operands[0], level)
+    elif op.opcode in policy.FOLLOWS_SHARED_DIMS:
+        _along_shared_dims(op, receiver, operands[0], level)
     elif op.opcode not in policy.TAKES_NOTHING_FORWARD:
         _pass_on(op, receiver, operands)
 
 
-def _project(op: OpView, receiver: Receiver, source: HloSharding | None, level: int) -> None:
+def _along_shared_dims(op: OpView, receiver: Receiver, source: HloSharding | None, level: int) -> None:
     """What operand 0 shares with the result."""
     if source is None or not source.is_spatially_partitioned():
         return
@@ -129,14 +129,14 @@ def offer_to_operand(
     handler = BACKWARD.get(edge.op.opcode)
     if handler is not None:
         return handler(edge, own, user, others, level)
-    if edge.op.opcode in policy.PROJECTED:
-        return _project_back(edge, user, level)
+    if edge.op.opcode in policy.FOLLOWS_SHARED_DIMS:
+        return _along_shared_dims_back(edge, user, level)
     if edge.op.opcode in policy.AS_IS_TO_FIRST_OPERAND:
         return user if edge.position == 0 else None
     return user if same_dims(edge.shape, edge.op.shape) else None
 
 
-def _project_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
+def _along_shared_dims_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
     """What the result shares with operand 0."""
     op = edge.op
     if edge.position != 0 or (op.opcode in policy.NOT_BACKWARD_AT_LEVEL_0 and level == 0):

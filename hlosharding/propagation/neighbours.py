@@ -1,4 +1,4 @@
-"""Which values feed a value and which take it, leaf by leaf: what a tuple's other elements do is another story.
+"""Which values feed a value and which take it, leaf by leaf: other elements of a tuple do not matter.
 
 Floor: propagation.  Tuples, their elements, loops, branches, calls and barriers pass a leaf on; all other ops make new
 values of old ones.

@@ -75,10 +75,12 @@ class OpView:
 
     @cached_property
     def signature(self) -> Signature:
-        """What the op's rule declares: which dims of operands and result are the same extent."""
+        """What the op's rule says: which dims of operands and result are the same extent."""
         relation = signature_of(self.instruction)
         if not isinstance(relation, Signature):
-            raise RuleError(f"{self.opcode} has no signature to project by", where=f"%{self.instruction.name}")
+            raise RuleError(
+                f"{self.opcode} has no signature that says where its dims go", where=f"%{self.instruction.name}"
+            )
         return relation
 
     def links(self, source: int, target: int | None = None) -> Links:

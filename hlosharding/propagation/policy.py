@@ -48,9 +48,9 @@ BEST_OPERAND_SPEAKS = (
     | frozenset(["collective-permute", "topk", "sort", "while"])
 )
 
-# Generic inference.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
+# Without a handler.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
 # result's sharding goes to operand 0 as it is.  All other ops pass shardings on as they are, or have a handler.
-PROJECTED = frozenset({"broadcast", "dynamic-slice", "transpose"})
+FOLLOWS_SHARED_DIMS = frozenset({"broadcast", "dynamic-slice", "transpose"})
 AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
 # A scan takes nothing on purpose: XLA puts an array's sharding on its tuple (tests/oracle/known_exceptions.py).
 TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator", "scan"})

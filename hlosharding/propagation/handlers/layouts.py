@@ -1,4 +1,4 @@
-"""Ops that move elements, where projection is not all: reshape, reverse, concatenate, dynamic-update-slice.
+"""Ops that move elements, where tiles need more than shared dims: reshape, reverse, concatenate, dynamic-update-slice.
 
 Floor: propagation.
 """
