@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hlosharding.errors import ShardingError
 from hlosharding.mesh_propagation.cluster import Axes, Cluster
-from hlosharding.sharding import AxisRef, DimAxes, HloSharding, MeshInfo, NamedForm, find_named_form, named_sharding
+from hlosharding.sharding import AxisRef, DimAxes, HloSharding, MeshInfo, NamedForm, find_named_form
 
 
 def tiles_of(dims: Sequence[Axes], partial: Axes, kind: str, cluster: Cluster, rank: int, text: str) -> HloSharding:
@@ -28,7 +28,7 @@ def tiles_of(dims: Sequence[Axes], partial: Axes, kind: str, cluster: Cluster, r
 
     data = tuple(DimAxes(refs(axes)) for axes in (*dims, *((),) * (rank - len(dims))))
     unreduced = refs(tuple(sorted(partial, key=cluster.index)))
-    found = named_sharding(NamedForm(mesh, data, unreduced=unreduced))
+    found = HloSharding.from_named_form(NamedForm(mesh, data, unreduced=unreduced))
     return found if cluster.names else found.without_names()
 
 

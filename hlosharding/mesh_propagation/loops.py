@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hlosharding.ir import Instruction
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.cluster import Axes
-from hlosharding.mesh_propagation.program import LoopOp
+from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.rules import Dims, Factor, Halo, Reduce, Signature, Whole, signature_of
 
 _PARTIAL = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "and": "and", "or": "or"} | {

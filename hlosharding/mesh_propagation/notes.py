@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.program import LoopOp, Program, Value
+from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
 
 OUTPUT = "output"
 """The user of what the program returns."""
@@ -56,16 +56,16 @@ class Note:
 class Notes:
     """All entries; propagation adds to them and replaces hints."""
 
-    program: Program
-    results: dict[Value, Note] = field(default_factory=dict)
+    program: LoopProgram
+    results: dict[LoopValue, Note] = field(default_factory=dict)
     uses: dict[Place, Note] = field(default_factory=dict)
 
-    def places(self, value: Value) -> list[Place]:
+    def places(self, value: LoopValue) -> list[Place]:
         """Where a value is used, in program order; the output last."""
         found: list[Place] = list(self.program.users.get(value, ()))
         return found + [(None, n) for n, output in enumerate(self.program.outputs) if output is value]
 
-    def wish(self, value: Value) -> tuple[Note, str] | None:
+    def wish(self, value: LoopValue) -> tuple[Note, str] | None:
         """What users would like the value to be, and which: the first order, else the first hint that splits."""
         found = [(self.uses[p], _user(p)) for p in self.places(value) if p in self.uses]
         ranked = sorted(found, key=lambda entry: (not entry[0].required, not entry[0].sharding.axes))
@@ -82,11 +82,11 @@ class Notes:
         outputs = enumerate(self.program.outputs)
         return tuple(dict.fromkeys(found + [self._use((None, n), v) for n, v in outputs if (None, n) in self.uses]))
 
-    def _result(self, value: Value) -> AxisAnnotation:
+    def _result(self, value: LoopValue) -> AxisAnnotation:
         note = self.results[value]
         return AxisAnnotation(value.name, note.sharding, note.required, by=note.by)
 
-    def _use(self, place: Place, value: Value) -> AxisAnnotation:
+    def _use(self, place: Place, value: LoopValue) -> AxisAnnotation:
         note = self.uses[place]
         return AxisAnnotation(value.name, note.sharding, note.required, True, (_user(place),), place[1], note.by)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.cluster import Axes
+from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.mesh_propagation.notes import USER, Note, Notes
-from hlosharding.mesh_propagation.program import LoopOp
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from typing import Any
 from hlosharding.ir import Module
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.cluster import Cluster
+from hlosharding.mesh_propagation.given import read_notes, read_options
+from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue, read_program
 from hlosharding.mesh_propagation.loops import Option, implied
 from hlosharding.mesh_propagation.notes import AxisAnnotation, Note, Notes
 from hlosharding.mesh_propagation.offers import Conflict, Offer
 from hlosharding.mesh_propagation.options import infer
 from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
-from hlosharding.mesh_propagation.program import LoopOp, Program, Value, read_program
-from hlosharding.mesh_propagation.reading import read_notes, read_options
 
 Given = Mapping[str, Any] | Iterable[AxisAnnotation]
 
@@ -55,7 +55,7 @@ def propagate_axes(
 class _Sweeps:
     """The state of one run."""
 
-    def __init__(self, program: Program, notes: Notes, cluster: Cluster, options: dict[LoopOp, Option]) -> None:
+    def __init__(self, program: LoopProgram, notes: Notes, cluster: Cluster, options: dict[LoopOp, Option]) -> None:
         self.program, self.notes, self.cluster, self.options = program, notes, cluster, options
         self.conflicts: list[Conflict] = []
         self.yielded: list[Conflict] = []
@@ -126,7 +126,7 @@ class _Sweeps:
             if value not in self.notes.results and self._is_seen(value):
                 self.notes.results[value] = Note(AxisSharding(), False, op.name)
 
-    def _is_seen(self, value: Value) -> bool:
+    def _is_seen(self, value: LoopValue) -> bool:
         return any(place in self.notes.uses for place in self.notes.places(value))
 
     def outcome(self, module: Module) -> AxisPropagation:

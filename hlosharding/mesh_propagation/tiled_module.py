@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlosharding.ir import Instruction, Module, rewrite
+from hlosharding.ir import CONTROL_FLOW, Instruction, Module, rewrite
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.cluster import Cluster
 from hlosharding.mesh_propagation.notes import OUTPUT, AxisAnnotation
 from hlosharding.sharding import HloSharding
 
+_COPY = "copy"
+_TUPLE = frozenset({"tuple"})
+_LEAF_BY_LEAF = _TUPLE | CONTROL_FLOW
+"""What takes a tuple's leaves as they are made."""
 _IN_FLIGHT = frozenset(["async-start", "async-update", "async-done", "copy-start", "copy-done"])
 """Ops of compiled modules, on whole values: their tuples hold what is under way, and take no tiles."""
 
@@ -49,7 +53,7 @@ class _Writer:
         for inst in list(module.instructions):
             self._hold(inst)
         for inst in list(module.instructions):
-            if not inst.shape.is_tuple or inst.opcode not in ("tuple", "while", "conditional", "call"):
+            if not inst.shape.is_tuple or inst.opcode not in _LEAF_BY_LEAF:
                 for number, operand in enumerate(inst.operands):
                     self._adapt(inst, number, operand, self.uses.get((inst.name, number)))
         self._return()
@@ -86,7 +90,7 @@ class _Writer:
         module, body = self.module, value.computation
         name = rewrite.fresh_name(module, f"{value.name}.taken")
         place = body.instructions.index(value) + 1
-        copy = rewrite.insert(body, place, "copy", value.shape, (value,), name=name, like=value)
+        copy = rewrite.insert(body, place, _COPY, value.shape, (value,), name=name, like=value)
         # A provisional id for the side table, free until the module is renumbered.
         copy.id = len(module.instructions)
         module.instructions.append(copy)
@@ -100,7 +104,7 @@ class _Writer:
             tiles = None if wanted is None else wanted.to_hlo(self.cluster, root.shape.rank)
             if tiles is not None and tiles != self.module.sharding(root):
                 self.module.entry.set_root(self._copy(root, tiles))
-        elif root.opcode == "tuple" and all(o.shape.is_array for o in root.operands):
+        elif root.opcode in _TUPLE and all(o.shape.is_array for o in root.operands):
             for number, operand in enumerate(root.operands):
                 self._adapt(root, number, operand, self.uses.get((OUTPUT, number)))
             self.module.shardings.pop(root.id, None)

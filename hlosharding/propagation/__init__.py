@@ -1,18 +1,18 @@
 """From a few annotations to a sharding of every value, and the reason: GSPMD's way, and the mesh dialect's."""
 
-from hlosharding.propagation.explain import Explanation, Link, LostOffer
+from hlosharding.propagation.explain import ChainLink, Explanation, LostOffer
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.propagate import Propagation, propagate
-from hlosharding.propagation.provenance import Step, Trail
+from hlosharding.propagation.provenance import Change, Trail
 
 __all__ = [
     "BACKWARD",
     "FORWARD",
+    "ChainLink",
+    "Change",
     "Explanation",
-    "Link",
     "LostOffer",
     "Propagation",
-    "Step",
     "Trail",
     "propagate",
 ]

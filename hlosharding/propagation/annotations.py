@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from hlosharding import wire
 from hlosharding.errors import PropagationError
 from hlosharding.ir import custom_call_targets as targets
+from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.op import same_dims
+from hlosharding.propagation.op_view import same_dims
 from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, OpMetadata, ShardGroup
 
@@ -60,7 +61,7 @@ def read_annotations(
 ) -> Annotations:
     """Process every `Sharding` call and shard group, per computation in reverse post order."""
     notes = Annotations()
-    calls = {i for i in graph.of_opcode("custom-call") if graph.target(i) == targets.SHARDING}
+    calls = {i for i in graph.custom_calls() if graph.target(i) == targets.SHARDING}
     grouping = {id(s) for s in graph.distinct_shardings() if _group(s)}
     grouped = {i for i, s in enumerate(graph.sharding) if id(s) in grouping} if grouping else set()
     for computation in sorted({graph.computation[i] for i in calls | grouped}):
@@ -90,7 +91,7 @@ def _process_call(
         )
     open_dims = unspecified_dims(graph.instructions[i].opaque)
     # An unknown sharding only carries a shard group or open dims; on a parameter a copy is needed all the same.
-    replaced = not cse_prevention and (not sharding.is_unknown() or graph.opcode[operand] == "parameter")
+    replaced = not cse_prevention and (not sharding.is_unknown() or graph.is_parameter(operand))
     if replaced:
         graph.become_copy(i)
         notes.changed = True
@@ -116,7 +117,7 @@ def _group(sharding: HloSharding | None) -> ShardGroup | None:
 
 def _check_parameter(graph: Graph, i: int, operand: int, allowed: tuple[bool, ...]) -> None:
     """XLA aborts here; the group could not be honoured."""
-    if graph.opcode[operand] != "parameter":
+    if not graph.is_parameter(operand):
         return
     number = graph.instructions[operand].parameter_number
     if len(allowed) != len(graph.parameters[graph.entry]) or not allowed[number]:
@@ -188,7 +189,7 @@ def strip_metadata(graph: Graph) -> bool:
 def check_while_bodies(graph: Graph) -> None:
     """A body with a channel op on device D lives on D as a whole (CheckAndUpdateDeviceAssignmentsInWhileBody)."""
     for i in graph.control_flow():
-        if graph.opcode[i] == "while":
+        if graph.is_loop(i):
             _check_while_body(graph, i, graph.called[i][0])
 
 
@@ -237,9 +238,9 @@ def _check_device(graph: Graph, i: int, device: int, channel: int | None, wanted
 
 def _is_channel_op(graph: Graph, i: int) -> bool:
     opcode, instruction = graph.opcode[i], graph.instructions[i]
-    if opcode in ("send", "recv"):
+    if opcode in policy.CHANNEL_TRANSFERS:
         return not instruction.proto.is_host_transfer
-    return opcode in ("all-reduce", "reduce-scatter") and bool(instruction.channel_id)
+    return opcode in policy.CHANNEL_REDUCTIONS and bool(instruction.channel_id)
 
 
 def provided(graph: Graph, *, to_outputs: bool, to_parameters: bool) -> set[int]:
@@ -248,14 +249,14 @@ def provided(graph: Graph, *, to_outputs: bool, to_parameters: bool) -> set[int]
     for ids in graph.order:
         for i in ids:
             sharding = graph.sharding[i]
-            if sharding is None or sharding.is_unknown() or graph.opcode[i] == "parameter":
+            if sharding is None or sharding.is_unknown() or graph.is_parameter(i):
                 continue
             if i != graph.entry_root:
                 fixed.add(i)
     root = graph.entry_root
     sharding = graph.sharding[root]
     if not to_outputs and not (sharding is not None and sharding.is_unknown()):
-        if graph.opcode[root] == "while":
+        if graph.is_loop(root):
             copy = graph.copy_behind_root()
             graph.sharding[copy] = sharding
             root = copy

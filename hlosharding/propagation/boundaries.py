@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hlosharding.errors import PropagationError
 from hlosharding.ir import Shape
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.op import element_sharding, leaf_range
+from hlosharding.propagation.op_view import element_sharding, leaf_range
 from hlosharding.sharding import HloSharding
 
 

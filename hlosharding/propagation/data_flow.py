@@ -5,24 +5,22 @@ Floor: propagation.  Knows which instructions must agree; nothing of ops inside.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.provenance import Trail
 
 
 def related(graph: Graph, i: int, callers: dict[int, int]) -> list[int]:
     """The instructions that share one sharding with `i` (XLA's GetRelatedInstructions), `i` first."""
-    opcode, called = graph.opcode[i], graph.called[i]
-    if opcode == "while":
-        body, condition = called
+    if graph.is_loop(i):
+        body, condition = graph.called[i]
         return [i, graph.roots[body], graph.parameters[body][0], graph.parameters[condition][0]]
-    if opcode == "conditional":
-        return [i, *(graph.roots[c] for c in called)]
-    if opcode == "call":
-        return [i, graph.roots[called[0]]]
-    if opcode == "parameter":
-        passed = caller_operand(graph, i, callers)
-        return [] if passed is None else [i, passed]
-    return []
+    if graph.opcode[i] in HANDS_OVER:
+        return [i, *(graph.roots[c] for c in graph.called[i])]
+    passed = caller_operand(graph, i, callers) if graph.is_parameter(i) else None
+    return [] if passed is None else [i, passed]
 
 
 def caller_operand(graph: Graph, parameter: int, callers: dict[int, int]) -> int | None:
@@ -31,12 +29,41 @@ def caller_operand(graph: Graph, parameter: int, callers: dict[int, int]) -> int
     caller = callers.get(computation)
     if caller is None:
         return None
-    if graph.opcode[caller] == "conditional":
-        # The first branch that is this computation decides (operand 0 is the branch index).
-        return graph.operands[caller][1 + graph.called[caller].index(computation)]
-    if graph.opcode[caller] == "call":
-        return graph.operands[caller][graph.instructions[parameter].parameter_number]
-    return None
+    handed = HANDS_OVER.get(graph.opcode[caller])
+    return None if handed is None else handed.operand(graph, caller, computation, parameter)
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """How an op gives its operands to the computations that it calls."""
+
+    operand: Callable[[Graph, int, int, int], int]
+    """(graph, caller, computation, parameter): the operand that the parameter stands for."""
+    parameter: Callable[[Graph, int, int], int | None]
+    """(graph, caller, position of an operand): the parameter that it becomes; None for a branch index."""
+
+
+def _to_branch(graph: Graph, caller: int, branch: int, parameter: int) -> int:
+    """The first branch that is this computation decides (operand 0 is the branch index)."""
+    return graph.operands[caller][1 + graph.called[caller].index(branch)]
+
+
+def _of_branch(graph: Graph, caller: int, position: int) -> int | None:
+    return graph.parameters[graph.called[caller][position - 1]][0] if position else None
+
+
+def _to_callee(graph: Graph, caller: int, callee: int, parameter: int) -> int:
+    return graph.operands[caller][graph.instructions[parameter].parameter_number]
+
+
+def _of_callee(graph: Graph, caller: int, position: int) -> int:
+    return graph.parameters[graph.called[caller][0]][position]
+
+
+HANDS_OVER: Mapping[str, HandOver] = {
+    "conditional": HandOver(_to_branch, _of_branch),
+    "call": HandOver(_to_callee, _of_callee),
+}
 
 
 def connect(graph: Graph, trail: Trail) -> dict[int, int]:

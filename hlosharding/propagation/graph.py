@@ -14,6 +14,8 @@ from hlosharding.ir import CONTROL_FLOW, Instruction, Module, Shape, rewrite
 from hlosharding.sharding import HloSharding
 
 Ids = tuple[int, ...]
+_CUSTOM_CALL, _COPY = "custom-call", "copy"
+"""A `Sharding` call, and what the pass makes of it (and puts behind a root)."""
 
 
 class Graph:
@@ -82,9 +84,29 @@ class Graph:
     def entry_root(self) -> int:
         return self.roots[self.entry]
 
+    # ---- what HLO programs are built from
+
+    def is_parameter(self, i: int) -> bool:
+        return self.opcode[i] == "parameter"
+
+    def is_tuple(self, i: int) -> bool:
+        """Does it put its operands together?  (Other ops may give tuples, too.)"""
+        return self.opcode[i] == "tuple"
+
+    def is_element(self, i: int) -> bool:
+        """Does it take one element out of a tuple?"""
+        return self.opcode[i] == "get-tuple-element"
+
+    def is_loop(self, i: int) -> bool:
+        return self.opcode[i] == "while"
+
+    def custom_calls(self) -> list[int]:
+        """Those that the module had when it was read; `Sharding` calls among them have become copies."""
+        return self.of_opcode(_CUSTOM_CALL)
+
     def target(self, i: int) -> str:
         """The target of a custom call; "" of anything else."""
-        return self.instructions[i].custom_call_target if self.opcode[i] == "custom-call" else ""
+        return self.instructions[i].custom_call_target if self.opcode[i] == _CUSTOM_CALL else ""
 
     def distinct_shardings(self) -> list[HloSharding]:
         """Every sharding in use, once: thousands of instructions share a few."""
@@ -97,7 +119,7 @@ class Graph:
 
     def in_order(self, *targets: str) -> list[int]:
         """The custom calls of these targets, computation by computation."""
-        found = {i for i in self.of_opcode("custom-call") if self.target(i) in targets}
+        found = {i for i in self.custom_calls() if self.target(i) in targets}
         return [i for ids in self.order for i in ids if i in found] if found else []
 
     def is_root(self, i: int) -> bool:
@@ -107,7 +129,7 @@ class Graph:
 
     def become_copy(self, i: int) -> None:
         """Turn a custom call into a copy.  As a user it takes the call's place; XLA lists it last (`list_copies`)."""
-        self.opcode[i] = "copy"
+        self.opcode[i] = _COPY
         self.copies[i] = None
 
     def list_copies(self) -> None:
@@ -141,7 +163,7 @@ class Graph:
         """A new entry root: a copy of the old one.  Its id is the next free one."""
         root, new = self.entry_root, len(self.instructions)
         self.instructions.append(self.instructions[root])
-        self.opcode.append("copy")
+        self.opcode.append(_COPY)
         self.operands.append((root,))
         self.users.append(())
         self.users[root] += (new,)
@@ -158,7 +180,7 @@ class Graph:
         """Make the same rewrites on `module`, a clone of the one read, and give it the shardings found."""
         by_id = list(module.instructions)
         for i in self.copies:
-            rewrite.change_opcode(by_id[i], "copy")
+            rewrite.change_opcode(by_id[i], _COPY)
         module.shardings = {n: s for n, s in enumerate(self.sharding) if s is not None and n < len(by_id)}
         for i in self.bypassed:
             operand = by_id[i].operands[0]
@@ -231,8 +253,8 @@ def _swap_remove(users: Ids, user: int) -> Ids:
 
 def _append_root_copy(module: Module, sharding: HloSharding | None) -> None:
     root = module.entry.root
-    position, name = len(module.entry.instructions), rewrite.fresh_name(module, "copy")
-    copy = rewrite.insert(module.entry, position, "copy", root.shape, (root,), name=name, like=root)
+    position, name = len(module.entry.instructions), rewrite.fresh_name(module, _COPY)
+    copy = rewrite.insert(module.entry, position, _COPY, root.shape, (root,), name=name, like=root)
     module.entry.set_root(copy)
     module.renumber()
     if sharding is not None:

@@ -6,11 +6,12 @@ Floor: propagation.  Follows XLA's GetDimensionForIota and GetGatherScatterBatch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import output_dims_of
-from hlosharding.propagation.op import ParallelDims
+from hlosharding.propagation.op_view import ParallelDims
 from hlosharding.rules import addressing, iota_columns, iota_constant
 
 
@@ -39,35 +40,56 @@ def parallel_dims(graph: Graph, i: int, callers: dict[int, int]) -> ParallelDims
 
 def _concatenate_behind_copies(graph: Graph, indices: int) -> int:
     behind = indices
-    while graph.opcode[behind] == "copy":
+    while graph.opcode[behind] in policy.COPIES:
         behind = graph.operands[behind][0]
-    return behind if graph.opcode[behind] == "concatenate" else indices
+    return behind if graph.opcode[behind] in policy.STACKS else indices
 
 
 def _columns(graph: Graph, indices: int, vector_dim: int, callers: dict[int, int]) -> Iterator[int | None]:
-    """For each component of the index vector: the indices dim along which it counts up, or None."""
-    joined = graph.opcode[indices] == "concatenate" and graph.instructions[indices].dimensions[0] == vector_dim
+    """For each component of the index vector: the indices dim along which it is an iota, or None."""
+    joined = graph.opcode[indices] in policy.STACKS and graph.instructions[indices].dimensions[0] == vector_dim
     pieces = graph.operands[indices] if joined else [indices]
     counted = ((graph.instructions[p].shape, _iota_dim(graph, p, callers)) for p in pieces)
     return iota_columns(counted, vector_dim)
 
 
 def _iota_dim(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
-    """The dim along which `i` counts 0, 1, 2, ...; None if it is no iota."""
-    opcode, instruction = graph.opcode[i], graph.instructions[i]
-    if opcode == "iota":
-        return instruction.iota_dimension
-    if instruction.shape.element_type != "s32":
+    """The dim along which `i` is 0, 1, 2, ...; None if it is no iota."""
+    find = _IOTA_DIM.get(graph.opcode[i])
+    return None if find is None else find(graph, i, callers)
+
+
+def _of_iota(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+    return graph.instructions[i].iota_dimension
+
+
+def _of_constant(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+    return iota_constant(graph.instructions[i].literal) if _may_be_iota(graph, i) else None
+
+
+def _of_broadcast(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+    dim = _iota_dim(graph, graph.operands[i][0], callers) if _may_be_iota(graph, i) else None
+    return None if dim is None else graph.instructions[i].dimensions[dim]
+
+
+def _of_element(graph: Graph, i: int, callers: dict[int, int]) -> int | None:
+    if not (_may_be_iota(graph, i) and graph.is_parameter(graph.operands[i][0])):
         return None
-    if opcode == "constant":
-        return iota_constant(instruction.literal)
-    if opcode == "broadcast":
-        dim = _iota_dim(graph, graph.operands[i][0], callers)
-        return None if dim is None else instruction.dimensions[dim]
-    if opcode == "get-tuple-element" and graph.opcode[graph.operands[i][0]] == "parameter":
-        passed = _passed_element(graph, i, callers)
-        return None if passed is None else _iota_dim(graph, passed, callers)
-    return None
+    passed = _passed_element(graph, i, callers)
+    return None if passed is None else _iota_dim(graph, passed, callers)
+
+
+def _may_be_iota(graph: Graph, i: int) -> bool:
+    """XLA looks for an iota behind values of one type only."""
+    return graph.instructions[i].shape.element_type == "s32"
+
+
+_IOTA_DIM: dict[str, Callable[[Graph, int, dict[int, int]], int | None]] = {
+    "iota": _of_iota,
+    "constant": _of_constant,
+    "broadcast": _of_broadcast,
+    "get-tuple-element": _of_element,
+}
 
 
 def _passed_element(graph: Graph, element: int, callers: dict[int, int]) -> int | None:
@@ -76,12 +98,12 @@ def _passed_element(graph: Graph, element: int, callers: dict[int, int]) -> int 
     caller = callers.get(computation)
     if computation == graph.entry or caller is None:
         return None
-    if graph.opcode[caller] == "conditional":
+    if graph.opcode[caller] in policy.BRANCHES:
         given = graph.operands[caller][1 + graph.called[caller].index(computation)]
-        return graph.operands[given][index] if graph.opcode[given] == "tuple" else None
-    if graph.opcode[caller] != "while":
+        return graph.operands[given][index] if graph.is_tuple(given) else None
+    if not graph.is_loop(caller):
         return None
     initial, root = graph.operands[caller][0], graph.roots[computation]
-    if graph.opcode[initial] != "tuple" or graph.opcode[root] != "tuple" or graph.operands[root][index] != element:
+    if not (graph.is_tuple(initial) and graph.is_tuple(root)) or graph.operands[root][index] != element:
         return None
     return graph.operands[initial][index]

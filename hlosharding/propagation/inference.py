@@ -1,7 +1,7 @@
 """What an op's sharding could be, seen from its operands (forward) or from one of its users (backward).
 
-Floor: propagation.  The generic case is projection: tiles follow the dims that operand and result share, the rest is
-replicated.  Which dims those are comes from the op; `handlers` replace the generic inference where XLA departs from it.
+Floor: propagation.  For most ops tiles follow the dims that operand and result share, or pass as they are; the rest is
+replicated.  Which dims are shared comes from the op's rule; `handlers` stand in where XLA does something else.
 When inference runs, and what becomes of its answer, is the fix point's business.
 """
 
@@ -11,7 +11,7 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
-from hlosharding.propagation.op import Edge, Op, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, partitioned, same_dims
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
 Shardings = list[HloSharding | None]
@@ -20,7 +20,7 @@ Outcome = tuple[HloSharding, tuple[int, ...]] | None
 
 
 def infer_forward(
-    op: Op, own: HloSharding | None, operands: Shardings, level: int, look_ahead: LookAhead = lambda: None
+    op: OpView, own: HloSharding | None, operands: Shardings, level: int, look_ahead: LookAhead = lambda: None
 ) -> Outcome:
     """What the op's sharding becomes by what its operands have (XLA's InferShardingFromOperands)."""
     if own is not None and own.is_manual():
@@ -39,17 +39,17 @@ def infer_forward(
     return receiver.sharding, tuple(receiver.sources)
 
 
-def _manual_operand(op: Op, operands: Shardings) -> int | None:
+def _manual_operand(op: OpView, operands: Shardings) -> int | None:
     if not (op.shape.is_array or op.opcode in policy.CORRELATED_TUPLES or op.is_foreign_async):
         return None
     return next((n for n, s in enumerate(operands) if s is not None and s.is_manual()), None)
 
 
-def _manual(op: Op, operands: Shardings, source: int, level: int) -> Outcome:
+def _manual(op: OpView, operands: Shardings, source: int, level: int) -> Outcome:
     sharding = operands[source]
     if op.target == targets.SHARD_TO_FULL or sharding is None:
         return None
-    if level == 0 and op.opcode in ("concatenate", "dynamic-slice"):
+    if level == 0 and op.opcode in policy.NOT_MANUAL_AT_LEVEL_0:
         return None
     # A tuple's own metadata, as XLA takes it, is none; its leaves' is not looked at.
     return op.whole(HloSharding.manual(sharding.metadata)), (source,)
@@ -63,34 +63,34 @@ def _take_replicated(receiver: Receiver, operands: Shardings) -> None:
     return None
 
 
-def _offer_operands(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _offer_operands(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     handler = FORWARD.get(op.opcode)
     if handler is not None:
         handler(op, receiver, operands, level)
-    elif op.opcode in policy.PROJECTED:
-        _project(op, receiver, operands[0], level)
+    elif op.opcode in policy.FOLLOWS_SHARED_DIMS:
+        _along_shared_dims(op, receiver, operands[0], level)
     elif op.opcode not in policy.TAKES_NOTHING_FORWARD:
         _pass_on(op, receiver, operands)
 
 
-def _project(op: Op, receiver: Receiver, source: HloSharding | None, level: int) -> None:
+def _along_shared_dims(op: OpView, receiver: Receiver, source: HloSharding | None, level: int) -> None:
     """What operand 0 shares with the result."""
     if source is None or not source.is_spatially_partitioned():
         return
-    if op.opcode == "broadcast" and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
+    if op.opcode in policy.BROADCASTS and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
         return
     receiver.improve(op.to_result(source, 0), 0, aggressive=op.aggressive)
 
 
-def _pass_on(op: Op, receiver: Receiver, operands: Shardings) -> None:
+def _pass_on(op: OpView, receiver: Receiver, operands: Shardings) -> None:
     """The operands' shardings as they are."""
     if op.elementwise and receiver.combine:
         aggressive = op.aggressive and len(operands) == 1
         for n, sharding in enumerate(operands):
             if sharding is not None and sharding.is_spatially_partitioned():
-                offered = replicate_all_data_dims(sharding, op.rank) if op.opcode == "rng" else sharding
-                alone = op.aggressive if op.opcode == "rng" else aggressive
-                receiver.improve(offered, n, aggressive=alone)
+                alone = op.opcode in policy.REPLICATES_ITSELF
+                offered = replicate_all_data_dims(sharding, op.rank) if alone else sharding
+                receiver.improve(offered, n, aggressive=op.aggressive if alone else aggressive)
         return
     speaker = representative(op, operands)
     if speaker is None:
@@ -100,7 +100,7 @@ def _pass_on(op: Op, receiver: Receiver, operands: Shardings) -> None:
         receiver.improve(sharding, speaker, aggressive=op.aggressive)
 
 
-def representative(op: Op, operands: Shardings) -> int | None:
+def representative(op: OpView, operands: Shardings) -> int | None:
     """The operand that speaks for an op (XLA's PickRepresentativeOperand), by position."""
     if op.opcode in policy.FIRST_OPERAND_SPEAKS:
         return 0 if operands[0] is not None else None
@@ -130,19 +130,19 @@ def offer_to_operand(
     handler = BACKWARD.get(edge.op.opcode)
     if handler is not None:
         return handler(edge, own, user, others, level)
-    if edge.op.opcode in policy.PROJECTED:
-        return _project_back(edge, user, level)
+    if edge.op.opcode in policy.FOLLOWS_SHARED_DIMS:
+        return _along_shared_dims_back(edge, user, level)
     if edge.op.opcode in policy.AS_IS_TO_FIRST_OPERAND:
         return user if edge.position == 0 else None
     return user if same_dims(edge.shape, edge.op.shape) else None
 
 
-def _project_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
+def _along_shared_dims_back(edge: Edge, user: HloSharding, level: int) -> HloSharding | None:
     """What the result shares with operand 0."""
     op = edge.op
-    if edge.position != 0 or (op.opcode == "dynamic-slice" and level == 0):
+    if edge.position != 0 or (op.opcode in policy.NOT_BACKWARD_AT_LEVEL_0 and level == 0):
         return user if user.is_replicated() and level > 0 else None
-    if op.opcode == "broadcast" and not op.spmd and user.is_tiled():
+    if op.opcode in policy.BROADCASTS and not op.spmd and user.is_tiled():
         shared = op.links(0)[1]
         if any(ways > 1 for d, ways in enumerate(user.data_dims) if d not in shared):
             return None

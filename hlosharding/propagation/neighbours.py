@@ -1,4 +1,4 @@
-"""Which values feed a value and which take it, leaf by leaf: what a tuple's other elements do is another story.
+"""Which values feed a value and which take it, leaf by leaf: other elements of a tuple do not matter.
 
 Floor: propagation.  Tuples, their elements, loops, branches, calls and barriers pass a leaf on; all other ops make new
 values of old ones.
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from hlosharding.propagation import data_flow
 from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.policy import PASSES_LEAVES
 from hlosharding.sharding import HloSharding
 
-Value = tuple[int, int | None]
+ValueLeaf = tuple[int, int | None]
 """An instruction by id, and the leaf of its tuple; None: an array, or a tuple as a whole."""
 
 
@@ -40,7 +41,7 @@ def operand_base(graph: Graph, i: int, position: int) -> int:
     return sum(leaf_count(graph, o) or 1 for o in graph.operands[i][:position])
 
 
-def holder(graph: Graph, i: int, leaf: int) -> Value:
+def holder(graph: Graph, i: int, leaf: int) -> ValueLeaf:
     """The operand of a tuple that became one of its leaves."""
     for operand in graph.operands[i]:
         count = leaf_count(graph, operand)
@@ -52,42 +53,41 @@ def holder(graph: Graph, i: int, leaf: int) -> Value:
 
 def passes_leaves(graph: Graph, i: int) -> bool:
     """Does the op hand values on as they are?"""
-    opcode = graph.opcode[i]
-    return opcode in ("get-tuple-element", "tuple", "while", "conditional", "call", "opt-barrier", "parameter")
+    return graph.opcode[i] in PASSES_LEAVES
 
 
-def sources(graph: Graph, callers: dict[int, int], value: Value) -> list[Value]:
+def sources(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     """What a value is made of: one per operand of an op that computes."""
     i, leaf = value
-    opcode, operands, called = graph.opcode[i], graph.operands[i], graph.called[i]
-    if opcode == "get-tuple-element":
+    operands, called = graph.operands[i], graph.called[i]
+    if graph.is_element(i):
         return [(operands[0], element_base(graph, i) + (leaf or 0))]
-    if opcode == "parameter":
+    if graph.is_parameter(i):
         return _passed(graph, callers, value)
-    if opcode == "while":
+    if graph.is_loop(i):
         return [(operands[0], leaf), (graph.roots[called[0]], leaf)]
-    if opcode in ("conditional", "call"):
+    if graph.opcode[i] in data_flow.HANDS_OVER:
         return [(graph.roots[c], leaf) for c in called]
     if leaf is None:
         return [(o, None) for o in operands]
-    if opcode == "tuple":
+    if graph.is_tuple(i):
         return [holder(graph, i, leaf)]
-    alike: list[Value] = [(o, leaf) for o in operands if leaf_count(graph, o) == leaf_count(graph, i)]
+    alike: list[ValueLeaf] = [(o, leaf) for o in operands if leaf_count(graph, o) == leaf_count(graph, i)]
     return alike or [(o, None) for o in (operands[leaf : leaf + 1] or operands)]
 
 
-def _passed(graph: Graph, callers: dict[int, int], value: Value) -> list[Value]:
+def _passed(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     i, leaf = value
     caller = callers.get(graph.computation[i])
     if caller is None:
         return []
-    if graph.opcode[caller] == "while":
+    if graph.is_loop(caller):
         return [(caller, leaf)]
     passed = data_flow.caller_operand(graph, i, callers)
     return [] if passed is None else [(passed, leaf)]
 
 
-def users(graph: Graph, callers: dict[int, int], value: Value) -> list[Value]:
+def users(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[ValueLeaf]:
     """Who takes a value, and what it is there."""
     i, leaf = value
     found = dict.fromkeys(taken for user in graph.users[i] for taken in _taken(graph, user, value))
@@ -97,17 +97,17 @@ def users(graph: Graph, callers: dict[int, int], value: Value) -> list[Value]:
     return list(found)
 
 
-def _taken(graph: Graph, user: int, value: Value) -> Iterator[Value]:
+def _taken(graph: Graph, user: int, value: ValueLeaf) -> Iterator[ValueLeaf]:
     i, leaf = value
-    opcode, count = graph.opcode[user], leaf_count(graph, user)
+    count = leaf_count(graph, user)
     positions = [n for n, o in enumerate(graph.operands[user]) if o == i]
-    if opcode == "get-tuple-element":
+    if graph.is_element(user):
         base, inside = element_base(graph, user), count or 1
         if leaf is not None and base <= leaf < base + inside:
             yield user, None if count is None else leaf - base
-    elif opcode == "tuple":
+    elif graph.is_tuple(user):
         yield from ((user, operand_base(graph, user, n) + (leaf or 0)) for n in positions)
-    elif opcode in ("conditional", "call"):
+    elif graph.opcode[user] in data_flow.HANDS_OVER:
         yield from _parameters(graph, user, positions, leaf)
     elif count is None or leaf is not None:
         yield user, leaf if count is not None else None
@@ -115,11 +115,8 @@ def _taken(graph: Graph, user: int, value: Value) -> Iterator[Value]:
         yield from ((user, n) for n in positions if n < count)
 
 
-def _parameters(graph: Graph, caller: int, positions: list[int], leaf: int | None) -> Iterator[Value]:
+def _parameters(graph: Graph, caller: int, positions: list[int], leaf: int | None) -> Iterator[ValueLeaf]:
     """What a branch or a callee takes the value as."""
-    called = graph.called[caller]
-    for position in positions:
-        if graph.opcode[caller] == "call":
-            yield graph.parameters[called[0]][position], leaf
-        elif position:
-            yield graph.parameters[called[position - 1]][0], leaf
+    taken = data_flow.HANDS_OVER[graph.opcode[caller]].parameter
+    parameters = (taken(graph, caller, position) for position in positions)
+    yield from ((parameter, leaf) for parameter in parameters if parameter is not None)

@@ -6,6 +6,7 @@ done" is a search in a byte string.  Computations that nothing can reach (bodies
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hlosharding.ir import CONTROL_FLOW
@@ -13,9 +14,9 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import data_flow, policy
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.op import Edge, Op
+from hlosharding.propagation.op_view import Edge, OpView
 from hlosharding.propagation.ops import OpTable
-from hlosharding.propagation.worklist import DYNAMIC
+from hlosharding.propagation.worklist import REFINABLE
 
 Places = tuple[int, ...]
 Use = tuple[int, Edge]
@@ -53,7 +54,7 @@ class Nodes:
         self._find_levels()
         self._find_uses()
         self._find_connections()
-        self._find_rare_cases()
+        self._find_special_cases()
 
     def _find_places(self) -> None:
         graph = self.graph
@@ -77,12 +78,12 @@ class Nodes:
         if computation == graph.entry or computation in self.callers:
             return True
         # A caller brings what its callee has: the computation around it, that of an async op, has none of its own.
-        bringers = ("rng-bit-generator", *CONTROL_FLOW)
+        bringers = policy.REPLICATES_OPERANDS | CONTROL_FLOW
         return any(graph.sharding[i] is not None or graph.opcode[i] in bringers for i in graph.order[computation])
 
     def _find_ops(self, table: OpTable) -> None:
         graph, place = self.graph, self.place
-        self.ops: list[Op] = []
+        self.ops: list[OpView] = []
         for computation, (start, end) in zip(self.computations, self.spans, strict=True):
             self.ops += table.ops(computation, self.ids[start:end])
         self.kinds = table.kinds
@@ -116,7 +117,7 @@ class Nodes:
                 self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = policy.NEVER
         for i in self.notes.unspecified:
             if self.place[i] >= 0:
-                self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = DYNAMIC
+                self.forward_level[self.place[i]] = self.backward_level[self.place[i]] = REFINABLE
 
     def _close_edges(self) -> None:
         """Roots and parameters of computations may take from one side only, or from none."""
@@ -131,22 +132,22 @@ class Nodes:
             if not (self.has_manual or self.receives_backward(root, self.ops[self.place[root]])):
                 self.backward_level[self.place[root]] = policy.NEVER
 
-    def _forward_level(self, op: Op) -> int:
-        if not op.operand_shapes and op.opcode != "parameter":
+    def _forward_level(self, op: OpView) -> int:
+        if not op.operand_shapes and not op.is_parameter:
             return policy.NEVER
-        if op.opcode == "broadcast" and not self.has_manual:
+        if op.opcode in policy.BROADCASTS and not self.has_manual:
             return policy.BROADCAST_FORWARD_LEVEL
         return op.through if op.receives or op.takes_replicated or self.has_manual else policy.NEVER
 
-    def _backward_level(self, op: Op) -> int:
-        if not (self.has_manual or op.can_receive or op.opcode == "parameter"):
+    def _backward_level(self, op: OpView) -> int:
+        if not (self.has_manual or op.can_receive or op.is_parameter):
             return policy.NEVER
-        return policy.BROADCAST_BACKWARD_LEVEL if op.opcode == "broadcast" else 0
+        return policy.BROADCAST_BACKWARD_LEVEL if op.opcode in policy.BROADCASTS else 0
 
-    def receives_backward(self, i: int, op: Op) -> bool:
+    def receives_backward(self, i: int, op: OpView) -> bool:
         """XLA's SupportSpatialPartitioning, as backward propagation asks it."""
         connected = self.graph.computation[i] in self.callers
-        if op.opcode == "parameter":
+        if op.is_parameter:
             return self.to_parameters or connected
         return op.can_receive and (connected or not self.graph.is_root(i))
 
@@ -185,42 +186,45 @@ class Nodes:
     def _family_heads(self, i: int) -> list[int]:
         """As XLA's MaybeComputationPropagation finds them."""
         graph = self.graph
-        heads = [i] if graph.opcode[i] in ("while", "conditional", "call") else []
+        heads = [i] if graph.opcode[i] in CONTROL_FLOW else []
         caller = self.callers.get(graph.computation[i])
         if caller is None:
             return heads
-        is_parameter = graph.opcode[i] == "parameter"
+        is_parameter = graph.is_parameter(i)
         if is_parameter or graph.is_root(i):
             heads.append(caller)
-            if is_parameter and graph.opcode[caller] in ("conditional", "call"):
+            if is_parameter and graph.opcode[caller] in data_flow.HANDS_OVER:
                 heads.append(i)
         return heads
 
-    def _find_rare_cases(self) -> None:
+    def _find_special_cases(self) -> None:
         place, ops = self.place, self.ops
         self.open_dims = {place[i]: dims for i, dims in self.notes.unspecified.items() if place[i] >= 0}
         self.group_of = {place[i]: number for i, number in self.notes.group_of.items() if place[i] >= 0}
-        calls = [p for p in self._of_opcode("custom-call") if ops[p].opcode == "custom-call"]
+        calls = self._places(self.graph.custom_calls())
         self.conversions = {p for p in calls if ops[p].target in targets.MANUAL_CONVERSIONS}
         for p in self.conversions:
             if self.ids[p] in self.provided:
-                self.backward_level[p] = DYNAMIC
-        self.slow = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
-        """Places whose backward step needs more than a look at each user."""
-        self.slow |= self.open_dims.keys() | self.conversions
-        self.dynamic_forward = set(self.open_dims)
-        self.dynamic_backward = {p for p in self.slow if self.backward_level[p] == DYNAMIC}
-        self.slow.update(range(len(ops)) if self.has_manual else ())
-        for p in self._of_opcode("rng-bit-generator"):
-            self.slow.update(self.operands[p])
-        self.look_ahead = self._of_opcode("dot") + self._of_opcode("convolution")
-        self.broadcasts = self._of_opcode("broadcast")
+                self.backward_level[p] = REFINABLE
+        self.special_backward = {p for p in calls if ops[p].target == policy.SHARD_BARRIER_TO}
+        """Places whose backward step is not one of `backward`, but of `special_users` or `open_dims`."""
+        self.special_backward |= self.open_dims.keys() | self.conversions
+        self.refined_forward = set(self.open_dims)
+        self.refined_backward = {p for p in self.special_backward if self.backward_level[p] == REFINABLE}
+        self.special_backward.update(range(len(ops)) if self.has_manual else ())
+        for p in self._of_opcodes(policy.REPLICATES_OPERANDS):
+            self.special_backward.update(self.operands[p])
+        self.look_ahead = self._of_opcodes(policy.LOOKS_AHEAD)
+        self.broadcasts = self._of_opcodes(policy.BROADCASTS)
         self.beside_broadcasts = self.broadcasts + [o for p in self.broadcasts for o in self.operands[p]]
         self.siblings = bytes([op.siblings_matter for op in ops])
         """Is what an operand would like to have a matter of its siblings, too?"""
 
-    def _of_opcode(self, opcode: str) -> list[int]:
-        return [p for p in map(self.place.__getitem__, self.graph.of_opcode(opcode)) if p >= 0]
+    def _of_opcodes(self, opcodes: Iterable[str]) -> list[int]:
+        return [p for opcode in opcodes for p in self._places(self.graph.of_opcode(opcode))]
+
+    def _places(self, ids: list[int]) -> list[int]:
+        return [p for p in map(self.place.__getitem__, ids) if p >= 0]
 
     def members(self, p: int) -> list[int]:
         """The other members of `p`'s shard group."""

@@ -1,4 +1,4 @@
-"""Give every instruction its `Op`: equal ops, in equal places, share one.
+"""Give every instruction its `OpView`: equal ops, in equal places, share one.
 
 Floor: propagation.  The key says all that inference may read: opcode, shapes, the attributes that matter for sharding,
 and the place (root, users, called from where).
@@ -15,7 +15,7 @@ from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
-from hlosharding.propagation.op import Edge, Memos, Op, leaf_range, memos_from, same_dims
+from hlosharding.propagation.op_view import Edge, Memos, OpView, leaf_range, memos_from, same_dims
 
 
 def _dimensions(i: Instruction) -> Any:
@@ -62,23 +62,23 @@ class OpTable:
 
     def __init__(self, graph: Graph, callers: dict[int, int], *, spmd: bool, to_outputs: bool) -> None:
         self.graph, self.callers, self.spmd, self.to_outputs = graph, callers, spmd, to_outputs
-        self._ops: dict[Any, Op] = {}
+        self._ops: dict[Any, OpView] = {}
         self._kinds: dict[str, _Kind] = {}
         self._as_is: dict[Shape, Memos] = {}
         """Shape of a value -> what is known of users that would like it to have what they have."""
         self._shapes = [i.shape for i in graph.instructions]
 
     @property
-    def kinds(self) -> list[Op]:
+    def kinds(self) -> list[OpView]:
         """Every op so far, once."""
         return list(self._ops.values())
 
-    def ops(self, computation: int, ids: list[int]) -> list[Op]:
+    def ops(self, computation: int, ids: list[int]) -> list[OpView]:
         """The ops of those instructions, which are of one computation."""
         graph, known, kinds, shapes = self.graph, self._ops, self._kinds, self._shapes
         opcodes, operands, users, instructions = graph.opcode, graph.operands, graph.users, graph.instructions
         root = graph.roots[computation]
-        found: list[Op] = []
+        found: list[OpView] = []
         for i in ids:
             opcode, reads, followers = opcodes[i], operands[i], users[i]
             kind = kinds.get(opcode) or self._kind(i, opcode, instructions[i])
@@ -107,16 +107,16 @@ class OpTable:
 
     def _rest(self, i: int, opcode: str, kind: _Kind, is_root: bool) -> tuple[bool, bool, Any]:
         """(receives, refuses, what the place says) of an instruction whose opcode does not decide it all."""
-        if opcode == "parameter":
+        if self.graph.is_parameter(i):
             connected = self.graph.computation[i] in self.callers
             return connected, not connected, None
         receives = self._receives(i, kind.can_receive) if is_root else kind.can_receive
         refuses = not receives and self._refuses(i, opcode, self.graph.instructions[i], is_root)
         return receives, refuses, self._neighbours(i, opcode)
 
-    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> Op:
+    def _make(self, i: int, opcode: str, kind: _Kind, aggressive: bool, rest: tuple[bool, bool, Any]) -> OpView:
         receives, refuses, neighbours = rest
-        op = Op(
+        op = OpView(
             instruction=self.graph.instructions[i],
             opcode=opcode,
             operand_shapes=tuple(self._shapes[o] for o in self.graph.operands[i]),
@@ -129,22 +129,22 @@ class OpTable:
             can_receive=kind.can_receive,
             through=kind.through,
             aggressive=aggressive,
-            level0_concatenate=opcode == "concatenate" and neighbours,
-            parallel=neighbours if opcode in ("gather", "scatter") else None,
+            level0_concatenate=opcode in policy.STACKS and neighbours,
+            parallel=neighbours if opcode in policy.INDEXED else None,
         )
         op.edges = self._edges(op, self.graph.operands[i])
         return op
 
-    def _edges(self, op: Op, reads: tuple[int, ...]) -> tuple[Edge, ...]:
+    def _edges(self, op: OpView, reads: tuple[int, ...]) -> tuple[Edge, ...]:
         positions: dict[int, list[int]] = {}
         for n, operand in enumerate(reads):
             positions.setdefault(operand, []).append(n)
         edges = {operand: self._edge(op, tuple(places)) for operand, places in positions.items()}
         return tuple(edges[operand] for operand in reads)
 
-    def _edge(self, op: Op, positions: tuple[int, ...]) -> Edge:
+    def _edge(self, op: OpView, positions: tuple[int, ...]) -> Edge:
         shape = op.operand_shapes[positions[0]]
-        goes_into_tuple = op.opcode == "tuple" and len(positions) == 1 and not shape.is_tuple
+        goes_into_tuple = op.opcode in policy.MAKES_TUPLE and len(positions) == 1 and not shape.is_tuple
         if not (goes_into_tuple or (op.elementwise and same_dims(shape, op.shape))):
             return Edge(op, positions, memos_from(op.through), others=other_operands(op, positions))
         memos = self._as_is.get(shape) or self._as_is.setdefault(shape, memos_from(0))
@@ -153,13 +153,13 @@ class OpTable:
     def _kind(self, i: int, opcode: str, instruction: Instruction) -> _Kind:
         target = self.graph.target(i)
         elementwise = policy.is_elementwise(instruction, opcode)
-        can_receive = opcode != "parameter" and policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
+        can_receive = policy.may_receive(instruction, opcode, elementwise, target, self.spmd)
         kind = _Kind(
             family=_family(opcode, elementwise) + target,
             elementwise=elementwise,
             through=policy.through_level(opcode, elementwise, target),
             can_receive=can_receive,
-            plain=can_receive and opcode not in ("concatenate", "gather", "scatter"),
+            plain=can_receive and opcode not in policy.INDEXED | policy.STACKS,
             attributes=_ATTRIBUTES.get(opcode),
         )
         if opcode not in _BY_INSTRUCTION:
@@ -168,9 +168,9 @@ class OpTable:
 
     def _neighbours(self, i: int, opcode: str) -> Any:
         """What the op's place in the graph says beyond root and users."""
-        if opcode in ("gather", "scatter"):
+        if opcode in policy.INDEXED:
             return parallel_dims(self.graph, i, self.callers)
-        return _stacks_weights(self.graph, i) if opcode == "concatenate" else None
+        return _stacks_weights(self.graph, i) if opcode in policy.STACKS else None
 
     def _receives(self, root: int, can_receive: bool) -> bool:
         """XLA's SupportSpatialPartitioning of a root, as forward propagation asks it."""
@@ -186,7 +186,7 @@ class OpTable:
 
 def _family(opcode: str, elementwise: bool) -> str:
     """Opcodes that inference treats alike share their ops."""
-    if elementwise and opcode not in ("rng", "constant", "fusion") and opcode not in policy.FIRST_OPERAND_SPEAKS:
+    if elementwise and opcode not in policy.OF_ITS_OWN_KIND:
         return "elementwise"
     return opcode
 
@@ -194,8 +194,8 @@ def _family(opcode: str, elementwise: bool) -> str:
 def _stacks_weights(graph: Graph, i: int) -> bool:
     """Are all operands reshapes of a parameter or tuple element?  (AggressiveConcatOperandShardingCanPassThrough)"""
     for operand in graph.operands[i]:
-        if graph.opcode[operand] != "reshape":
+        if graph.opcode[operand] not in policy.STACKED:
             return False
-        if graph.opcode[graph.operands[operand][0]] not in ("parameter", "get-tuple-element"):
+        if graph.opcode[graph.operands[operand][0]] not in policy.WEIGHTS:
             return False
     return True

@@ -6,7 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import ELEMENTWISE, Instruction
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction
 from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
@@ -17,6 +17,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+BROADCASTS = frozenset({"broadcast"})
 # XLA's CanPropagateThroughAtAggressiveLevel: these pass at any level, broadcast from 2 on, all others from 1 on.
 ANY_LEVEL = _words(
     "call concatenate copy dynamic-slice dynamic-update-slice get-tuple-element opt-barrier reshape tuple"
@@ -25,6 +26,9 @@ ANY_LEVEL = _words(
 BROADCAST_FORWARD_LEVEL = 3
 BROADCAST_BACKWARD_LEVEL = 2
 LAST_LEVEL = 3
+
+PASSES_LEAVES = CONTROL_FLOW | _words("get-tuple-element opt-barrier parameter tuple")
+"""These hand values on as they are."""
 
 # XLA's SupportSpatialPartitioning; a root or a parameter is judged by its computation first.
 RECEIVERS = _words(
@@ -45,12 +49,37 @@ BEST_OPERAND_SPEAKS = (
     | frozenset(["collective-permute", "topk", "sort", "while"])
 )
 
-# Generic inference.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
+# Without a handler.  Operand 0 and the result exchange what they share by the op's signature; for pad and slice the
 # result's sharding goes to operand 0 as it is.  All other ops pass shardings on as they are, or have a handler.
-PROJECTED = frozenset({"broadcast", "dynamic-slice", "transpose"})
+FOLLOWS_SHARED_DIMS = frozenset({"broadcast", "dynamic-slice", "transpose"})
 AS_IS_TO_FIRST_OPERAND = frozenset({"pad", "slice"})
 # A scan takes nothing on purpose: XLA puts an array's sharding on its tuple (tests/oracle/known_exceptions.py).
 TAKES_NOTHING_FORWARD = frozenset({"conditional", "constant", "infeed", "iota", "rng-bit-generator", "scan"})
+
+# At level 0 these take no manual sharding from an operand, and a dynamic slice gives none back.
+NOT_MANUAL_AT_LEVEL_0 = frozenset({"concatenate", "dynamic-slice"})
+NOT_BACKWARD_AT_LEVEL_0 = frozenset({"dynamic-slice"})
+REPLICATES_ITSELF = frozenset({"rng"})
+"""Of a sharding that it takes from an operand only the subgroups stay."""
+REPLICATES_OPERANDS = frozenset({"rng-bit-generator"})
+"""Backward, whatever it has itself."""
+LOOKS_AHEAD = ("dot", "convolution")
+"""Where operands tie, these ask what the users ahead would like."""
+
+# What may matter beyond an op and its operands' shapes: how the indices were made; what is concatenated.
+INDEXED = frozenset({"gather", "scatter"})
+STACKS = frozenset({"concatenate"})
+STACKED = frozenset({"reshape"})
+WEIGHTS = frozenset({"parameter", "get-tuple-element"})
+"""A concatenation of reshaped ones is taken for a stack of layers' weights (AggressiveConcat...)."""
+COPIES, BRANCHES = frozenset({"copy"}), frozenset({"conditional"})
+MAKES_TUPLE = frozenset({"tuple"})
+OF_ITS_OWN_KIND = frozenset({"rng", "constant", "fusion"}) | FIRST_OPERAND_SPEAKS
+"""Elementwise, and yet inference does not treat them as it does the others."""
+
+# Ops that may name a channel, and with it a device.
+CHANNEL_TRANSFERS = frozenset({"send", "recv"})
+CHANNEL_REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
 
 # XLA's IsPassthroughCustomOps: the first always, the second when unary over arrays of one rank.
 PASS_THROUGH_CALLS = frozenset({targets.SHARDING, targets.X64_COMBINE, targets.LAYOUT_CONSTRAINT})
@@ -88,7 +117,7 @@ def through_level(opcode: str, elementwise: bool, target: str) -> int:
     """The first level at which a sharding may pass through an op of that kind."""
     if elementwise or opcode in ANY_LEVEL or target == targets.SHARDING:
         return 0
-    return BROADCAST_BACKWARD_LEVEL if opcode == "broadcast" else 1
+    return BROADCAST_BACKWARD_LEVEL if opcode in BROADCASTS else 1
 
 
 def is_pass_through_call(instruction: Instruction, target: str) -> bool:

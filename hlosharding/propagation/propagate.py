@@ -17,12 +17,13 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
 from hlosharding.propagation.explain import Explanation, LostOffer, conflicts, explain
-from hlosharding.propagation.fixpoint import FixPoint, clash
+from hlosharding.propagation.fixpoint import run_level
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.neighbours import Value
+from hlosharding.propagation.neighbours import ValueLeaf
 from hlosharding.propagation.nodes import Nodes
-from hlosharding.propagation.policy import LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
+from hlosharding.propagation.policy import BROADCASTS, LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail
+from hlosharding.propagation.state import State, clash
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
 
 
@@ -36,12 +37,12 @@ class Propagation(InNotebooks):
 
     changed: bool
     """What XLA's pass reports: was anything rewritten or improved?"""
-    _points: FixPoint = field(repr=False)
+    _state: State = field(repr=False)
 
     @cached_property
     def module(self) -> Module:
         """A clone of the input in which `Sharding` calls are copies and every value has the sharding found."""
-        graph = self._points.nodes.graph
+        graph = self._state.nodes.graph
         clone = graph.module.clone()
         graph.apply(clone)
         return clone
@@ -49,7 +50,7 @@ class Propagation(InNotebooks):
     @cached_property
     def shardings(self) -> dict[str, HloSharding | None]:
         """Instruction name -> sharding or None, over all computations."""
-        graph = self._points.nodes.graph
+        graph = self._state.nodes.graph
         if graph.root_copy is not None or graph.bypassed:
             return {i.name: self.module.sharding(i) for i in self.module.instructions}
         return {i.name: s for i, s in zip(graph.instructions, graph.sharding, strict=True)}
@@ -57,13 +58,13 @@ class Propagation(InNotebooks):
     @property
     def annotated(self) -> frozenset[str]:
         """Names of the instructions that came with a sharding."""
-        graph = self._points.nodes.graph
+        graph = self._state.nodes.graph
         return frozenset(i.name for i, given in zip(graph.instructions, graph.given, strict=True) if given is not None)
 
     @property
     def provenance(self) -> Trail:
         """Every change of the run, with its cause, level and direction."""
-        return self._points.trail
+        return self._state.trail
 
     @cached_property
     def conflicts(self) -> tuple[LostOffer, ...]:
@@ -71,7 +72,7 @@ class Propagation(InNotebooks):
 
         In program order.  Of each `str` says what was offered, why it lost, and to whose annotations the two go back.
         """
-        return conflicts(self._points, self._points.trail)
+        return conflicts(self._state, self._state.trail)
 
     def explain(self, name: str) -> Explanation:
         """Why the value of that name has its sharding: an instruction, a parameter's path (`params['w1']`), or one
@@ -81,10 +82,10 @@ class Propagation(InNotebooks):
 
         Raises ModuleError, with near misses, for a name that is not in the module.
         """
-        return explain(self._points, self._points.trail, self._value(name))
+        return explain(self._state, self._state.trail, self._value(name))
 
-    def _value(self, name: str) -> Value:
-        module = self._points.nodes.graph.module
+    def _value(self, name: str) -> ValueLeaf:
+        module = self._state.nodes.graph.module
         paths = {p.op_name: p for p in module.entry.parameters if p.op_name}
         if name in paths:
             return paths[name].id, None
@@ -172,29 +173,27 @@ def _run(graph: Graph, options: _Options) -> Propagation:
         trail=trail,
     )
     boundary = boundaries.save(graph, options.to_outputs, options.to_parameters)
-    points = _prepare(graph, notes, boundary, trail, is_spmd=options.is_spmd)
+    state = _prepare(graph, notes, boundary, trail, is_spmd=options.is_spmd)
     changed |= notes.changed or graph.root_copy is not None
     for level in range(LAST_LEVEL + 1):
-        changed |= points.run_level(level)
-    points.store()
-    points.load(_align_groups(graph, notes, trail))
-    changed |= points.run_level(LAST_LEVEL)
-    points.store()
+        changed |= run_level(state, level)
+    state.store()
+    state.load(_align_groups(graph, notes, trail))
+    changed |= run_level(state, LAST_LEVEL)
+    state.store()
     _remove_barriers(graph, notes)
     _finish(graph, boundary, original, trail)
-    return Propagation(changed, points)
+    return Propagation(changed, state)
 
 
-def _prepare(
-    graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool
-) -> FixPoint:
+def _prepare(graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool) -> State:
     annotations.check_while_bodies(graph)
     callers = data_flow.connect(graph, trail)
     outputs, parameters = boundary.any_output, boundary.any_parameter
     fixed = annotations.provided(graph, to_outputs=outputs, to_parameters=parameters)
     annotations.unknown_becomes_replicated(graph)
     nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
-    return FixPoint(nodes, trail)
+    return State(nodes, trail)
 
 
 def _finish(
@@ -274,7 +273,7 @@ def _keep_cse_marks(graph: Graph, original: list[HloSharding | None]) -> None:
                 continue
             before = original[i] if i < len(original) else None
             operands = graph.operands[i]
-            scalar = graph.opcode[i] == "broadcast" and graph.instructions[operands[0]].shape.rank == 0
+            scalar = graph.opcode[i] in BROADCASTS and graph.instructions[operands[0]].shape.rank == 0
             if scalar and before is None:
                 graph.sharding[i] = annotations.mark_for_cse(sharding)
             elif not scalar:

@@ -17,7 +17,7 @@ Direction = Literal["operands", "users", "computation", "group", "annotation", "
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Change:
     """One change: the instruction (by id), what it had and has, whence, and when (level -1: before the first)."""
 
     instruction: int
@@ -28,34 +28,34 @@ class Step:
     new: HloSharding | None
 
 
-Change = tuple[int, int, Direction, Sequence[int], HloSharding | None, HloSharding | None]
-"""The fields of a `Step`."""
+ChangeFields = tuple[int, int, Direction, Sequence[int], HloSharding | None, HloSharding | None]
+"""The fields of a `Change`."""
 
 
 class Trail:
     """All changes of a run, in order."""
 
     def __init__(self) -> None:
-        self._deferred: list[Iterable[Change]] = []
-        self._steps: list[Step] = []
+        self._deferred: list[Iterable[ChangeFields]] = []
+        self._changes: list[Change] = []
 
     @property
-    def steps(self) -> list[Step]:
+    def changes(self) -> list[Change]:
         """Every change."""
         for changes in self._deferred:
-            self._steps += [Step(i, level, way, tuple(by), old, new) for i, level, way, by, old, new in changes]
+            self._changes += [Change(i, level, way, tuple(by), old, new) for i, level, way, by, old, new in changes]
         self._deferred.clear()
-        return self._steps
+        return self._changes
 
-    def note_all(self, changes: Iterable[Change]) -> None:
+    def note_all(self, changes: Iterable[ChangeFields]) -> None:
         """Remember many changes; they are read when somebody asks for the first time, which is seldom."""
         self._deferred.append(changes)
 
     @cached_property
     def _by_instruction(self) -> dict[int, list[int]]:
         numbers: dict[int, list[int]] = {}
-        for number, step in enumerate(self.steps):
-            numbers.setdefault(step.instruction, []).append(number)
+        for number, change in enumerate(self.changes):
+            numbers.setdefault(change.instruction, []).append(number)
         return numbers
 
     def note(
@@ -71,7 +71,7 @@ class Trail:
         self._deferred.append(((instruction, level, direction, sources, old, new),))
 
     def last(self, instruction: int, before: int | None = None) -> int | None:
-        """The number of the last step of an instruction (before step `before`); None: it had its sharding all along."""
+        """The number of an instruction's last change (before change `before`); None: it had its sharding all along."""
         numbers = self._by_instruction.get(instruction, [])
         place = len(numbers) if before is None else bisect_left(numbers, before)
         return numbers[place - 1] if place else None

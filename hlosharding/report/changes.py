@@ -29,7 +29,7 @@ def trace_lines(propagation: Propagation) -> Iterator[str]:
        1  level 0  from operands %x: %y none -> {devices=[2]<=[2]}
     """
     by_id, mesh = {i.id: i for i in propagation.module.instructions}, propagation.module.mesh
-    for number, step in enumerate(propagation.provenance.steps, 1):
+    for number, step in enumerate(propagation.provenance.changes, 1):
         level = f"level {step.level}" if step.level >= 0 else "before "
         sources = ", ".join(_name(by_id.get(s)) for s in step.sources)
         change = f"{spell_short(step.old, mesh)} -> {spell_short(step.new, mesh)}"

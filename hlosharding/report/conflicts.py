@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from hlosharding.propagation import Link, Propagation
+from hlosharding.propagation import ChainLink, Propagation
 from hlosharding.report.tables import add_row, new_table
 from hlosharding.sharding import spell
 
@@ -33,5 +33,5 @@ def show_conflicts(propagated: Propagation) -> Table:
     return table
 
 
-def _place(link: Link) -> str:
+def _place(link: ChainLink) -> str:
     return f"{link.title} at {link.location}" if link.location else link.title

@@ -13,7 +13,7 @@ from hlosharding.cost import CostReport, Simulation, Subtotal
 from hlosharding.ir import Instruction, Module
 from hlosharding.mesh_propagation import AxisPropagation
 from hlosharding.partitioner import ShardingOverride
-from hlosharding.propagation import Explanation, Link, LostOffer, Propagation
+from hlosharding.propagation import ChainLink, Explanation, LostOffer, Propagation
 from hlosharding.reshard import ReshardPlan
 from hlosharding.search import Suggestion
 from hlosharding.sharding import HloSharding
@@ -77,7 +77,7 @@ def _explanation_record(explanation: Explanation) -> Record:
     }
 
 
-def _link_record(link: Link) -> Record:
+def _link_record(link: ChainLink) -> Record:
     return {
         "name": link.name,
         "leaf": link.leaf,
@@ -121,7 +121,7 @@ def trace_record(propagated: Propagation) -> Record:
             "before": _text(step.old),
             "after": _text(step.new),
         }
-        for step in propagated.provenance.steps
+        for step in propagated.provenance.changes
     ]
     return {"schema": "hlosharding.trace/1", "module": propagated.module.name, "steps": steps}
 

@@ -1,4 +1,4 @@
-"""Index values that count 0, 1, 2, ... along a dim: the dim they address then moves in step with them.
+"""Indices that are an iota, 0, 1, 2, ... along a dim: the dim they address then moves in step with them.
 
 Floor: rules.  The one place of this room that looks past an instruction: at how its index values were made.  It knows
 no shardings; what XLA recognises, which is less, is the propagation room's.
@@ -18,6 +18,9 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.signature import Dims, Nothing, Signature
 
+_INDEXED = frozenset({"gather", "scatter"})
+_FULL_OF_ONE_NUMBER = frozenset({"broadcast", "copy", "reshape"})
+"""Of a number: all elements are that number."""
 _PASS_CALLS = targets.PLACEMENTS | {targets.SHARDING}
 
 
@@ -56,9 +59,9 @@ def addressing(inst: Instruction) -> Addressing:
 
 
 def iota_columns(pieces: Iterable[tuple[Shape, int | None]], vector_dim: int) -> Iterator[int | None]:
-    """For each component of the index vector: the indices dim along which it counts, or None.
+    """For each component of the index vector: the indices dim along which it is an iota, or None.
 
-    `pieces`: the arrays that are joined along the vector dim, and the dim along which each counts.
+    `pieces`: the arrays that are joined along the vector dim, and the dim along which each is an iota.
     """
     for shape, dim in pieces:
         width = shape.dims[vector_dim] if shape.rank > vector_dim else 1
@@ -78,20 +81,20 @@ def iota_constant(literal: np.ndarray) -> int | None:
     return None
 
 
-# ---- another reading of gather and scatter
+# ---- the signature of a gather or scatter that takes what stands at an iota's places
 
 
 def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
-    """The truth of a gather or scatter some of whose index values count: dims they address go in step with them.
+    """The truth of a gather or scatter some of whose indices are an iota: dims they address go in step with them.
 
-    None where no index value counts.  `signature` is the one the op's rule declares.
+    None where none is.  `signature` is the one the op's rule declares.
     """
-    if inst.opcode not in ("gather", "scatter"):
+    if inst.opcode not in _INDEXED:
         return None
     how, pairs = addressing(inst), dict[int, int]()
     operand, indices = inst.operands[0].shape.dims, _behind_copies(inst.operands[how.indices])
     joined = indices.opcode == "concatenate" and indices.dimensions[0] == how.vector_dim
-    known = _Counted()
+    known = _Iotas()
     pieces = ((p.shape, known.dim(p)) for p in (indices.operands if joined else (indices,)))
     columns = iota_columns(pieces, how.vector_dim)
     for dim, along in zip(how.addressed, columns, strict=True):
@@ -126,12 +129,12 @@ def _behind_copies(value: Instruction) -> Instruction:
     return value
 
 
-# ---- along which dim does a value count?
+# ---- along which dim is a value an iota?
 
-_counts: Registry[str, Callable[[_Counted, Instruction], int | None]] = Registry("ops that keep a count")
+_iota_dims: Registry[str, Callable[[_Iotas, Instruction], int | None]] = Registry("ops that keep an iota")
 
 
-# Values looked at before giving up: what counts is made in a few steps.
+# Values looked at before giving up: an iota is made in a few steps.
 _PATIENCE = 200
 
 
@@ -140,7 +143,7 @@ def _largest(shape: Shape) -> int:
     return 2 ** (bits - shape.element_type.startswith("s")) - 1
 
 
-class _Counted:
+class _Iotas:
     """Answers one question about one value, remembering those about the values it was made of."""
 
     def __init__(self) -> None:
@@ -148,7 +151,7 @@ class _Counted:
 
     def dim(self, value: Instruction) -> int | None:
         """The dim along which an integer array is 0, 1, 2, ...; None if nothing says so."""
-        rule = _counts.get(value.opcode)
+        rule = _iota_dims.get(value.opcode)
         if rule is None or not (value.shape.is_array and value.shape.is_integral):
             return None
         if value not in self._known and len(self._known) < _PATIENCE:
@@ -159,45 +162,45 @@ class _Counted:
         return self._known.get(value)
 
     def all(self, values: Sequence[Instruction]) -> int | None:
-        """The dim along which every one of them counts."""
+        """The dim along which every one of them is an iota."""
         found = {self.dim(v) for v in values}
         return found.pop() if len(found) == 1 else None
 
 
-@_counts.register("iota")
-def _iota(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("iota")
+def _iota(known: _Iotas, value: Instruction) -> int | None:
     return value.iota_dimension
 
 
-@_counts.register("constant")
-def _constant(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("constant")
+def _constant(known: _Iotas, value: Instruction) -> int | None:
     return iota_constant(value.literal) if value.shape.is_array else None
 
 
-@_counts.register("copy", "convert", "opt-barrier")
-def _same(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("copy", "convert", "opt-barrier")
+def _same(known: _Iotas, value: Instruction) -> int | None:
     return known.dim(value.operands[0])
 
 
-@_counts.register("custom-call")
-def _passing(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("custom-call")
+def _passing(known: _Iotas, value: Instruction) -> int | None:
     return known.dim(value.operands[0]) if value.custom_call_target in _PASS_CALLS else None
 
 
-@_counts.register("broadcast")
-def _broadcast(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("broadcast")
+def _broadcast(known: _Iotas, value: Instruction) -> int | None:
     dim = known.dim(value.operands[0])
     return None if dim is None else value.dimensions[dim]
 
 
-@_counts.register("transpose")
-def _transpose(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("transpose")
+def _transpose(known: _Iotas, value: Instruction) -> int | None:
     dim = known.dim(value.operands[0])
     return None if dim is None else value.dimensions.index(dim)
 
 
-@_counts.register("reshape")
-def _reshape(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("reshape")
+def _reshape(known: _Iotas, value: Instruction) -> int | None:
     dim, before, after = known.dim(value.operands[0]), value.operands[0].shape.dims, value.shape.dims
     if dim is None:
         return None
@@ -205,28 +208,28 @@ def _reshape(known: _Counted, value: Instruction) -> int | None:
     return next(same, None)
 
 
-@_counts.register("slice")
-def _slice(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("slice")
+def _slice(known: _Iotas, value: Instruction) -> int | None:
     dim = known.dim(value.operands[0])
     return None if dim is None or value.slice_dims[dim].start or value.slice_dims[dim].stride != 1 else dim
 
 
-@_counts.register("concatenate")
-def _concatenate(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("concatenate")
+def _concatenate(known: _Iotas, value: Instruction) -> int | None:
     dim = known.all(value.operands)
     return None if dim is None or dim == value.dimensions[0] else dim
 
 
-@_counts.register("select")
-def _select(known: _Counted, value: Instruction) -> int | None:
-    """Both sides count, or the predicate is known: negative places counted from the end, as JAX writes it."""
+@_iota_dims.register("select")
+def _select(known: _Iotas, value: Instruction) -> int | None:
+    """Both sides are iotas, or the predicate is known: negative places counted from the end, as JAX writes it."""
     predicate, *sides = value.operands
     truth = _truth(known, _behind_copies(predicate))
     return known.all(sides) if truth is None else known.dim(sides[0] if truth else sides[1])
 
 
-def _truth(known: _Counted, predicate: Instruction) -> bool | None:
-    """What a comparison of a count with one number says of all elements."""
+def _truth(known: _Iotas, predicate: Instruction) -> bool | None:
+    """What a comparison of an iota with one number says of all elements."""
     if predicate.opcode != "compare":
         return None
     count, bound = predicate.operands
@@ -242,15 +245,15 @@ def _truth(known: _Counted, predicate: Instruction) -> bool | None:
 
 def _number(value: Instruction) -> int | None:
     """The one number an integer array is full of."""
-    while value.opcode in ("broadcast", "copy", "reshape"):
+    while value.opcode in _FULL_OF_ONE_NUMBER:
         value = value.operands[0]
     if value.opcode != "constant" or not value.shape.is_integral or value.shape.size != 1:
         return None
     return int(value.literal.reshape(()))
 
 
-@_counts.register("clamp")
-def _clamp(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("clamp")
+def _clamp(known: _Iotas, value: Instruction) -> int | None:
     low, count, high = value.operands
     dim, least, most = known.dim(count), _number(low), _number(high)
     if dim is None or least is None or most is None:
@@ -258,25 +261,21 @@ def _clamp(known: _Counted, value: Instruction) -> int | None:
     return dim if least <= 0 and value.shape.dims[dim] - 1 <= most else None
 
 
-@_counts.register("get-tuple-element")
-def _element(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("get-tuple-element")
+def _element(known: _Iotas, value: Instruction) -> int | None:
     source, index = value.operands[0], value.tuple_index
     if source.opcode == "opt-barrier":
         source = source.operands[0]
-    if source.opcode == "while":
-        return _carried(known, source, index)
-    if source.opcode == "parameter":
-        return _passed(known, source, index)
-    return _element_of(known, source, index)
+    return _ELEMENTS.get(source.opcode, _element_of)(known, source, index)
 
 
-@_counts.register("parameter")
-def _parameter(known: _Counted, value: Instruction) -> int | None:
+@_iota_dims.register("parameter")
+def _parameter(known: _Iotas, value: Instruction) -> int | None:
     return _passed(known, value, None)
 
 
-def _passed(known: _Counted, parameter: Instruction, index: int | None) -> int | None:
-    """Of a parameter (of an element of it): what every caller hands over counts along one dim."""
+def _passed(known: _Iotas, parameter: Instruction, index: int | None) -> int | None:
+    """Of a parameter (of an element of it): what every caller hands over is an iota along one dim."""
     if parameter.computation.is_entry:
         return None
     found: set[int | None] = set()
@@ -291,12 +290,12 @@ def _passed(known: _Counted, parameter: Instruction, index: int | None) -> int |
     return found.pop() if len(found) == 1 else None
 
 
-def _element_of(known: _Counted, source: Instruction, index: int) -> int | None:
+def _element_of(known: _Iotas, source: Instruction, index: int) -> int | None:
     """Of an element of a tuple that is built in place."""
     return known.dim(source.operands[index]) if source.opcode == "tuple" else None
 
 
-def _carried(known: _Counted, loop: Instruction, index: int) -> int | None:
+def _carried(known: _Iotas, loop: Instruction, index: int) -> int | None:
     """Of an element of a loop's carry that the body hands on as it is."""
     made = while_parts(loop).body.root
     kept = made.operands[index] if made.opcode == "tuple" else None
@@ -305,3 +304,7 @@ def _carried(known: _Counted, loop: Instruction, index: int) -> int | None:
     if kept.operands[0].opcode != "parameter":
         return None
     return _element_of(known, loop.operands[0], index)
+
+
+_ELEMENTS: dict[str, Callable[[_Iotas, Instruction, int], int | None]] = {"while": _carried, "parameter": _passed}
+"""Where an element of a tuple is looked for; in any other op the tuple is built in place."""

@@ -5,6 +5,7 @@ Floor: rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction, reducer_kind
@@ -42,11 +43,14 @@ class TopK:
 
 def top_k(inst: Instruction) -> TopK | None:
     """What a `topk` op or JAX's custom call for it chooses; None for any other op."""
-    if inst.opcode == "topk":
-        return TopK(inst.proto.k, inst.proto.largest)
-    if inst.opcode == "custom-call" and inst.custom_call_target == targets.TOP_K:
-        return TopK(inst.shape.leaves[0].dims[-1], largest=True)
-    return None
+    choice = _CHOICES.get((inst.opcode, inst.custom_call_target))
+    return None if choice is None else choice(inst)
+
+
+_CHOICES: dict[tuple[str, str], Callable[[Instruction], TopK]] = {
+    ("topk", ""): lambda inst: TopK(inst.proto.k, inst.proto.largest),
+    ("custom-call", targets.TOP_K): lambda inst: TopK(inst.shape.leaves[0].dims[-1], largest=True),
+}
 
 
 def topk(inst: Instruction) -> Signature:

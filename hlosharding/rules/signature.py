@@ -125,7 +125,7 @@ class DataFlow:
 
     kind: str
     """tuple, get-tuple-element, call, while, conditional, parameter, pass (operand 0 to the result), order (tokens),
-    manual (a border of a manual region: shapes change from global to local or back)."""
+    manual (the edge of a manual region: shapes change from global to local or back)."""
 
 
 @dataclass(frozen=True, slots=True)

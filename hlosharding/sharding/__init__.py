@@ -20,7 +20,7 @@ from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.naming import find_named_form, with_mesh
 from hlosharding.sharding.ordering import (
     find_common_sharding,
@@ -101,7 +101,6 @@ __all__ = [
     "merge_if_compatible",
     "merge_sharding",
     "move_and_merge_tiles",
-    "named_sharding",
     "offsets",
     "partial_sum_groups",
     "propagate_through_reshape",

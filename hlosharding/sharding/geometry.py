@@ -6,13 +6,10 @@ Floor: sharding.  Knows sizes as plain tuples of ints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.tile_assignment import Dims
-
-if TYPE_CHECKING:
-    from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.value import ShardingValue
 
 
 def ceil_div(size: int, parts: int) -> int:
@@ -24,7 +21,7 @@ def ceil_div(size: int, parts: int) -> int:
     return -(-size // parts)
 
 
-def tile_shape(sharding: HloSharding, dims: Sequence[int], device: int | None = None) -> Dims:
+def tile_shape(sharding: ShardingValue, dims: Sequence[int], device: int | None = None) -> Dims:
     """Sizes of a tile, rounded up; with `device` the sizes of its own tile."""
     if sharding.kind != "tiled":
         _refuse_tuple(sharding)
@@ -36,7 +33,7 @@ def tile_shape(sharding: HloSharding, dims: Sequence[int], device: int | None = 
     return tuple(end - start for start, end in zip(offset, limit, strict=True))
 
 
-def untile_shape(sharding: HloSharding, dims: Sequence[int]) -> Dims:
+def untile_shape(sharding: ShardingValue, dims: Sequence[int]) -> Dims:
     """Sizes of the whole if every tile has sizes `dims`.
 
     >>> from hlosharding.sharding import HloSharding
@@ -50,19 +47,19 @@ def untile_shape(sharding: HloSharding, dims: Sequence[int]) -> Dims:
     return tuple(size * ways for size, ways in zip(dims, sharding.data_dims, strict=True))
 
 
-def tile_offset(sharding: HloSharding, dims: Sequence[int], device: int) -> Dims:
+def tile_offset(sharding: ShardingValue, dims: Sequence[int], device: int) -> Dims:
     """First index of the device's tile in each dim."""
-    return _border(sharding, dims, device, 0)
+    return _tile_edge(sharding, dims, device, 0)
 
 
-def tile_limit(sharding: HloSharding, dims: Sequence[int], device: int) -> Dims:
+def tile_limit(sharding: ShardingValue, dims: Sequence[int], device: int) -> Dims:
     """One past the last index of the device's tile in each dim."""
-    return _border(sharding, dims, device, 1)
+    return _tile_edge(sharding, dims, device, 1)
 
 
-def _border(sharding: HloSharding, dims: Sequence[int], device: int, step: int) -> Dims:
+def _tile_edge(sharding: ShardingValue, dims: Sequence[int], device: int, step: int) -> Dims:
     if sharding.kind != "tiled":
-        if not sharding.is_tile_maximal() or sharding.kind == "tuple":
+        if sharding.kind not in ("replicated", "maximal"):
             raise ShardingError(f"{sharding} has no tile offsets")
         return tuple(size * step for size in dims)
     _check_rank(sharding, dims)
@@ -71,7 +68,7 @@ def _border(sharding: HloSharding, dims: Sequence[int], device: int, step: int) 
     return tuple(min((i + step) * ceil_div(size, ways), size) for i, size, ways in parts)
 
 
-def tile_index(sharding: HloSharding, device: int) -> Dims:
+def tile_index(sharding: ShardingValue, device: int) -> Dims:
     """Position of the device's tile among the data dims' tiles."""
     if sharding.kind != "tiled":
         raise ShardingError(f"{sharding} has no tiles to index")
@@ -88,7 +85,7 @@ def tile_index(sharding: HloSharding, device: int) -> Dims:
     return tuple(reversed(index))
 
 
-def device_for_tile(sharding: HloSharding, index: Sequence[int]) -> int:
+def device_for_tile(sharding: ShardingValue, index: Sequence[int]) -> int:
     """The device of a tile; the first of its subgroup if only data dims are given."""
     if sharding.kind == "maximal":
         return sharding.tiles.first
@@ -106,12 +103,12 @@ def device_for_tile(sharding: HloSharding, index: Sequence[int]) -> int:
     return sharding.tiles.flat[place]
 
 
-def _check_rank(sharding: HloSharding, dims: Sequence[int]) -> None:
+def _check_rank(sharding: ShardingValue, dims: Sequence[int]) -> None:
     rank = sharding.tiled_data_rank
     if len(dims) != rank:
         raise ShardingError(f"{sharding} splits {rank} dims, the shape {list(dims)} has {len(dims)}")
 
 
-def _refuse_tuple(sharding: HloSharding) -> None:
+def _refuse_tuple(sharding: ShardingValue) -> None:
     if sharding.kind == "tuple":
         raise ShardingError(f"{sharding} is of a tuple", remedy="ask each of its .leaves")

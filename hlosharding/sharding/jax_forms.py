@@ -10,21 +10,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.naming import find_named_form
+from hlosharding.sharding.text_parser import parse_sharding
+from hlosharding.sharding.value import S, ShardingValue
 
 _HLO_TEXT = re.compile(r"\{.*\}", re.DOTALL)
 
 
-def from_spec(mesh: Any, spec: Any, ndim: int | None = None) -> HloSharding:
-    """From a PartitionSpec, or a sequence of axis names, tuples of them and None; missing trailing dims are not split.
+def form_of_spec(mesh: Any, spec: Any, ndim: int | None = None) -> NamedForm:
+    """The axes of a PartitionSpec (or axis names, tuples of them and None); missing trailing dims are not split.
 
     An UNCONSTRAINED dim becomes an open one (`{?}`); `P(..., unreduced={...})` and manual axes of the mesh are kept.
 
-    >>> str(from_spec(MeshInfo(("a", "b"), (2, 4)), (None, ("b", "a"))))
-    "{mesh['a'=2,'b'=4], [{}, {'b', 'a'}]}"
+    >>> form_of_spec(MeshInfo(("a", "b"), (2, 4)), (None, ("b", "a"))).to_string()
+    "mesh['a'=2,'b'=4], [{}, {'b', 'a'}]"
     """
     info = MeshInfo.from_jax(mesh)
     # A PartitionSpec with unreduced axes refuses to be iterated over.
@@ -38,8 +39,8 @@ def from_spec(mesh: Any, spec: Any, ndim: int | None = None) -> HloSharding:
         info, tuple(dims), unreduced=_refs(getattr(spec, "unreduced", ()), info), manual=_refs(manual, info)
     )
     if not any(dim.axes or dim.is_open for dim in dims) and form.manual and len(form.manual) == len(info.names):
-        return named_sharding(NamedForm(info, whole="manual"))
-    return named_sharding(form)
+        return NamedForm(info, whole="manual")
+    return form
 
 
 def _refs(names: Iterable[str], mesh: MeshInfo) -> tuple[AxisRef, ...]:
@@ -65,31 +66,33 @@ def _dim_axes(entry: Any) -> DimAxes:
     raise ShardingError(f"{entry!r} is no entry of a PartitionSpec", remedy="use None, an axis name or a tuple of them")
 
 
-def from_jax(sharding: Any, ndim: int) -> HloSharding:
+def from_jax(cls: type[S], sharding: Any, ndim: int) -> S:
     """From a jax Sharding of an array of `ndim` dims; None and UNSPECIFIED give unknown.  The memory kind is not kept.
 
-    >>> from_jax(None, 2).is_unknown()
+    >>> from hlosharding.sharding import HloSharding
+    >>> from_jax(HloSharding, None, 2).is_unknown()
     True
     """
     if sharding is None or type(sharding).__name__ == "UnspecifiedValue":
-        return HloSharding.unknown()
-    if isinstance(sharding, HloSharding):
+        return cls.unknown()
+    if isinstance(sharding, cls):
         return sharding
     if hasattr(sharding, "mesh") and hasattr(sharding, "spec"):
-        return from_spec(sharding.mesh, sharding.spec, ndim)
+        return cls.from_named_form(form_of_spec(sharding.mesh, sharding.spec, ndim))
     if type(sharding).__name__ == "SingleDeviceSharding":
-        return HloSharding.replicate()
+        return cls.replicate()
     text = _HLO_TEXT.search(str(sharding)) if type(sharding).__name__ == "GSPMDSharding" else None
     if text is not None:
-        return HloSharding.parse(text.group())
+        return parse_sharding(cls, text.group())
     raise ShardingError(f"a {type(sharding).__name__} cannot be read", remedy="pass a NamedSharding or an HloSharding")
 
 
-def to_partition_spec(sharding: HloSharding, mesh: Any = None) -> Any:
+def to_partition_spec(sharding: ShardingValue, mesh: Any = None) -> Any:
     """A PartitionSpec with one entry a dim; raises ShardingError where whole axes of `mesh` cannot say it.
 
     Without `mesh` the one that the sharding came with is taken.
 
+    >>> from hlosharding.sharding import HloSharding
     >>> tuple(to_partition_spec(HloSharding.iota_tile((2, 4)), MeshInfo(("a", "b"), (2, 4))))
     ('a', 'b')
     """
@@ -126,7 +129,7 @@ def _whole_name(axis: AxisRef, mesh: MeshInfo) -> str:
     )
 
 
-def _form_over(sharding: HloSharding, mesh: Any) -> NamedForm:
+def _form_over(sharding: ShardingValue, mesh: Any) -> NamedForm:
     if sharding.kind == "tuple":
         raise ShardingError(f"{sharding} is of a tuple", remedy="convert each of its .leaves")
     if mesh is None:
@@ -139,7 +142,7 @@ def _form_over(sharding: HloSharding, mesh: Any) -> NamedForm:
     return form
 
 
-def to_jax(sharding: HloSharding, mesh: Any = None, *, memory_kind: str | None = None) -> Any:
+def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None = None) -> Any:
     """A NamedSharding over `mesh`; without one over an AbstractMesh of the axes that the sharding came with."""
     from jax.sharding import AbstractMesh, NamedSharding
 

@@ -9,8 +9,7 @@ import math
 from functools import lru_cache
 
 from hlosharding.sharding.hlo_sharding import HloSharding
-
-Dims = tuple[int, ...]
+from hlosharding.sharding.tile_assignment import Dims
 
 
 @lru_cache(maxsize=1 << 14)

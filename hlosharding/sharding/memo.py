@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.naming import with_mesh
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,6 +88,4 @@ def _keep_names(result: Any, args: Any) -> Any:
         return result
     if isinstance(result, tuple):
         return tuple(_keep_names(part, args) for part in result)
-    from hlosharding.sharding.naming import with_mesh
-
     return result if result.named_form is not None else with_mesh(result, first.mesh)

@@ -90,7 +90,7 @@ class MeshInfo:
 
     def __str__(self) -> str:
         """As in a named sharding's text."""
-        axes = ",".join(f"{_quote(name)}={size}" for name, size in zip(self.names, self.sizes, strict=True))
+        axes = ",".join(f"{quote(name)}={size}" for name, size in zip(self.names, self.sizes, strict=True))
         if self.is_plain:
             return f"mesh[{axes}]"
         iota = self.assignment.iota
@@ -116,5 +116,6 @@ def _from_ids(dims: Dims, ids: Dims) -> TileAssignment:
     return TileAssignment.from_flat(dims or (1,), ids)
 
 
-def _quote(name: str) -> str:
+def quote(name: str) -> str:
+    """An axis name as it stands in a named sharding's text."""
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"

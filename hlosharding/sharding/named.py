@@ -12,12 +12,11 @@ from itertools import pairwise
 from typing import Literal
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
-from hlosharding.sharding.mesh import MeshInfo, _quote
-from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import Dims
+from hlosharding.sharding.mesh import MeshInfo, quote
+from hlosharding.sharding.subgroups import LeafParts, SubgroupType, subgroup
+from hlosharding.sharding.tile_assignment import Dims, TileAssignment, distinct
 
-Whole = Literal["replicated", "manual", "unreduced", "maximal"]
+WholeKind = Literal["replicated", "manual", "unreduced", "maximal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class AxisRef:
         return before, before * self.ways(mesh)
 
     def __str__(self) -> str:
-        return _quote(self.name) if self.size is None else f"{_quote(self.name)}:({self.pre_size}){self.size}"
+        return quote(self.name) if self.size is None else f"{quote(self.name)}:({self.pre_size}){self.size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class NamedForm:
     replicated: tuple[AxisRef, ...] = ()
     unreduced: tuple[AxisRef, ...] = ()
     manual: tuple[AxisRef, ...] = ()
-    whole: Whole | None = None
+    whole: WholeKind | None = None
     """Set when the form says nothing of dims: `{mesh[...], manual}`."""
     device: int | None = None
     """The device of a maximal one."""
@@ -89,15 +88,16 @@ class NamedForm:
         return text
 
 
-def named_sharding(form: NamedForm) -> HloSharding:
-    """The sharding that `form` spells; raises ShardingError where it contradicts itself.
+def parts_of_form(form: NamedForm) -> tuple[LeafParts, NamedForm]:
+    """The leaf that `form` spells, in normal form, and how to print it; raises ShardingError for contradictions.
 
-    >>> form = NamedForm(MeshInfo(("a", "b"), (2, 4)), (DimAxes((AxisRef("b"),)), DimAxes()))
-    >>> str(named_sharding(form)), str(named_sharding(form).without_names())
-    ("{mesh['a'=2,'b'=4], [{'b'}, {}]}", '{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}')
+    >>> mesh = MeshInfo(("a", "b"), (2, 4))
+    >>> (kind, tiles, types), _ = parts_of_form(NamedForm(mesh, (DimAxes((AxisRef("b"),)), DimAxes())))
+    >>> kind, str(tiles), types
+    ('tiled', '[4,1,2]<=[2,4]T(1,0)', ('replicated',))
     """
     if form.whole == "maximal":
-        return HloSharding.maximal(form.device or 0).with_named_form(form)
+        return ("maximal", TileAssignment.from_flat((1,), (form.device or 0,)), ()), form
     if form.whole is None:
         use = AxisUse(form.mesh)
         for axis in form.axes:
@@ -105,9 +105,9 @@ def named_sharding(form: NamedForm) -> HloSharding:
         _check_sorted(form)
     whole = form.whole or _whole_kind(form)
     if whole is None:
-        return _in_device_form(form).with_named_form(form)
+        return _in_device_form(form), form
     short = form.whole is None and not form.dims
-    return HloSharding.from_parts(whole).with_named_form(NamedForm(form.mesh, whole=whole) if short else form)
+    return (whole, None, ()), NamedForm(form.mesh, whole=whole) if short else form
 
 
 def _whole_kind(form: NamedForm) -> Literal["manual", "unreduced", "replicated"] | None:
@@ -150,8 +150,8 @@ class AxisUse:
         spans.append((start, end))
 
 
-def _in_device_form(form: NamedForm) -> HloSharding:
-    pieces = _pieces(form)
+def _in_device_form(form: NamedForm) -> LeafParts:
+    pieces = _axis_parts(form)
     place = {piece: i for i, piece in enumerate(pieces)}
     order: list[int] = []
 
@@ -169,26 +169,26 @@ def _in_device_form(form: NamedForm) -> HloSharding:
     if math.prod(data) == 1 and len(groups) <= 1:
         # XLA has no other name for it: one tile, whatever the mesh.
         kind: SubgroupType = groups[0][0] if groups else "replicated"
-        return HloSharding.from_parts(kind)
+        return kind, None, ()
     tiles = form.mesh.assignment.reshape([end // start for _, start, end in pieces]).transpose([*order, *rest])
     types: list[SubgroupType] = [kind for kind, _ in groups]
-    return HloSharding.subgroup(tiles.reshape([*data, *(n for _, n in groups)]), types)
+    return subgroup(distinct(tiles.reshape([*data, *(n for _, n in groups)])), types)
 
 
-Piece = tuple[str, int, int]
+AxisPart = tuple[str, int, int]
 """Part of an axis: its name, and the sizes before its start and its end."""
 
 
-def _inside(piece: Piece, span: Dims) -> bool:
+def _inside(piece: AxisPart, span: Dims) -> bool:
     return span[0] <= piece[1] and piece[2] <= span[1]
 
 
-def _pieces(form: NamedForm) -> list[Piece]:
+def _axis_parts(form: NamedForm) -> list[AxisPart]:
     """All mesh axes, major to minor, cut where a sub-axis starts or ends."""
     cuts: dict[str, set[int]] = {n: {1, size} for n, size in zip(form.mesh.names, form.mesh.sizes, strict=True)}
     for axis in form.axes:
         cuts[axis.name].update(axis.span(form.mesh))
-    found: list[Piece] = []
+    found: list[AxisPart] = []
     for name in form.mesh.names:
         ends = sorted(cuts[name])
         found += [(name, a, b) for a, b in pairwise(ends)] or [(name, 1, 1)]

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.tile_assignment import TileAssignment
+from hlosharding.sharding.value import S
 
 
 def fill_named(message: Any, form: NamedForm) -> None:
@@ -55,17 +55,17 @@ def _fill_axes(repeated: Any, axes: Iterable[AxisRef], mesh: MeshInfo) -> None:
             entry.sub_axis_info.size = axis.size
 
 
-def read_named(message: Any) -> HloSharding:
+def read_named(cls: type[S], message: Any) -> S:
     """The sharding of a NamedShardingProto, less metadata; raises ShardingError for contradictions."""
     if not message.mesh.axes and message.mesh.device_ids:
         if len(message.mesh.device_ids) != 1:
             raise ShardingError(f"a mesh without axes names one device, got {len(message.mesh.device_ids)}")
-        return named_sharding(NamedForm(MeshInfo((), ()), whole="maximal", device=message.mesh.device_ids[0]))
+        return cls.from_named_form(NamedForm(MeshInfo((), ()), whole="maximal", device=message.mesh.device_ids[0]))
     mesh = _read_mesh(message.mesh)
     dims = tuple(DimAxes(_read_axes(d.axes, mesh), not d.is_closed) for d in message.dim_shardings)
     replicated, unreduced = _read_axes(message.replicated_axes, mesh), _read_axes(message.unreduced_axes, mesh)
     manual = _read_axes(message.manual_axes, mesh)
-    return named_sharding(NamedForm(mesh, dims, replicated, unreduced, manual))
+    return cls.from_named_form(NamedForm(mesh, dims, replicated, unreduced, manual))
 
 
 def _read_mesh(message: Any) -> MeshInfo:

@@ -8,20 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata
-from hlosharding.sharding.named import AxisRef, AxisUse, DimAxes, NamedForm, named_sharding
+from hlosharding.sharding.metadata_text import read_metadata
+from hlosharding.sharding.named import AxisRef, AxisUse, DimAxes, NamedForm
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
+from hlosharding.sharding.value import S
 
 _GROUPS = ("replicated", "unreduced", "manual")
 
 
-def parse_named(scan: Scanner) -> HloSharding:
+def parse_named(cls: type[S], scan: Scanner) -> S:
     """From the mesh up to and with the closing brace of the leaf."""
-    from hlosharding.sharding.text_parser import read_metadata
-
     start = scan.skip()
     form = _maximal(scan) if scan.accept("maximal_mesh") else _form(scan)
     metadata: tuple[OpMetadata, ...] = ()
@@ -32,7 +31,7 @@ def parse_named(scan: Scanner) -> HloSharding:
         metadata = read_metadata(scan)
     scan.expect("}", "a named sharding")
     try:
-        return named_sharding(form).with_metadata(metadata)
+        return cls.from_named_form(form).with_metadata(metadata)
     except ShardingError as error:
         scan.fail(error.what, at=start, remedy=error.remedy)
 

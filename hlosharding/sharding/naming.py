@@ -8,26 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+from hlosharding.sharding.value import S, ShardingValue
 
 
-def with_mesh(sharding: HloSharding, mesh: MeshInfo) -> HloSharding:
+def with_mesh(sharding: S, mesh: MeshInfo) -> S:
     """The same layout with axis names of `mesh`, where axes (or parts of them) can say it; else without names.
 
+    >>> from hlosharding.sharding import HloSharding
     >>> mesh = MeshInfo(("a", "b"), (2, 4))
     >>> str(with_mesh(HloSharding.parse("{devices=[4,2]<=[2,4]T(1,0)}"), mesh))
     "{mesh['a'=2,'b'=4], [{'b'}, {'a'}]}"
     """
     if sharding.kind == "tuple":
-        return HloSharding.tuple(with_mesh(e, mesh) for e in sharding.tuple_elements)
+        return type(sharding).tuple(with_mesh(e, mesh) for e in sharding.tuple_elements)
     form = find_named_form(sharding, mesh)
     return sharding.with_named_form(form) if form is not None else sharding.without_names()
 
 
-def find_named_form(sharding: HloSharding, mesh: MeshInfo) -> NamedForm | None:
+def find_named_form(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
     """The form that spells a leaf over `mesh`, or None."""
     if sharding.named_form is not None and sharding.named_form.mesh == mesh:
         return sharding.named_form
@@ -38,7 +39,7 @@ def find_named_form(sharding: HloSharding, mesh: MeshInfo) -> NamedForm | None:
     return found
 
 
-def _find(sharding: HloSharding, mesh: MeshInfo) -> NamedForm | None:
+def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
     if sharding.kind in ("replicated", "manual", "unreduced"):
         return NamedForm(mesh, whole=sharding.kind)
     if sharding.kind == "maximal":
@@ -64,7 +65,7 @@ Digit = tuple[int, int, int]
 """Part of a mesh axis: its index, and the sizes before its start and its end."""
 
 
-def _digits(sharding: HloSharding, mesh: MeshInfo) -> list[Digit] | None:
+def _digits(sharding: ShardingValue, mesh: MeshInfo) -> list[Digit] | None:
     """The parts of mesh axes that the tile order runs through, major to minor; None if it is not made of such parts."""
     position = {device: i for i, device in enumerate(mesh.device_ids)}
     if any(device not in position for device in sharding.tiles.flat):
@@ -77,7 +78,7 @@ def _digits(sharding: HloSharding, mesh: MeshInfo) -> list[Digit] | None:
 
 
 def _cut(reshape_dims: Dims, perm: Dims, sizes: Dims) -> list[Digit] | None:
-    """Cut the iota's dims at the borders of mesh axes; None where those do not divide each other."""
+    """Cut the iota's dims where mesh axes end; None where those do not divide each other."""
     parts: list[list[Digit]] = []
     axes = [(i, size) for i, size in enumerate(sizes) if size > 1]
     axis, left = axes.pop(0) if axes else (0, 1)

@@ -10,10 +10,11 @@ from typing import Any
 
 from hlosharding import wire
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
+from hlosharding.sharding.named_proto import fill_named, read_named
 from hlosharding.sharding.subgroups import Kind, SubgroupType
 from hlosharding.sharding.tile_assignment import TileAssignment
+from hlosharding.sharding.value import S, ShardingValue
 
 _TYPES: dict[Kind, int] = {
     "replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5, "unreduced": 6,
@@ -26,9 +27,10 @@ _READ_FIELDS = (
 )  # fmt: skip
 
 
-def to_proto(sharding: HloSharding) -> Any:
+def to_proto(sharding: ShardingValue) -> Any:
     """The `wire.OpSharding` message.
 
+    >>> from hlosharding.sharding import HloSharding
     >>> to_proto(HloSharding.iota_tile((2, 2))).iota_reshape_dims[:]
     [4]
     """
@@ -37,8 +39,6 @@ def to_proto(sharding: HloSharding) -> Any:
         result.tuple_shardings.extend(to_proto(e) for e in sharding.tuple_elements)
         return result
     if sharding.named_form is not None:
-        from hlosharding.sharding.named_proto import fill_named
-
         result = wire.OpSharding()
         fill_named(result.named_sharding, sharding.named_form)
         result.named_sharding.metadata.extend(map(_metadata_to_proto, sharding.metadata))
@@ -53,7 +53,7 @@ def to_proto(sharding: HloSharding) -> Any:
     return result
 
 
-def _fill_tiles(result: Any, sharding: HloSharding) -> None:
+def _fill_tiles(result: Any, sharding: ShardingValue) -> None:
     tiles = sharding.tiles
     if sharding.kind != "maximal":
         result.tile_assignment_dimensions.extend(tiles.dims)
@@ -90,10 +90,11 @@ def metadata_from_proto(message: Any) -> OpMetadata:
     )
 
 
-def from_proto(proto: Any) -> HloSharding:
+def from_proto(cls: type[S], proto: Any) -> S:
     """From a `wire.OpSharding` or its bytes; raises ShardingError for contradictions.
 
-    >>> from_proto(to_proto(HloSharding.replicate())).is_replicated()
+    >>> from hlosharding.sharding import HloSharding
+    >>> from_proto(HloSharding, to_proto(HloSharding.replicate())).is_replicated()
     True
     """
     if isinstance(proto, bytes | bytearray | memoryview):
@@ -104,13 +105,11 @@ def from_proto(proto: Any) -> HloSharding:
             raise ShardingError(f"these {len(proto)} bytes are no OpSharding message: {error}") from error
         proto = message
     if proto.HasField("named_sharding"):
-        from hlosharding.sharding.named_proto import read_named
-
         metadata = tuple(map(metadata_from_proto, proto.named_sharding.metadata))
-        return read_named(proto.named_sharding).with_metadata(metadata)
+        return read_named(cls, proto.named_sharding).with_metadata(metadata)
     if proto.type == _TYPES["tuple"]:
-        return HloSharding.tuple(from_proto(element) for element in proto.tuple_shardings)
-    return _leaf(proto).with_shard_group(_shard_group(proto))
+        return cls.tuple(from_proto(cls, element) for element in proto.tuple_shardings)
+    return _leaf(cls, proto).with_shard_group(_shard_group(proto))
 
 
 def _shard_group(proto: Any) -> ShardGroup | None:
@@ -119,24 +118,24 @@ def _shard_group(proto: Any) -> ShardGroup | None:
     return ShardGroup("as" if proto.shard_group_type == 0 else "like", proto.shard_group_id)
 
 
-def _leaf(proto: Any) -> HloSharding:
+def _leaf(cls: type[S], proto: Any) -> S:
     kind = _KINDS.get(proto.type)
     metadata = tuple(map(metadata_from_proto, proto.metadata))
     if kind is None:
         raise ShardingError(f"OpSharding type {proto.type} is not known")
     if kind in ("replicated", "manual", "unknown", "unreduced"):
-        return HloSharding.from_parts(kind, metadata=metadata)
+        return cls.from_parts(kind, metadata=metadata)
     # As XLA's FromProto: one device, however spelled, is a device placement.
     if len(proto.tile_assignment_devices) == 1:
-        return HloSharding.maximal(proto.tile_assignment_devices[0], metadata)
+        return cls.maximal(proto.tile_assignment_devices[0], metadata)
     if proto.iota_reshape_dims and math.prod(proto.iota_reshape_dims) == 1:
-        return HloSharding.maximal(0, metadata)
+        return cls.maximal(0, metadata)
     if kind == "maximal":
         raise ShardingError(f"a maximal OpSharding takes one device, got {len(proto.tile_assignment_devices)}")
-    return _tiled(proto, metadata)
+    return _tiled(cls, proto, metadata)
 
 
-def _tiled(proto: Any, metadata: tuple[OpMetadata, ...]) -> HloSharding:
+def _tiled(cls: type[S], proto: Any, metadata: tuple[OpMetadata, ...]) -> S:
     dims = tuple(proto.tile_assignment_dimensions)
     if proto.iota_reshape_dims:
         if proto.tile_assignment_devices:
@@ -148,8 +147,8 @@ def _tiled(proto: Any, metadata: tuple[OpMetadata, ...]) -> HloSharding:
     if proto.replicate_on_last_tile_dim:
         if proto.last_tile_dims:
             raise ShardingError("an OpSharding with both replicate_on_last_tile_dim and last_tile_dims")
-        return HloSharding.partial_tile(tiles, metadata)
+        return cls.partial_tile(tiles, metadata)
     unknown = [number for number in proto.last_tile_dims if number not in _SUBGROUPS]
     if unknown:
         raise ShardingError(f"OpSharding last_tile_dims of type {unknown[0]} are not known")
-    return HloSharding.subgroup(tiles, [_SUBGROUPS[number] for number in proto.last_tile_dims], metadata)
+    return cls.subgroup(tiles, [_SUBGROUPS[number] for number in proto.last_tile_dims], metadata)

@@ -19,10 +19,10 @@ SubgroupType = Literal["manual", "unreduced", "replicated"]
 SUBGROUP_TYPES: tuple[SubgroupType, ...] = ("manual", "unreduced", "replicated")
 """In the order in which normal form puts them."""
 
-Leaf = tuple[Kind, TileAssignment | None, tuple[SubgroupType, ...]]
+LeafParts = tuple[Kind, TileAssignment | None, tuple[SubgroupType, ...]]
 
 
-def partial_tile(tiles: TileAssignment) -> Leaf:
+def partial_tile(tiles: TileAssignment) -> LeafParts:
     """Normal form of an assignment whose last dim is replicated: devices inside a replication group are sorted."""
     size = tiles.dims[-1]
     if len(tiles.dims) == 1 or size == tiles.num_elements:
@@ -74,7 +74,7 @@ def _sort_last(perm: list[int], count: int) -> list[int]:
     return perm[: len(perm) - count] + sorted(perm[len(perm) - count :])
 
 
-def subgroup(tiles: TileAssignment, types: Sequence[SubgroupType]) -> Leaf:
+def subgroup(tiles: TileAssignment, types: Sequence[SubgroupType]) -> LeafParts:
     """Normal form of an assignment whose last `len(types)` dims are subgroups: none of size 1, one a type, sorted."""
     if not types:
         return "tiled", tiles, ()
@@ -98,7 +98,7 @@ def _merge_groups(tiles: TileAssignment, rank: int, groups: dict[SubgroupType, l
     return tiles.transpose([*range(rank), *order, *removed]).reshape(merged)
 
 
-def _finish(tiles: TileAssignment, types: tuple[SubgroupType, ...]) -> Leaf:
+def _finish(tiles: TileAssignment, types: tuple[SubgroupType, ...]) -> LeafParts:
     if types == ("replicated",):
         return partial_tile(tiles)
     if types == ("manual",) and tiles.num_elements == tiles.dims[-1]:

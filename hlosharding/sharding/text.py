@@ -5,10 +5,10 @@ Floor: sharding.  Text out; the parser is its mirror.
 
 from __future__ import annotations
 
-from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.value import ShardingValue
 
 
-def print_sharding(sharding: HloSharding, *, metadata: bool = False) -> str:
+def print_sharding(sharding: ShardingValue, *, metadata: bool = False) -> str:
     """XLA's text; leaves of a tuple are numbered every fifth."""
     if sharding.kind == "tuple":
         leaves = [print_sharding(e, metadata=metadata) for e in sharding.tuple_elements]
@@ -25,7 +25,7 @@ def print_sharding(sharding: HloSharding, *, metadata: bool = False) -> str:
     return "{" + body + "}"
 
 
-def _device_form(sharding: HloSharding) -> str:
+def _device_form(sharding: ShardingValue) -> str:
     if sharding.kind == "maximal":
         return f"maximal device={sharding.tiles.first}"
     if sharding.kind != "tiled":
@@ -38,7 +38,7 @@ def _device_form(sharding: HloSharding) -> str:
     return text
 
 
-def _metadata(sharding: HloSharding) -> str:
+def _metadata(sharding: ShardingValue) -> str:
     if len(sharding.metadata) == 1 and sharding.named_form is None:
         return str(sharding.metadata[0])
     return ", ".join(f"{{{m}}}" for m in sharding.metadata)

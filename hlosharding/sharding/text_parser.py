@@ -10,56 +10,57 @@ import math
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
-from hlosharding.sharding.metadata import OpMetadata, ShardGroup
+from hlosharding.sharding.metadata import ShardGroup
+from hlosharding.sharding.metadata_text import read_metadata
+from hlosharding.sharding.named_text import parse_named
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.subgroups import SUBGROUP_TYPES, SubgroupType
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+from hlosharding.sharding.value import S
 
 _WHOLE = ("replicated", "manual", "unknown", "unreduced")
 
 
-def parse_sharding(text: str) -> HloSharding:
+def parse_sharding(cls: type[S], text: str) -> S:
     """A leaf or a tuple; raises ShardingParseError with the position of the first thing that cannot stand.
 
-    >>> str(parse_sharding('{{replicated}, {devices=[2]<=[2] metadata={op_name="a"}}}'))
+    >>> from hlosharding.sharding import HloSharding
+    >>> str(parse_sharding(HloSharding, '{{replicated}, {devices=[2]<=[2] metadata={op_name="a"}}}'))
     '{{replicated}, {devices=[2]<=[2]}}'
     """
     if not isinstance(text, str):
         raise ShardingError(f"a sharding is parsed from text, got {type(text).__name__}")
     scan = Scanner(text)
-    result = parse_next(scan)
+    result = parse_next(cls, scan)
     if scan.peek():
         scan.fail("text after the end of the sharding")
     return result
 
 
-def parse_next(scan: Scanner) -> HloSharding:
+def parse_next(cls: type[S], scan: Scanner) -> S:
     """The sharding that starts at the scanner's position; leaves the scanner behind it."""
     scan.expect("{")
     if scan.accept("}"):
-        return HloSharding.tuple(())
+        return cls.tuple(())
     if not scan.looking_at("{"):
-        return _leaf(scan)
-    leaves: list[HloSharding] = []
+        return _leaf(cls, scan)
+    leaves: list[S] = []
     while True:
         start = scan.skip()
         scan.expect("{", "the comma" if leaves else "")
         if scan.looking_at("{") or scan.looking_at("}"):
             scan.fail("a tuple where a leaf belongs", at=start, remedy="list the leaves flat")
-        leaves.append(_leaf(scan))
+        leaves.append(_leaf(cls, scan))
         if not scan.accept(","):
             scan.expect("}", "the last leaf")
-            return HloSharding.tuple(leaves)
+            return cls.tuple(leaves)
 
 
-def _leaf(scan: Scanner) -> HloSharding:
+def _leaf(cls: type[S], scan: Scanner) -> S:
     """What stands behind the opening brace of a leaf, and its closing brace."""
     start = scan.skip()
     if scan.looking_at("mesh") or scan.looking_at("maximal_mesh"):
-        from hlosharding.sharding.named_text import parse_named
-
-        return parse_named(scan)
+        return parse_named(cls, scan)
     parts: dict[str, Any] = {}
     while not scan.accept("}"):
         at = scan.skip()
@@ -69,7 +70,7 @@ def _leaf(scan: Scanner) -> HloSharding:
         if not word:
             scan.fail("expected '}'" if scan.peek() else "the sharding never ends")
         _read_part(scan, word, at, parts)
-    return _build(scan, start, parts)
+    return _build(cls, scan, start, parts)
 
 
 def _read_part(scan: Scanner, word: str, at: int, parts: dict[str, Any]) -> None:
@@ -161,44 +162,7 @@ def _types(scan: Scanner) -> tuple[SubgroupType, ...]:
     return tuple(types)
 
 
-def read_metadata(scan: Scanner) -> tuple[OpMetadata, ...]:
-    """`={op_name="..." ...}`, or several of them in braces."""
-    scan.equals("metadata")
-    scan.expect("{", "metadata=")
-    if not scan.looking_at("{"):
-        return (_one_metadata(scan),)
-    found: list[OpMetadata] = []
-    while scan.accept("{"):
-        found.append(_one_metadata(scan))
-        if not scan.accept(","):
-            break
-    scan.expect("}", "the last metadata")
-    return tuple(found)
-
-
-def _one_metadata(scan: Scanner) -> OpMetadata:
-    result = OpMetadata()
-    seen: set[str] = set()
-    while not scan.accept("}"):
-        at = scan.skip()
-        word = scan.word()
-        if not word:
-            scan.fail("expected a metadata field or '}'")
-        if word in seen:
-            scan.fail(f"a second {word!r}", at=at)
-        seen.add(word)
-        scan.equals(word)
-        value = scan.string("text") if scan.is_string() else scan.integer("text or a number")
-        try:
-            result = result.with_word(word, value)
-        except KeyError:
-            scan.fail(f"unknown metadata field {word!r}", at=at)
-        except TypeError as error:
-            scan.fail(str(error), at=at)
-    return result
-
-
-def _build(scan: Scanner, start: int, parts: dict[str, Any]) -> HloSharding:
+def _build(cls: type[S], scan: Scanner, start: int, parts: dict[str, Any]) -> S:
     """One leaf of the parts found, which must go together."""
     kind, tiles, types = parts.get("kind"), parts.get("devices"), parts.get("types", ())
     if (kind is None) == (tiles is None):
@@ -209,20 +173,18 @@ def _build(scan: Scanner, start: int, parts: dict[str, Any]) -> HloSharding:
         scan.fail("'maximal' and 'device=N' go together", at=start)
     if tiles is not None and len(types) > len(tiles.dims):
         scan.fail(f"{len(types)} last tile dims, but {tiles} has {len(tiles.dims)} dims", at=start)
-    leaf = _value(kind, tiles, types, parts)
+    leaf = _value(cls, parts)
     return leaf.with_shard_group(parts["group"]) if "group" in parts else leaf
 
 
-def _value(kind: Any, tiles: Any, types: tuple[SubgroupType, ...], parts: dict[str, Any]) -> HloSharding:
-    metadata = parts.get("metadata", ())
+def _value(cls: type[S], parts: dict[str, Any]) -> S:
+    kind, types, metadata = parts.get("kind"), parts.get("types", ()), parts.get("metadata", ())
     if kind == "maximal":
-        return HloSharding.maximal(parts["device"], metadata)
+        return cls.maximal(parts["device"], metadata)
     if kind is not None:
-        return HloSharding.from_parts(kind, metadata=metadata)
-    return HloSharding.tile(tiles, metadata) if not types else _tiled(tiles, types, metadata)
-
-
-def _tiled(tiles: TileAssignment, types: tuple[SubgroupType, ...], metadata: tuple[OpMetadata, ...]) -> HloSharding:
+        return cls.from_parts(kind, metadata=metadata)
+    if not types:
+        return cls.tile(parts["devices"], metadata)
     if types == ("replicated",):
-        return HloSharding.partial_tile(tiles, metadata)
-    return HloSharding.subgroup(tiles, types, metadata)
+        return cls.partial_tile(parts["devices"], metadata)
+    return cls.subgroup(parts["devices"], types, metadata)

@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from hlosharding.sharding.hlo_sharding import HloSharding
-
-Dims = tuple[int, ...]
+from hlosharding.sharding.tile_assignment import Dims
 
 REPLICATED = HloSharding.replicate()
 

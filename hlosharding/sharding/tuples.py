@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.value import S
 
 Sizes = tuple[int, ...] | None
 
@@ -51,9 +51,10 @@ def required_leaves(shape: Any) -> int:
     return max(len(leaf_sizes(shape)), 1)
 
 
-def sub_sharding(sharding: HloSharding, shape: Any, index: Sequence[int]) -> HloSharding:
+def sub_sharding(sharding: S, shape: Any, index: Sequence[int]) -> S:
     """The sharding of the part of `shape` at `index`: a leaf, or a tuple for an inner tuple.
 
+    >>> from hlosharding.sharding import HloSharding
     >>> s = HloSharding.tuple([HloSharding.maximal(d) for d in range(3)])
     >>> str(sub_sharding(s, ((2,), ((3,), (4,))), (1, 0)))
     '{maximal device=1}'
@@ -69,4 +70,4 @@ def sub_sharding(sharding: HloSharding, shape: Any, index: Sequence[int]) -> Hlo
         return sharding
     if parts_of(shape) is None:
         return sharding.leaf(start)
-    return HloSharding.tuple(sharding.tuple_elements[start : start + len(leaf_sizes(shape))])
+    return type(sharding).tuple(sharding.tuple_elements[start : start + len(leaf_sizes(shape))])

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.tuples import Sizes, leaf_sizes, parts_of
+from hlosharding.sharding.value import ShardingValue
 
 
-def validate(sharding: HloSharding, shape: Any, num_devices: int | None = None) -> None:
+def validate(sharding: ShardingValue, shape: Any, num_devices: int | None = None) -> None:
     """Raise ShardingError unless `sharding` can be that of `shape` on `num_devices` devices (None: any number)."""
     is_tuple, leaves = parts_of(shape) is not None, leaf_sizes(shape)
     if sharding.kind != "tuple":
@@ -35,7 +35,7 @@ def validate(sharding: HloSharding, shape: Any, num_devices: int | None = None) 
             raise ShardingError(error.what, where=f"leaf {number} of the tuple", remedy=error.remedy) from error
 
 
-def _validate_leaf(sharding: HloSharding, sizes: Sizes, num_devices: int | None) -> None:
+def _validate_leaf(sharding: ShardingValue, sizes: Sizes, num_devices: int | None) -> None:
     tiles = sharding.tile_assignment
     if sizes is None or tiles is None:
         return

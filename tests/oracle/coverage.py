@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hlosharding.ir import ALL_OPCODES, Module
-from hlosharding.propagation import Step
+from hlosharding.propagation import Change
 from hlosharding.sharding import HloSharding
 
 KINDS = {
@@ -41,7 +41,7 @@ def kind(leaf: HloSharding) -> str:
     )  # fmt: skip
 
 
-def cells(module: Module, steps: Iterable[Step]) -> Counter[Cell]:
+def cells(module: Module, steps: Iterable[Change]) -> Counter[Cell]:
     """The cells that those steps of one run exercised."""
     opcodes = [i.opcode for i in module.instructions]
     counted: Counter[Cell] = Counter()
@@ -54,7 +54,7 @@ def cells(module: Module, steps: Iterable[Step]) -> Counter[Cell]:
     return counted
 
 
-def _new_kinds(step: Step) -> set[str]:
+def _new_kinds(step: Change) -> set[str]:
     if step.new is None:
         return set()
     old = step.old.leaves if step.old is not None else ()

@@ -19,7 +19,7 @@ from typing import Any
 from hlosharding.errors import HloShardingError
 from hlosharding.frontends import load
 from hlosharding.ir import Module
-from hlosharding.propagation import Propagation, Step, propagate
+from hlosharding.propagation import Change, Propagation, propagate
 from hlosharding.sharding import HloSharding
 from tests.oracle import coverage
 from tests.oracle.known_exceptions import Differences, explanation
@@ -55,7 +55,7 @@ class Tally:
     opcodes: Counter[str] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)
 
-    def take_steps(self, steps: list[Step], logged: Counter[LogStep], module: Module) -> None:
+    def take_steps(self, steps: list[Change], logged: Counter[LogStep], module: Module) -> None:
         """Count the cells of the steps that XLA logged too."""
         self.counts["steps that XLA logged"] += logged.total()
         self.counts["steps that XLA logged, and we took"] += len(steps)

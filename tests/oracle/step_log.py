@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import IO
 
 from hlosharding.ir import Module
-from hlosharding.propagation import Propagation, Step
+from hlosharding.propagation import Change, Propagation
 from tests.oracle.oracle_program import OracleProgram, one_spelling
 from tests.xla_mirror.record import sharding_of_line
 
@@ -58,11 +58,11 @@ def _steps(text: str) -> Counter[LogStep]:
     return found
 
 
-def agreed(module: Module, found: Propagation, logged: Counter[LogStep], renamed: Mapping[str, str]) -> list[Step]:
+def agreed(module: Module, found: Propagation, logged: Counter[LogStep], renamed: Mapping[str, str]) -> list[Change]:
     """Our steps that XLA logged too: the same level, direction, instruction and new sharding, as often."""
     left, names = Counter(logged), [i.name for i in module.instructions]
-    kept: list[Step] = []
-    for step in found.provenance.steps:
+    kept: list[Change] = []
+    for step in found.provenance.changes:
         if step.direction not in _DIRECTIONS.values() or step.level < 0 or step.instruction >= len(names):
             continue
         name = names[step.instruction]

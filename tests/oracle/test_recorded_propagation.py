@@ -53,7 +53,7 @@ def check(hlo: str, recorded: dict[str, Any]) -> None:
 
 def check_cells(module: Module, found: Propagation, recorded: list[str]) -> None:
     """Our steps fill the cells that XLA's log fills, and none that the policy cannot."""
-    filled = coverage.cells(module, found.provenance.steps)
+    filled = coverage.cells(module, found.provenance.changes)
     assert set(recorded) <= {coverage.name(cell) for cell in filled}
     assert coverage.contradictions(filled, POSSIBLE) == []
 

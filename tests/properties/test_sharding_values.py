@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlosharding.errors import ShardingParseError
-from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment, find_named_form, named_sharding
+from hlosharding.sharding import HloSharding, MeshInfo, TileAssignment, find_named_form
 from tests.support.sharding_strategies import meshes_and_specs, sizes_for, tiled, tilings
 
 
@@ -63,7 +63,7 @@ def test_axis_names_are_found_again(mesh_and_spec: tuple[MeshInfo, tuple[tuple[s
     sharding = HloSharding.named(mesh, spec)
     form = find_named_form(sharding.without_names(), mesh)
     assert form is not None
-    assert named_sharding(form) == sharding
+    assert HloSharding.from_named_form(form) == sharding
     if sharding.kind == "tiled":
         sizes = dict(zip(mesh.names, mesh.sizes, strict=True))
         assert sharding.data_dims == tuple(math.prod(sizes[name] for name in names) for names in spec)

@@ -9,23 +9,24 @@ from collections.abc import Callable, Iterator
 
 from hlosharding.propagation.explain.causes import chain
 from hlosharding.propagation.explain.explanation import is_split
-from hlosharding.propagation.fixpoint import FixPoint
-from hlosharding.propagation.groups import offer
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
-from hlosharding.propagation.neighbours import Value, held, leaf_count, passes_leaves, sources, users
+from hlosharding.propagation.neighbours import ValueLeaf, held, leaf_count, passes_leaves, sources, users
 from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.state import State
+from hlosharding.propagation.user_offers import offer
 from hlosharding.rules import Reduce, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, spell_short
 
+_SUM = {"add"}
 NOTHING = "nothing near it is split: no annotation leads here"
-Found = tuple[Value, Value, str]
+Blocked = tuple[ValueLeaf, ValueLeaf, str]
 """A value that is not split, its split neighbour, and what kept the split out."""
 
 
-def blockers(points: FixPoint, value: Value) -> list[str]:
+def blockers(state: State, value: ValueLeaf) -> list[str]:
     """A line per neighbour that is split, or one that says where the nearest split stopped."""
-    graph, p = points.nodes.graph, points.nodes.place[value[0]]
+    graph, p = state.nodes.graph, state.nodes.place[value[0]]
     if p < 0:
         number = graph.computation[value[0]]
         computation = graph.computations[number].name
@@ -35,111 +36,111 @@ def blockers(points: FixPoint, value: Value) -> list[str]:
     inst = graph.instructions[value[0]]
     shape = inst.shape if value[1] is None else inst.shape.leaves[value[1]]
     scalar = shape.is_array and not shape.rank
-    found = list(_forward(points, value))
+    found = list(_forward(state, value))
     if not scalar:
-        found += _backward(points, value)
+        found += _backward(state, value)
     if found:
         return [reason for _, _, reason in found]
     if scalar:
         return ["it is a scalar: there is nothing to split"]
-    return [_nearest(points, value)]
+    return [_nearest(state, value)]
 
 
-def between(points: FixPoint, value: Value, neighbour: Value) -> str:
+def between(state: State, value: ValueLeaf, neighbour: ValueLeaf) -> str:
     """Why a value that is not split did not take the split of one neighbour; "" where they are none."""
     for look in (_forward, _backward):
-        for _, other, reason in look(points, value):
+        for _, other, reason in look(state, value):
             if other == neighbour:
                 return reason.split(": ", 1)[1]
     return ""
 
 
-def _forward(points: FixPoint, value: Value) -> Iterator[Found]:
+def _forward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
     """Its sources that are split."""
-    graph = points.nodes.graph
-    for n, source in enumerate(sources(graph, points.nodes.callers, value)):
-        sharding = at(points, source)
-        if sharding is None or not is_split(sharding) or _is_other_tuple(points, source):
+    graph = state.nodes.graph
+    for n, source in enumerate(sources(graph, state.nodes.callers, value)):
+        sharding = at(state, source)
+        if sharding is None or not is_split(sharding) or _is_other_tuple(state, source):
             continue
         if value[1] is not None and not passes_leaves(graph, value[0]):
             n = graph.operands[value[0]].index(source[0])  # of several operands the one that became this leaf
-        why = why_not_forward(points, value, n, sharding)
-        yield value, source, f"operand {n}, {_text(points, source)}: {why}"
+        why = why_not_forward(state, value, n, sharding)
+        yield value, source, f"operand {n}, {_text(state, source)}: {why}"
 
 
-def _backward(points: FixPoint, value: Value) -> Iterator[Found]:
+def _backward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
     """Its users that are split."""
-    graph = points.nodes.graph
-    for user in users(graph, points.nodes.callers, value):
-        if is_split(at(points, user)) and not _is_other_tuple(points, user):
-            yield value, user, f"user {_text(points, user)}: {why_not_backward(points, value, user)}"
+    graph = state.nodes.graph
+    for user in users(graph, state.nodes.callers, value):
+        if is_split(at(state, user)) and not _is_other_tuple(state, user):
+            yield value, user, f"user {_text(state, user)}: {why_not_backward(state, value, user)}"
 
 
-def _is_other_tuple(points: FixPoint, value: Value) -> bool:
+def _is_other_tuple(state: State, value: ValueLeaf) -> bool:
     """A tuple of which it is not known which leaf is meant."""
-    return value[1] is None and leaf_count(points.nodes.graph, value[0]) is not None
+    return value[1] is None and leaf_count(state.nodes.graph, value[0]) is not None
 
 
-def at(points: FixPoint, value: Value) -> HloSharding | None:
+def at(state: State, value: ValueLeaf) -> HloSharding | None:
     """What a value has in the end."""
-    return held(points.nodes.graph.sharding[value[0]], value[1])
+    return held(state.nodes.graph.sharding[value[0]], value[1])
 
 
-def _text(points: FixPoint, value: Value) -> str:
-    graph = points.nodes.graph
+def _text(state: State, value: ValueLeaf) -> str:
+    graph = state.nodes.graph
     leaf = "" if value[1] is None else f"{{{value[1]}}}"
-    return f"%{graph.instructions[value[0]].name}{leaf} {spelled(points, at(points, value))}"
+    return f"%{graph.instructions[value[0]].name}{leaf} {spelled(state, at(state, value))}"
 
 
-def spelled(points: FixPoint, sharding: HloSharding | None) -> str:
+def spelled(state: State, sharding: HloSharding | None) -> str:
     """In the words of the module's mesh."""
-    return spell_short(sharding, points.nodes.graph.module.mesh)
+    return spell_short(sharding, state.nodes.graph.module.mesh)
 
 
-def _op(points: FixPoint, i: int) -> str:
-    inst = points.nodes.graph.instructions[i]
-    return f"%{inst.name} ({points.nodes.graph.opcode[i]}{f' at {inst.location}' if inst.location else ''})"
+def _op(state: State, i: int) -> str:
+    inst = state.nodes.graph.instructions[i]
+    return f"%{inst.name} ({state.nodes.graph.opcode[i]}{f' at {inst.location}' if inst.location else ''})"
 
 
 # ---- where the nearest split ended
 
 
-def _nearest(points: FixPoint, value: Value) -> str:
-    graph, callers = points.nodes.graph, points.nodes.callers
-    searches: list[tuple[Callable[[Value], list[Value]], Callable[[FixPoint, Value], Iterator[Found]]]] = [
+def _nearest(state: State, value: ValueLeaf) -> str:
+    graph, callers = state.nodes.graph, state.nodes.callers
+    searches: list[tuple[Callable[[ValueLeaf], list[ValueLeaf]], Callable[[State, ValueLeaf], Iterator[Blocked]]]] = [
         (lambda v: sources(graph, callers, v), _forward),
         (lambda v: users(graph, callers, v), _backward),
     ]
     for step, look in searches:
-        found = _search(points, value, step, look)
+        found = _search(state, value, step, look)
         if found is not None:
             here, neighbour, reason = found
-            split = f"the split of {_text(points, neighbour)}{_from(points, neighbour)}"
-            return f"nothing reached it: {split} stopped at {_op(points, here[0])}: {reason.split(': ', 1)[1]}"
+            split = f"the split of {_text(state, neighbour)}{_from(state, neighbour)}"
+            return f"nothing reached it: {split} stopped at {_op(state, here[0])}: {reason.split(': ', 1)[1]}"
     return NOTHING
 
 
-def _from(points: FixPoint, value: Value) -> str:
+def _from(state: State, value: ValueLeaf) -> str:
     """Where its chain ends, if that is another value."""
-    graph = points.nodes.graph
-    end = graph.instructions[chain(graph, points.trail, value)[-1].value[0]]
-    where = end.location or (end.op_name if end.opcode == "parameter" else "")
+    graph = state.nodes.graph
+    end = graph.instructions[chain(graph, state.trail, value)[-1].value[0]]
+    where = end.location or (end.op_name if graph.is_parameter(end.id) else "")
     return f", given on %{end.name}{f' at {where}' if where else ''}," if end.id != value[0] else ""
 
 
 def _search(
-    points: FixPoint,
-    value: Value,
-    step: Callable[[Value], list[Value]],
-    look: Callable[[FixPoint, Value], Iterator[Found]],
-) -> Found | None:
+    state: State,
+    value: ValueLeaf,
+    step: Callable[[ValueLeaf], list[ValueLeaf]],
+    look: Callable[[State, ValueLeaf], Iterator[Blocked]],
+) -> Blocked | None:
     """Breadth first from a value that is not split, to the first that has a split neighbour."""
     seen, ring = {value}, [value]
     while ring:
         ring = [v for here in ring for v in step(here) if v not in seen and not seen.add(v)]
         for here in ring:
-            if points.nodes.place[here[0]] >= 0 and not is_split(at(points, here)):
-                found = next(look(points, here), None)
+            if state.nodes.place[here[0]] >= 0 and not is_split(at(state, here)):
+                found = next(look(state, here), None)
                 if found is not None:
                     return found
     return None
@@ -148,77 +149,77 @@ def _search(
 # ---- why not
 
 
-def why_not_forward(points: FixPoint, value: Value, n: int, sharding: HloSharding) -> str:
+def why_not_forward(state: State, value: ValueLeaf, n: int, sharding: HloSharding) -> str:
     """Why an op did not take the sharding of operand `n`."""
-    p = points.nodes.place[value[0]]
-    op = points.nodes.ops[p]
-    fixed = why_fixed(points, p, receives=op.receives)
+    p = state.nodes.place[value[0]]
+    op = state.nodes.ops[p]
+    fixed = why_fixed(state, p, receives=op.receives)
     if fixed:
         return fixed
-    if passes_leaves(points.nodes.graph, value[0]):
-        return _verdict(points, value, sharding, "")
-    operands: list[HloSharding | None] = [None] * len(points.nodes.inputs[p])
+    if passes_leaves(state.nodes.graph, value[0]):
+        return _verdict(state, value, sharding, "")
+    operands: list[HloSharding | None] = [None] * len(state.nodes.inputs[p])
     operands[n] = sharding
     outcome = infer_forward(op, None, operands, 3)
     if outcome is None:
-        return f"{op.opcode} takes nothing from that operand: {_fates(points, p, n, sharding)}"
-    lost = f"none of its split dims lives on in the result: {_fates(points, p, n, sharding)}"
-    return _verdict(points, value, outcome[0], lost)
+        return f"{op.opcode} takes nothing from that operand: {_fates(state, p, n, sharding)}"
+    lost = f"none of its split dims lives on in the result: {_fates(state, p, n, sharding)}"
+    return _verdict(state, value, outcome[0], lost)
 
 
-def why_not_backward(points: FixPoint, value: Value, user: Value) -> str:
+def why_not_backward(state: State, value: ValueLeaf, user: ValueLeaf) -> str:
     """Why a value did not take what a user has."""
-    nodes, p = points.nodes, points.nodes.place[value[0]]
-    fixed = why_fixed(points, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
+    nodes, p = state.nodes, state.nodes.place[value[0]]
+    fixed = why_fixed(state, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
     if fixed:
         return fixed
     if passes_leaves(nodes.graph, user[0]):
-        sharding = at(points, user)
-        return "" if sharding is None else _verdict(points, value, sharding, "")
-    offered = _offered(points, p, nodes.place[user[0]])
+        sharding = at(state, user)
+        return "" if sharding is None else _verdict(state, value, sharding, "")
+    offered = _offered(state, p, nodes.place[user[0]])
     if offered is None:
         return "it asks nothing of this operand"
-    return _verdict(points, value, offered, "none of its split dims exists here")
+    return _verdict(state, value, offered, "none of its split dims exists here")
 
 
-def _offered(points: FixPoint, p: int, user: int) -> HloSharding | None:
-    use = next((use for use in points.nodes.uses[p] if use[0] == user), None)
-    return None if use is None else offer(points, p, use, NEVER)
+def _offered(state: State, p: int, user: int) -> HloSharding | None:
+    use = next((use for use in state.nodes.uses[p] if use[0] == user), None)
+    return None if use is None else offer(state, p, use, NEVER)
 
 
-def why_fixed(points: FixPoint, p: int, *, receives: bool) -> str | None:
+def why_fixed(state: State, p: int, *, receives: bool) -> str | None:
     """Why a value may take nothing at all; None: it may."""
-    nodes, i = points.nodes, points.nodes.ids[p]
+    nodes, i = state.nodes, state.nodes.ids[p]
     op = nodes.ops[p]
     if i in nodes.provided:
-        if nodes.graph.is_root(i) and points.at(p) is None:
+        if nodes.graph.is_root(i) and state.at(p) is None:
             return "the result of the program may not be given a sharding (to_outputs is off)"
         return "its sharding was given and may not change"
     if receives:
         return None
-    if op.opcode == "parameter":
+    if op.is_parameter:
         return "parameters may not be given a sharding (to_parameters is off)"
     if nodes.graph.is_root(i):
         return "the root of a computation may not be given a sharding"
     return f"GSPMD gives {op.opcode}{' ' + op.target if op.target else ''} no tiled sharding"
 
 
-def _verdict(points: FixPoint, value: Value, offered: HloSharding, lost: str) -> str:
-    p, leaf = points.nodes.place[value[0]], value[1]
+def _verdict(state: State, value: ValueLeaf, offered: HloSharding, lost: str) -> str:
+    p, leaf = state.nodes.place[value[0]], value[1]
     offered = held(offered, leaf) or offered
     if not is_split(offered):
         return lost
-    shape, text = points.nodes.ops[p].shape, spelled(points, offered)
+    shape, text = state.nodes.ops[p].shape, spelled(state, offered)
     shape = shape if leaf is None else shape.leaves[leaf]
-    if improve(held(points.at(p), leaf), offered, shape, combine=points.nodes.spmd) is None:
+    if improve(held(state.at(p), leaf), offered, shape, combine=state.nodes.spmd) is None:
         return f"it would give {text}, which does not improve on what is there"
     return f"it would give {text}, which was refused when it was offered"
 
 
-def _fates(points: FixPoint, p: int, n: int, sharding: HloSharding) -> str:
+def _fates(state: State, p: int, n: int, sharding: HloSharding) -> str:
     """What becomes of the split dims of operand `n`."""
     split = [d for d, ways in enumerate(sharding.leaves[0].data_dims) if ways > 1]
-    signature = signature_of(points.nodes.graph.instructions[points.nodes.ids[p]])
+    signature = signature_of(state.nodes.graph.instructions[state.nodes.ids[p]])
     found: dict[str, list[int]] = {}
     for dim in split:
         found.setdefault(_fate(signature, n, dim), []).append(dim)
@@ -237,7 +238,7 @@ def _fate(signature: object, n: int, dim: int) -> str:
     owed = [signature.factors[f].owes for f in factors]
     kinds = {debt.kind for debt in owed if isinstance(debt, Reduce)}
     if kinds:
-        return "summed over" if kinds == {"add"} else "reduced"
+        return "summed over" if kinds == _SUM else "reduced"
     if any(isinstance(debt, Whole) for debt in owed):
         return "needed whole"
     kept = any(f in dims for f in factors for result in signature.results for dims in result)

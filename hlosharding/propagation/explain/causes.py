@@ -8,23 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlosharding.propagation.graph import Graph
-from hlosharding.propagation.neighbours import Value, element_base, held, holder, leaf_count, operand_base
-from hlosharding.propagation.provenance import Step, Trail
+from hlosharding.propagation.neighbours import ValueLeaf, element_base, held, holder, leaf_count, operand_base
+from hlosharding.propagation.provenance import Change, Trail
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One value on the way, and the change that gave it what it has there; None: it had that all along."""
 
-    value: Value
-    step: Step | None
+    value: ValueLeaf
+    step: Change | None
     also: tuple[int, ...] = ()
     """Other instructions that contributed to the change."""
     by_default: bool = False
     """A leaf that nothing reached: it is replicated because another leaf of the tuple got a sharding."""
 
 
-def chain(graph: Graph, trail: Trail, value: Value) -> list[Cause]:
+def chain(graph: Graph, trail: Trail, value: ValueLeaf) -> list[Cause]:
     """From a value, cause by cause, to one that had its sharding all along."""
     found: list[Cause] = []
     before: int | None = None
@@ -32,7 +32,7 @@ def chain(graph: Graph, trail: Trail, value: Value) -> list[Cause]:
         number = _last_change(trail, value, before)
         if number is None:
             return [*found, Cause(value, None)]
-        step = trail.steps[number]
+        step = trail.changes[number]
         if value[1] is None:
             value = value[0], _changed_leaf(step)
         source = _source(graph, step, value[1])
@@ -44,19 +44,19 @@ def chain(graph: Graph, trail: Trail, value: Value) -> list[Cause]:
         value, before = source, number
 
 
-def _last_change(trail: Trail, value: Value, before: int | None) -> int | None:
+def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | None:
     """The number of the last step (before another) that changed the value."""
     i, leaf = value
     number = trail.last(i, before)
     while number is not None and leaf is not None:
-        step = trail.steps[number]
+        step = trail.changes[number]
         if held(step.old, leaf) != held(step.new, leaf):
             break
         number = trail.last(i, number)
     return number
 
 
-def _changed_leaf(step: Step) -> int | None:
+def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""
     if step.new is None or not step.new.is_tuple():
         return None
@@ -65,7 +65,7 @@ def _changed_leaf(step: Step) -> int | None:
     return (split or changed or [None])[-1]
 
 
-def _source(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _source(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
     """Whence the change came; None: from nowhere."""
     if not step.sources:
         return None
@@ -76,13 +76,13 @@ def _source(graph: Graph, step: Step, leaf: int | None) -> Value | None:
     return step.sources[-1], leaf
 
 
-def _from_operands(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _from_operands(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
     i, last = step.instruction, step.sources[-1]
-    if graph.opcode[i] == "get-tuple-element":
+    if graph.is_element(i):
         return last, element_base(graph, i) + (leaf or 0)
     if leaf is None:
         return last, None
-    if graph.opcode[i] == "tuple":
+    if graph.is_tuple(i):
         source = holder(graph, i, leaf)
         return source if source[0] in step.sources else None
     alike = [s for s in step.sources if leaf_count(graph, s) == leaf_count(graph, i)]
@@ -92,7 +92,7 @@ def _from_operands(graph: Graph, step: Step, leaf: int | None) -> Value | None:
     return (own[0] if own and own[0] in step.sources else last), None
 
 
-def _from_users(graph: Graph, step: Step, leaf: int | None) -> Value | None:
+def _from_users(graph: Graph, step: Change, leaf: int | None) -> ValueLeaf | None:
     """Of several users, the last: it completed the sharding.  Of a tuple's, one that takes this leaf."""
     for user in reversed(step.sources):
         found = _in_user(graph, step, user, leaf)
@@ -101,14 +101,14 @@ def _from_users(graph: Graph, step: Step, leaf: int | None) -> Value | None:
     return None if leaf is not None else (step.sources[-1], None)
 
 
-def _beside(graph: Graph, trail: Trail, number: int, user: Value) -> Value | None:
+def _beside(graph: Graph, trail: Trail, number: int, user: ValueLeaf) -> ValueLeaf | None:
     """Of a user that was not split itself, the operand whose split it passed across: a scatter's indices, say."""
-    step = trail.steps[number]
+    step = trail.changes[number]
 
     def was_split(i: int) -> bool:
         before = trail.last(i, number)
         given = graph.given[i] if i < len(graph.given) else None
-        sharding = given if before is None else trail.steps[before].new
+        sharding = given if before is None else trail.changes[before].new
         return sharding is not None and sharding.num_tiles > 1
 
     gained = step.new is not None and not step.new.is_tuple() and step.new.num_tiles > 1
@@ -118,15 +118,15 @@ def _beside(graph: Graph, trail: Trail, number: int, user: Value) -> Value | Non
     return next(((o, None) for o in operands if was_split(o)), None)
 
 
-def _in_user(graph: Graph, step: Step, user: int, leaf: int | None) -> Value | None:
-    opcode, count = graph.opcode[user], leaf_count(graph, user)
-    if opcode == "get-tuple-element":
+def _in_user(graph: Graph, step: Change, user: int, leaf: int | None) -> ValueLeaf | None:
+    count = leaf_count(graph, user)
+    if graph.is_element(user):
         base = element_base(graph, user)
         inside = leaf is not None and base <= leaf < base + (count or 1)
         return (user, None if count is None or leaf is None else leaf - base) if inside else None
-    if count is None or (leaf is not None and opcode != "tuple"):
+    if count is None or (leaf is not None and not graph.is_tuple(user)):
         return user, None if count is None else leaf
     positions = [n for n, o in enumerate(graph.operands[user]) if o == step.instruction]
-    if opcode != "tuple":
+    if not graph.is_tuple(user):
         return user, positions[-1] if positions and positions[-1] < count else None
     return (user, operand_base(graph, user, positions[-1]) + (leaf or 0)) if positions else None

@@ -31,7 +31,7 @@ def is_split(sharding: HloSharding | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One value in a chain of causes."""
 
     name: str
@@ -85,19 +85,19 @@ class LostOffer(InNotebooks):
     ('b', 'user', 'c', '{devices=[2,1]<=[2]}')
     """
 
-    loser: Link
+    loser: ChainLink
     """The neighbour, with its own sharding."""
     role: str
     """What the neighbour is to the value: "operand 1" or "user"."""
     offered: HloSharding
     """What the neighbour's sharding means for the value."""
-    winner: Link
+    winner: ChainLink
     """The value, with what it has."""
     reason: str
     """Why the offer lost."""
-    offered_since: Link
+    offered_since: ChainLink
     """Where the chain of the neighbour ends."""
-    held_since: Link
+    held_since: ChainLink
     """Where the chain of the value ends."""
 
     @property
@@ -114,7 +114,7 @@ class LostOffer(InNotebooks):
         return "\n  ".join([str(self.winner), *self.told])
 
 
-def origin(link: Link) -> str:
+def origin(link: ChainLink) -> str:
     """Where a chain ends, in words."""
     if link.is_given:
         return f"what the user gave to {link.title}{link.at}"
@@ -135,16 +135,16 @@ class Explanation(InNotebooks):
     ('x', ())
     """
 
-    links: tuple[Link, ...]
+    links: tuple[ChainLink, ...]
     stopped: tuple[str, ...] = ()
     """Of a value that is not split: what kept each neighbour's tiling out."""
     conflicts: tuple[LostOffer, ...] = ()
     """Offers that lost."""
-    lost: tuple[Link, Link, str] | None = None
+    lost: tuple[ChainLink, ChainLink, str] | None = None
     """The first value on the chain that is not split though its cause is, that cause, and why."""
 
     @property
-    def annotation(self) -> Link | None:
+    def annotation(self) -> ChainLink | None:
         """Where the chain ends: what the user (or a default) gave its sharding."""
         return self.links[-1] if self.links[-1].direction is None else None
 
@@ -190,7 +190,7 @@ class Explanation(InNotebooks):
             yield f"  ... {len(self.conflicts) - _REASONS} more such neighbours"
 
 
-def _line(link: Link, cause: Link) -> str:
+def _line(link: ChainLink, cause: ChainLink) -> str:
     word = _WORDS[link.direction or "annotation"]
     level = f", level {link.level}" if link.level >= 0 else ""
     return f"  <- {word}{_and(link.also)}{level}: {cause}"

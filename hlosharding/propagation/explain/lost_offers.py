@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.explain.blockers import why_fixed
 from hlosharding.propagation.explain.explanation import is_split
-from hlosharding.propagation.fixpoint import FixPoint
-from hlosharding.propagation.groups import offer
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.policy import NEVER
+from hlosharding.propagation.state import State
+from hlosharding.propagation.user_offers import offer
 from hlosharding.sharding import HloSharding, is_subtiling_or_equal
 
 
@@ -35,71 +35,71 @@ class Clash:
         return (self.winner, self.loser) if self.role == "user" else (self.loser, self.winner)
 
 
-def clashes(points: FixPoint, i: int) -> Iterator[Clash]:
+def clashes(state: State, i: int) -> Iterator[Clash]:
     """The offers of an array's operands and users that lost."""
-    p = points.nodes.place[i]
-    if p < 0 or not points.nodes.ops[p].shape.is_array or not points.nodes.ops[p].shape.rank:
+    p = state.nodes.place[i]
+    if p < 0 or not state.nodes.ops[p].shape.is_array or not state.nodes.ops[p].shape.rank:
         return
-    yield from _from_operands(points, p)
-    yield from _from_users(points, p)
+    yield from _from_operands(state, p)
+    yield from _from_users(state, p)
 
 
-def all_clashes(points: FixPoint) -> list[Clash]:
+def all_clashes(state: State) -> list[Clash]:
     """Every conflict of the program in program order, one for each pair of values between which data moves."""
     found: dict[tuple[int, int], Clash] = {}
-    for i in points.nodes.ids:
-        for clash in clashes(points, i):
+    for i in state.nodes.ids:
+        for clash in clashes(state, i):
             found.setdefault(clash.edge, clash)
     return list(found.values())
 
 
-def _from_operands(points: FixPoint, p: int) -> Iterator[Clash]:
-    nodes = points.nodes
-    op, own = nodes.ops[p], points.at(p)
+def _from_operands(state: State, p: int) -> Iterator[Clash]:
+    nodes = state.nodes
+    op, own = nodes.ops[p], state.at(p)
     for n, q in enumerate(nodes.inputs[p]):
-        theirs = points.at(q)
+        theirs = state.at(q)
         if theirs is None or not theirs.is_tiled() or not is_split(theirs) or theirs is own:
             continue
         alone: list[HloSharding | None] = [None] * len(nodes.inputs[p])
         alone[n] = theirs
         outcome = infer_forward(op, None, alone, 3)
-        if outcome is None or not is_split(outcome[0]) or _lies_within(points, p, own, outcome[0]):
+        if outcome is None or not is_split(outcome[0]) or _lies_within(state, p, own, outcome[0]):
             continue
-        reason = _why_lost(points, p, outcome[0], receives=op.receives)
+        reason = _why_lost(state, p, outcome[0], receives=op.receives)
         yield Clash(nodes.ids[p], nodes.ids[q], f"operand {n}", outcome[0], reason)
 
 
-def _from_users(points: FixPoint, p: int) -> Iterator[Clash]:
-    nodes, own = points.nodes, points.at(p)
+def _from_users(state: State, p: int) -> Iterator[Clash]:
+    nodes, own = state.nodes, state.at(p)
     if own is None or not is_split(own):
         return  # whoever takes less than the whole cuts it
     for use in nodes.uses[p]:
-        theirs = points.at(use[0])
+        theirs = state.at(use[0])
         if theirs is None or not is_split(theirs) or theirs is own:
             continue
-        offered = offer(points, p, use, NEVER)
-        if offered is None or not is_split(offered) or _lies_within(points, p, own, offered):
+        offered = offer(state, p, use, NEVER)
+        if offered is None or not is_split(offered) or _lies_within(state, p, own, offered):
             continue
-        if not _lies_within(points, p, offered, own):
+        if not _lies_within(state, p, offered, own):
             receives = nodes.receives_backward(nodes.ids[p], nodes.ops[p])
             yield Clash(
-                nodes.ids[p], nodes.ids[use[0]], "user", offered, _why_lost(points, p, offered, receives=receives)
+                nodes.ids[p], nodes.ids[use[0]], "user", offered, _why_lost(state, p, offered, receives=receives)
             )
 
 
-def _lies_within(points: FixPoint, p: int, fine: HloSharding | None, coarse: HloSharding) -> bool:
-    return fine is not None and is_subtiling_or_equal(points.nodes.ops[p].shape.dims, fine, coarse)
+def _lies_within(state: State, p: int, fine: HloSharding | None, coarse: HloSharding) -> bool:
+    return fine is not None and is_subtiling_or_equal(state.nodes.ops[p].shape.dims, fine, coarse)
 
 
-def _why_lost(points: FixPoint, p: int, offered: HloSharding, *, receives: bool) -> str:
-    fixed = why_fixed(points, p, receives=receives)
+def _why_lost(state: State, p: int, offered: HloSharding, *, receives: bool) -> str:
+    fixed = why_fixed(state, p, receives=receives)
     if fixed is not None:
         return fixed
-    own = points.at(p)
+    own = state.at(p)
     if own is None:
         return "it was refused when it was offered"
-    if improve(own, offered, points.nodes.ops[p].shape, combine=points.nodes.spmd) is not None:
-        return f"{points.nodes.ops[p].opcode} heard another neighbour first, and at its level did not ask again"
+    if improve(own, offered, state.nodes.ops[p].shape, combine=state.nodes.spmd) is not None:
+        return f"{state.nodes.ops[p].opcode} heard another neighbour first, and at its level did not ask again"
     theirs, ours = offered.num_tiles, own.num_tiles
     if theirs == ours:
         return f"both have {ours} tiles and they do not merge, so what came first stays"

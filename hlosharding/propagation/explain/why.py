@@ -11,50 +11,50 @@ from itertools import pairwise
 
 from hlosharding.propagation.explain.blockers import NOTHING, at, between, blockers
 from hlosharding.propagation.explain.causes import Cause, chain
-from hlosharding.propagation.explain.explanation import Explanation, Link, LostOffer, is_split
+from hlosharding.propagation.explain.explanation import ChainLink, Explanation, LostOffer, is_split
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
-from hlosharding.propagation.fixpoint import FixPoint
-from hlosharding.propagation.neighbours import Value, held
+from hlosharding.propagation.neighbours import ValueLeaf, held
 from hlosharding.propagation.provenance import Trail
+from hlosharding.propagation.state import State
 from hlosharding.sharding import HloSharding
 
 
-def explain(points: FixPoint, trail: Trail, value: Value) -> Explanation:
+def explain(state: State, trail: Trail, value: ValueLeaf) -> Explanation:
     """Why a value has what it has."""
-    causes = chain(points.nodes.graph, trail, value)
-    links = [_link(points, cause) for cause in causes]
+    causes = chain(state.nodes.graph, trail, value)
+    links = [_link(state, cause) for cause in causes]
     if causes[0].value != value:  # a tuple as a whole: the chain is that of its last change
-        links[0] = replace(links[0], leaf=None, sharding=at(points, value))
-    clashing = _told(points, trail, clashes(points, value[0])) if value[1] is None else ()
-    if is_split(at(points, value)):
+        links[0] = replace(links[0], leaf=None, sharding=at(state, value))
+    clashing = _told(state, trail, clashes(state, value[0])) if value[1] is None else ()
+    if is_split(at(state, value)):
         return Explanation(tuple(links), (), clashing)
-    lost, stopped = _loss(points, causes, links), tuple(blockers(points, value))
+    lost, stopped = _loss(state, causes, links), tuple(blockers(state, value))
     # Where the chain itself shows the split that was lost, the neighbourhood has no more to say.
     first = lost is not None and lost[0] is links[0]
     stopped = () if lost is not None and (stopped == (NOTHING,)) else stopped
     return Explanation(tuple(links), stopped, clashing, None if first and stopped else lost)
 
 
-def _loss(points: FixPoint, causes: list[Cause], links: list[Link]) -> tuple[Link, Link, str] | None:
+def _loss(state: State, causes: list[Cause], links: list[ChainLink]) -> tuple[ChainLink, ChainLink, str] | None:
     """The first value on the chain that is not split though its cause is."""
     for n, (link, cause) in enumerate(pairwise(links)):
         if is_split(cause.sharding) and not is_split(link.sharding):
-            return link, cause, between(points, causes[n].value, causes[n + 1].value)
+            return link, cause, between(state, causes[n].value, causes[n + 1].value)
     return None
 
 
-def conflicts(points: FixPoint, trail: Trail) -> tuple[LostOffer, ...]:
+def conflicts(state: State, trail: Trail) -> tuple[LostOffer, ...]:
     """Every offer of the program that lost."""
-    return _told(points, trail, all_clashes(points))
+    return _told(state, trail, all_clashes(state))
 
 
-def _told(points: FixPoint, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer, ...]:
+def _told(state: State, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer, ...]:
     """With both chains to their ends."""
-    graph = points.nodes.graph
+    graph = state.nodes.graph
 
-    def ends(i: int) -> tuple[Link, Link]:
+    def ends(i: int) -> tuple[ChainLink, ChainLink]:
         causes = chain(graph, trail, (i, None))
-        return _now(points, (i, None)), _link(points, causes[-1])
+        return _now(state, (i, None)), _link(state, causes[-1])
 
     told: list[LostOffer] = []
     for clash in found:
@@ -63,64 +63,64 @@ def _told(points: FixPoint, trail: Trail, found: Iterable[Clash]) -> tuple[LostO
     return tuple(told)
 
 
-def _now(points: FixPoint, value: Value) -> Link:
+def _now(state: State, value: ValueLeaf) -> ChainLink:
     """A value with what it has in the end."""
-    return _of(points, value, at(points, value))
+    return _of(state, value, at(state, value))
 
 
-def _link(points: FixPoint, cause: Cause) -> Link:
-    graph = points.nodes.graph
+def _link(state: State, cause: Cause) -> ChainLink:
+    graph = state.nodes.graph
     (i, leaf), step = cause.value, cause.step
     if step is not None:
         also = tuple(graph.instructions[s].name for s in cause.also)
-        return _of(points, cause.value, _known(points, cause.value, held(step.new, leaf)), cause=cause, also=also)
+        return _of(state, cause.value, _known(state, cause.value, held(step.new, leaf)), cause=cause, also=also)
     given = None if cause.by_default or i >= len(graph.given) else held(graph.given[i], leaf)
-    return _of(points, cause.value, _known(points, cause.value, given), is_given=given is not None)
+    return _of(state, cause.value, _known(state, cause.value, given), is_given=given is not None)
 
 
-def _known(points: FixPoint, value: Value, sharding: HloSharding | None) -> HloSharding | None:
+def _known(state: State, value: ValueLeaf, sharding: HloSharding | None) -> HloSharding | None:
     """Unknown is a place holder, and propagation starts from replicated: then what the value has now."""
-    return at(points, value) if sharding is None or sharding.is_unknown() else sharding
+    return at(state, value) if sharding is None or sharding.is_unknown() else sharding
 
 
 def _of(
-    points: FixPoint,
-    value: Value,
+    state: State,
+    value: ValueLeaf,
     sharding: HloSharding | None,
     *,
     cause: Cause | None = None,
     also: tuple[str, ...] = (),
     is_given: bool = False,
-) -> Link:
-    graph, (i, leaf) = points.nodes.graph, value
+) -> ChainLink:
+    graph, (i, leaf) = state.nodes.graph, value
     inst, step = graph.instructions[i], cause.step if cause is not None else None
-    return Link(
+    return ChainLink(
         inst.name,
         graph.opcode[i],
-        _location(points, i),
+        _location(state, i),
         sharding,
         step.direction if step else None,
         step.level if step else -1,
         also,
         leaf,
         is_given,
-        _caller(points, i) if is_given else "",
+        _caller(state, i) if is_given else "",
         graph.module.mesh,
     )
 
 
-def _location(points: FixPoint, i: int) -> str:
+def _location(state: State, i: int) -> str:
     """The line; of a parameter its path, of what the program returns those words."""
-    graph = points.nodes.graph
+    graph = state.nodes.graph
     inst = graph.instructions[i]
     if inst.location or graph.computation[i] != graph.entry:
         return inst.location
-    if graph.opcode[i] == "parameter":
+    if graph.is_parameter(i):
         return inst.op_name
-    return "the result of the program" if i == graph.entry_root and graph.opcode[i] == "tuple" else ""
+    return "the result of the program" if i == graph.entry_root and graph.is_tuple(i) else ""
 
 
-def _caller(points: FixPoint, i: int) -> str:
+def _caller(state: State, i: int) -> str:
     """The line of another file that called the helper in which the instruction was written."""
-    frames = [f for f in points.nodes.graph.instructions[i].frames if not f.is_library]
+    frames = [f for f in state.nodes.graph.instructions[i].frames if not f.is_library]
     return next((str(f) for f in frames[1:] if f.file != frames[0].file), "")

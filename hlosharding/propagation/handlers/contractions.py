@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import WindowDim
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver, improve
-from hlosharding.propagation.op import Edge, Links, Op, carry, partitioned
+from hlosharding.propagation.op_view import Edge, Links, OpView, carry, partitioned
 from hlosharding.sharding import (
     HloSharding,
     is_subtiling_or_equal,
@@ -36,14 +36,16 @@ class ContractionDims:
     """Real windows: what keeps a convolution from being a dot."""
 
 
-def contraction_dims(op: Op) -> ContractionDims:
+def contraction_dims(op: OpView) -> ContractionDims:
     """As the op's rule says; for a convolution as XLA reads its windows."""
-    if op.opcode == "convolution":
-        return _convolution_dims(op)
+    return _DIMS[op.opcode](op)
+
+
+def _dot_dims(op: OpView) -> ContractionDims:
     return ContractionDims((op.links(0), op.links(1)), op.links(0, 1))
 
 
-def _convolution_dims(op: Op) -> ContractionDims:
+def _convolution_dims(op: OpView) -> ContractionDims:
     conv, window = op.instruction.conv_dims, op.instruction.window
     left, right = op.operand_shapes
     roles: dict[str, list[Trio]] = {"batch": [], "contracted": [], "left": [], "right": [], "spatial": []}
@@ -59,6 +61,9 @@ def _convolution_dims(op: Op) -> ContractionDims:
     shared = [(conv.input_feature_dimension, conv.kernel_input_feature_dimension)]
     shared += [(a, b) for a, b, _ in roles["batch"] + roles["contracted"]]
     return ContractionDims((_links(kept), _links(made)), _links(shared), roles["spatial"])
+
+
+_DIMS = {"dot": _dot_dims, "convolution": _convolution_dims}
 
 
 def _links(pairs: list[tuple[int, int]]) -> Links:
@@ -98,7 +103,7 @@ def _is_batch(left: int, wd: WindowDim, *, unpadded: bool) -> bool:
 
 
 @FORWARD.register("dot")
-def _dot(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _dot(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     dims = contraction_dims(op)
     offers: list[HloSharding | None] = [None, None]
     for side, source in enumerate(operands[:2]):
@@ -116,12 +121,12 @@ def _dot(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
     receiver.improve(left if first else right, 1 - first)
 
 
-def _from_side(op: Op, dims: ContractionDims, side: int, source: HloSharding) -> HloSharding:
+def _from_side(op: OpView, dims: ContractionDims, side: int, source: HloSharding) -> HloSharding:
     """One operand's batch and free dims, carried to the output; its contracted dims replicated."""
     return carry(source, dims.to_output[side], op.operand_shapes[side].rank, op.rank)
 
 
-def _winner(op: Op, receiver: Receiver, left: HloSharding, right: HloSharding) -> int:
+def _winner(op: OpView, receiver: Receiver, left: HloSharding, right: HloSharding) -> int:
     """Which operand goes first: the one that the users ahead agree with alone, else the larger, else the left."""
     ahead = receiver.look_ahead()
     if ahead is not None:
@@ -132,7 +137,7 @@ def _winner(op: Op, receiver: Receiver, left: HloSharding, right: HloSharding) -
 
 
 @FORWARD.register("convolution")
-def _convolution(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _convolution(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     dims = contraction_dims(op)
     split = any(_is_split(operands[side], [t[side] for t in dims.spatial]) for side in (0, 1))
     grouped = op.instruction.batch_group_count > 1 or op.instruction.feature_group_count > 1
@@ -151,7 +156,7 @@ def _is_split(sharding: HloSharding | None, dims: list[int]) -> bool:
     return sharding is not None and sharding.is_tiled() and any(sharding.num_tiles_along(d) > 1 for d in dims)
 
 
-def _from_image(op: Op, source: HloSharding) -> HloSharding | None:
+def _from_image(op: OpView, source: HloSharding) -> HloSharding | None:
     """A small kernel leaves the image's tiling alone; a large one (a weight gradient) keeps only the batch split."""
     conv = op.instruction.conv_dims
     if not _kernel_is_small(op):
@@ -166,7 +171,7 @@ def _from_image(op: Op, source: HloSharding) -> HloSharding | None:
     return transpose_sharding(source, tuple(places[d] for d in range(op.rank)))
 
 
-def _kernel_is_small(op: Op) -> bool:
+def _kernel_is_small(op: OpView) -> bool:
     """XLA's IsConvolutionKernelSmall."""
     conv, kernel = op.instruction.conv_dims, op.operand_shapes[1].dims
     kernel_product = output_product = 1
@@ -184,7 +189,7 @@ def _kernel_is_small(op: Op) -> bool:
 
 
 @wants_others("dot", "convolution")
-def _other_side(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
+def _other_side(op: OpView, positions: tuple[int, ...]) -> tuple[int, ...]:
     return (1 - positions[0],) if positions[0] < 2 else ()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op import Edge, Links, Op, ParallelDims, element_sharding, partitioned
+from hlosharding.propagation.op_view import Edge, Links, OpView, ParallelDims, element_sharding, partitioned
 from hlosharding.sharding import (
     HloSharding,
     along_dims,
@@ -48,7 +48,7 @@ def output_dims_of(indices_dims: Sequence[int], index_vector_dim: int, offset_di
     return tuple(place[d] for d in indices_dims)
 
 
-def indexing(op: Op) -> Indexing:
+def indexing(op: OpView) -> Indexing:
     """The dims of a gather or scatter, as its rule declares them."""
     if op.opcode == "gather":
         indices, output, output_rank = 1, None, op.rank
@@ -72,7 +72,7 @@ def indexing(op: Op) -> Indexing:
     )
 
 
-def scatter_inputs(op: Op) -> int:
+def scatter_inputs(op: OpView) -> int:
     """How many operands a scatter updates."""
     return len(op.operand_shapes) // 2
 
@@ -122,7 +122,7 @@ def _joined(first: HloSharding | None, second: HloSharding | None) -> HloShardin
 
 
 @FORWARD.register("gather")
-def _gather(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _gather(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     ix = indexing(op)
     operand, indices = operands
     if ix.batch:
@@ -156,7 +156,7 @@ def _gather_operand(edge: Edge, own: object, user: HloSharding, others: Sharding
     return _joined(_parallel_from_output(edge.op, ix, user), _output_to_operand(ix, user))
 
 
-def _all_parallel(op: Op, ix: Indexing) -> ParallelDims | None:
+def _all_parallel(op: OpView, ix: Indexing) -> ParallelDims | None:
     """Explicit batching dims, then implicit ones."""
     both = [d for d in (ix.batch, op.parallel) if d]
     if not both:
@@ -179,14 +179,14 @@ def _output_dims(dims: ParallelDims) -> tuple[int, ...]:
     return dims.output
 
 
-def _parallel_from_output(op: Op, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+def _parallel_from_output(op: OpView, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
     if _no_tiles(sharding):
         return sharding
     dims = _all_parallel(op, ix)
     return None if dims is None else along_dims(sharding, dims.output, dims.operand, ix.operand_rank)
 
 
-def _parallel_to_update(op: Op, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
+def _parallel_to_update(op: OpView, ix: Indexing, sharding: HloSharding) -> HloSharding | None:
     if _no_tiles(sharding):
         return sharding
     dims = _all_parallel(op, ix)
@@ -197,7 +197,7 @@ def _parallel_to_update(op: Op, ix: Indexing, sharding: HloSharding) -> HloShard
 
 
 @FORWARD.register("scatter")
-def _scatter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _scatter(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     ix, count = indexing(op), scatter_inputs(op)
     if ix.batch:
         _scatter_parallel(op, ix, ix.batch, receiver, operands)
@@ -219,7 +219,7 @@ def _scatter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> Non
                 receiver.improve_leaf(offered, n, count + 1 + n)
 
 
-def _scatter_parallel(op: Op, ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
+def _scatter_parallel(op: OpView, ix: Indexing, dims: ParallelDims, receiver: Receiver, operands: Shardings) -> None:
     count, rank = scatter_inputs(op), ix.operand_rank
     for n, source in enumerate(operands[:count]):
         if source is not None and source.is_spatially_partitioned():
@@ -235,7 +235,7 @@ def _scatter_parallel(op: Op, ix: Indexing, dims: ParallelDims, receiver: Receiv
 
 
 @wants_others("scatter")
-def _indices_and_updates(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
+def _indices_and_updates(op: OpView, positions: tuple[int, ...]) -> tuple[int, ...]:
     count = scatter_inputs(op)
     if positions[0] < count:
         return ()
@@ -255,7 +255,7 @@ def _scatter_operand(edge: Edge, own: object, user: HloSharding, others: Shardin
     return _scatter_update(op, ix, leaf, others[0])
 
 
-def _scatter_update(op: Op, ix: Indexing, leaf: HloSharding, indices: HloSharding | None) -> HloSharding | None:
+def _scatter_update(op: OpView, ix: Indexing, leaf: HloSharding, indices: HloSharding | None) -> HloSharding | None:
     from_indices = HloSharding.replicate()
     if indices is not None and indices.is_spatially_partitioned():
         from_indices = _indices_to_output(ix, indices)

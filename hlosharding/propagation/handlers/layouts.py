@@ -1,4 +1,4 @@
-"""Ops that move elements, where projection is not all: reshape, reverse, concatenate, dynamic-update-slice.
+"""Ops that move elements, where tiles need more than shared dims: reshape, reverse, concatenate, dynamic-update-slice.
 
 Floor: propagation.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver, best_operand
-from hlosharding.propagation.op import Edge, Op, partitioned
+from hlosharding.propagation.op_view import Edge, OpView, partitioned
 from hlosharding.sharding import HloSharding, TileAssignment, propagate_through_reshape, reverse_sharding
 
 
 @FORWARD.register("reshape")
-def _reshape(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _reshape(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     source = operands[0]
     if source is not None and source.is_spatially_partitioned():
         moved = propagate_through_reshape(op.operand_shapes[0].dims, op.shape.dims, source)
@@ -25,7 +25,7 @@ def _reshape_operand(edge: Edge, own: object, user: HloSharding, others: object,
 
 
 @FORWARD.register("reverse")
-def _reverse(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _reverse(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     source = operands[0]
     if source is not None and source.is_spatially_partitioned():
         receiver.improve(reverse_sharding(source, op.instruction.dimensions), 0, aggressive=op.aggressive)
@@ -37,7 +37,7 @@ def _reverse_operand(edge: Edge, own: object, user: HloSharding, others: object,
 
 
 @FORWARD.register("concatenate")
-def _concatenate(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _concatenate(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     speaker = best_operand(operands)
     if speaker is None or not partitioned(operands[speaker]):
         return
@@ -48,7 +48,7 @@ def _concatenate(op: Op, receiver: Receiver, operands: Shardings, level: int) ->
     receiver.improve(sharding, speaker, aggressive=op.aggressive)
 
 
-def _passes_at_level0(op: Op, sharding: HloSharding | None) -> bool:
+def _passes_at_level0(op: OpView, sharding: HloSharding | None) -> bool:
     """Tiled, but not along the concatenated dim."""
     if sharding is None or sharding.num_tiles <= 1:
         return False
@@ -78,7 +78,7 @@ def _devices_that_hold(edge: Edge, user: HloSharding, dim: int) -> HloSharding:
 
 
 @FORWARD.register("dynamic-update-slice")
-def _dynamic_update_slice(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _dynamic_update_slice(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     whole, update = operands[:2]
     if update is not None and update.is_spatially_partitioned():
         receiver.improve(op.to_result(update, 1), 1, aggressive=op.aggressive)

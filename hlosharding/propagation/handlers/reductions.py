@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings, wants_others
 from hlosharding.propagation.improving import Receiver, best_operand
-from hlosharding.propagation.op import Edge, Op, element_sharding
+from hlosharding.propagation.op_view import Edge, OpView, element_sharding
 from hlosharding.sharding import HloSharding, first_target_dim, merge_if_compatible, replicate_all_data_dims
 
 
-def input_count(op: Op) -> int:
+def input_count(op: OpView) -> int:
     """Inputs of a variadic reduction: the first half of its operands."""
     return len(op.operand_shapes) // 2
 
 
 @FORWARD.register("reduce")
-def _reduce(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _reduce(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     for n, source in enumerate(operands[: input_count(op)]):
         if source is None or not source.is_spatially_partitioned():
             continue
@@ -34,7 +34,7 @@ def _reduce(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None
 
 
 @wants_others("reduce")
-def _other_inputs(op: Op, positions: tuple[int, ...]) -> tuple[int, ...]:
+def _other_inputs(op: OpView, positions: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in range(input_count(op)) if n not in positions)
 
 
@@ -53,7 +53,7 @@ def _reduce_input(edge: Edge, own: object, user: HloSharding, others: Shardings,
 
 
 @FORWARD.register("sort")
-def _sort(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _sort(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     speaker = best_operand(operands)
     source = None if speaker is None else operands[speaker]
     if speaker is None or source is None or not source.is_spatially_partitioned():

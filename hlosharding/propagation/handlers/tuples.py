@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, Shardings
 from hlosharding.propagation.improving import Receiver
-from hlosharding.propagation.op import Edge, Op, element_sharding, leaf_range, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, element_sharding, leaf_range, partitioned, same_dims
 from hlosharding.propagation.policy import SHARD_BARRIER_FROM, batch_dims, is_pass_through_call
 from hlosharding.sharding import (
     HloSharding,
@@ -24,7 +24,7 @@ _REPLICATED = HloSharding.replicate()
 
 
 @FORWARD.register("tuple")
-def _tuple(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _tuple(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     if not any(map(partitioned, operands)):
         return
     old = receiver.sharding
@@ -61,7 +61,7 @@ def _tuple_element(edge: Edge, own: object, user: HloSharding, others: object, l
 
 
 @FORWARD.register("get-tuple-element")
-def _get_tuple_element(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _get_tuple_element(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     source = operands[0]
     if source is None or not source.is_spatially_partitioned():
         return
@@ -92,7 +92,7 @@ def _tuple_from_element(
 
 
 @FORWARD.register("while")
-def _while(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _while(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     source = operands[0]
     if source is None:
         return
@@ -102,14 +102,14 @@ def _while(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
 
 
 @FORWARD.register("parameter")
-def _parameter(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _parameter(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     """Of a branch or a callee: what the caller passes (the fix point hands it in as an operand)."""
     if operands and operands[0] is not None:
         receiver.improve(operands[0], 0)
 
 
 @FORWARD.register("custom-call")
-def _custom_call(op: Op, receiver: Receiver, operands: Shardings, level: int) -> None:
+def _custom_call(op: OpView, receiver: Receiver, operands: Shardings, level: int) -> None:
     count = batch_dims(op.instruction)
     if count and not is_pass_through_call(op.instruction, op.target):
         _batched_call(op, receiver, operands, count)
@@ -120,7 +120,7 @@ def _custom_call(op: Op, receiver: Receiver, operands: Shardings, level: int) ->
     receiver.improve(source, 0, aggressive=op.aggressive)
 
 
-def _batched_call(op: Op, receiver: Receiver, operands: Shardings, count: int) -> None:
+def _batched_call(op: OpView, receiver: Receiver, operands: Shardings, count: int) -> None:
     """As jaxlib's CustomCallBatchPartitioner: the operands' common split of the leading dims, for every result."""
     given = [o for o in operands if o is not None]
     if not given or len(given) < len(operands):

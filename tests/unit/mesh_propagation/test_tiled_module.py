@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.propagation.axes.test_annotations import LOOP, LOOPING, THREE
 
 import hlosharding as hs
 from hlosharding.errors import ShardingError
 from hlosharding.ir import verify
 from hlosharding.mesh_propagation import AxisAnnotation, propagate_axes
 from tests.support.mesh_programs import for_users, program
+from tests.unit.mesh_propagation.test_annotations import LOOP, LOOPING, THREE
 
 ROWS, COLUMNS = "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}"
 

@@ -13,7 +13,7 @@ def test_every_table_names_real_opcodes() -> None:
         policy.SPMD_RECEIVERS,
         policy.FIRST_OPERAND_SPEAKS,
         policy.BEST_OPERAND_SPEAKS,
-        policy.PROJECTED,
+        policy.FOLLOWS_SHARED_DIMS,
         policy.AS_IS_TO_FIRST_OPERAND,
         policy.TAKES_NOTHING_FORWARD,
         frozenset(FORWARD),
@@ -28,7 +28,7 @@ def test_handlers_are_few() -> None:
 
 
 def test_projected_ops_need_no_handler() -> None:
-    assert not policy.PROJECTED & {*FORWARD, *BACKWARD}
+    assert not policy.FOLLOWS_SHARED_DIMS & {*FORWARD, *BACKWARD}
 
 
 def test_levels() -> None:

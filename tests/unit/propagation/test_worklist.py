@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlosharding.propagation.policy import NEVER
-from hlosharding.propagation.worklist import DONE, DYNAMIC, LATER, SKIPPED, TODO, Worklist
+from hlosharding.propagation.worklist import DONE, LATER, REFINABLE, SKIPPED, TODO, Worklist
 
 
 def worklist(*states: int, levels: tuple[int, ...] | None = None) -> Worklist:
@@ -19,7 +19,7 @@ def test_a_level_opens_what_saw_a_change_and_skips_the_rest() -> None:
 
 
 def test_what_belongs_to_a_later_level_waits_and_what_is_never_tried_stays_closed() -> None:
-    one = worklist(LATER, LATER, LATER, DONE, levels=(2, NEVER, DYNAMIC, 2))
+    one = worklist(LATER, LATER, LATER, DONE, levels=(2, NEVER, REFINABLE, 2))
     one.start_level(1)
     assert list(one.state) == [LATER, LATER, TODO, DONE]
     one.start_level(2)

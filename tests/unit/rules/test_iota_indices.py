@@ -151,8 +151,8 @@ def test_each_component_of_an_index_counts_by_itself() -> None:
         ROOT g = f32[6,3,4] gather(t, i), offset_dims={{2}}, collapsed_slice_dims={{0,1}}, start_index_map={{0,1}},
           index_vector_dim=2, slice_sizes={{1,1,4}}
       }}"""
-    counted = text.format(first="6,3,1", made="iota(), iota_dimension=0")
-    assert reading(counted) == "b0 x1 o2, b0 b1 _ -> b0 b1 o2"
+    with_iota = text.format(first="6,3,1", made="iota(), iota_dimension=0")
+    assert reading(with_iota) == "b0 x1 o2, b0 b1 _ -> b0 b1 o2"
     assert reading(text.format(first="6,3,1", made="iota(), iota_dimension=1")) is None
 
 

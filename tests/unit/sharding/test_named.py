@@ -10,7 +10,6 @@ from hlosharding.sharding import (
     MeshInfo,
     find_named_form,
     merge_if_compatible,
-    named_sharding,
     propagate_through_reshape,
     replicate_on_dims,
     transpose_sharding,
@@ -128,7 +127,7 @@ def test_names_are_found_again(text):
     assert s.named_form is not None
     form = find_named_form(s.without_names(), s.named_form.mesh)
     assert form is not None
-    assert named_sharding(form) == s
+    assert HloSharding.from_named_form(form) == s
 
 
 def test_what_axes_cannot_say():

@@ -150,7 +150,7 @@ def test_only_text_is_parsed():
 def test_a_sharding_inside_a_longer_text():
     scan = Scanner("sharding={devices=[2]<=[2]}, metadata={}")
     scan.position = 9
-    assert parse_next(scan) is HloSharding.iota_tile((2,))
+    assert parse_next(HloSharding, scan) is HloSharding.iota_tile((2,))
     assert scan.position == 27
 
 

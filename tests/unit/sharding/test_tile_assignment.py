@@ -68,9 +68,9 @@ def test_a_list_that_no_iota_makes_means_itself():
         (iota((1, 8)), (1, 0), "[8,1]<=[8]"),
         (iota((4, 2), (2, 4), (1, 0)), (1, 0), "[2,4]<=[8]"),
         (iota((2, 2, 2)), (2, 0, 1), "[2,2,2]<=[4,2]T(1,0)"),
-        # The border between the dims lies within an iota dim, which is cut there.
+        # The edge between the dims lies within an iota dim, which is cut there.
         (iota((6, 2), (6, 2), (1, 0)), (1, 0), "[2,6]<=[3,4]T(1,0)"),
-        # No iota can say it: the digits of size 3 and 2 straddle the border of the tile dims.
+        # No iota can say it: the digits of size 3 and 2 straddle the edge of the tile dims.
         (iota((2, 3), (2, 3), (1, 0)), (1, 0), "[3,2]0,4,3,2,1,5"),
         (TileAssignment.from_flat((2, 2), (3, 1, 2, 0)), (1, 0), "[2,2]3,2,1,0"),
     ],

@@ -17,7 +17,7 @@ from hlosharding.rules import DataFlow, Factor, Opaque, Signature, signature_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Value:
+class LoopValue:
     """One array of the program; equal by identity."""
 
     name: str
@@ -32,8 +32,8 @@ class LoopOp:
     name: str
     instruction: Instruction
     signature: Signature
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
+    operands: tuple[LoopValue, ...]
+    results: tuple[LoopValue, ...]
     opaque: str = ""
     """Why nothing is known of its dims."""
 
@@ -48,21 +48,21 @@ class LoopOp:
         return f"%{self.name} ({self.instruction.location or self.instruction.opcode})"
 
 
-Values: TypeAlias = tuple[Value, ...]
+LoopValues: TypeAlias = tuple[LoopValue, ...]
 
 
 @dataclass
-class Program:
+class LoopProgram:
     """The ops in the order they run (bodies inside their callers), and what the entry takes and gives."""
 
     ops: list[LoopOp] = field(default_factory=list)
-    outputs: Values = ()
-    values: dict[Instruction, Values] = field(default_factory=dict)
+    outputs: LoopValues = ()
+    values: dict[Instruction, LoopValues] = field(default_factory=dict)
     """The leaves of every instruction that the program reaches."""
-    users: dict[Value, list[tuple[LoopOp, int]]] = field(default_factory=dict)
+    users: dict[LoopValue, list[tuple[LoopOp, int]]] = field(default_factory=dict)
 
 
-def read_program(module: Module) -> Program:
+def read_program(module: Module) -> LoopProgram:
     """The module as ops over values."""
     reader = _Reader()
     for parameter in module.entry.parameters:
@@ -77,18 +77,18 @@ def read_program(module: Module) -> Program:
     return program
 
 
-def _fresh(inst: Instruction) -> Values:
+def _fresh(inst: Instruction) -> LoopValues:
     leaves = inst.shape.leaves
     if not inst.shape.is_tuple:
-        return (Value(inst.name, leaves[0]),)
-    return tuple(Value(f"{inst.name}{{{n}}}", leaf) for n, leaf in enumerate(leaves))
+        return (LoopValue(inst.name, leaves[0]),)
+    return tuple(LoopValue(f"{inst.name}{{{n}}}", leaf) for n, leaf in enumerate(leaves))
 
 
 class _Reader:
     """Instructions in order; a list of tasks stands for the recursion into computations, however deep they nest."""
 
     def __init__(self) -> None:
-        self.program = Program()
+        self.program = LoopProgram()
         self._tasks: list[Callable[[], None]] = []
         self._entered: set[Computation] = set()
 
@@ -122,10 +122,10 @@ class _Reader:
         self.program.values[inst] = results = _fresh(inst)
         self.program.ops.append(LoopOp(inst.name, inst, signature, operands, results, opaque))
 
-    def _one(self, operand: Instruction) -> Value:
+    def _one(self, operand: Instruction) -> LoopValue:
         leaves = self.program.values[operand]
         # A tuple or a token as an operand of an opaque op has no dims to speak of.
-        return leaves[0] if len(leaves) == 1 and not operand.shape.is_tuple else Value(operand.name, operand.shape)
+        return leaves[0] if len(leaves) == 1 and not operand.shape.is_tuple else LoopValue(operand.name, operand.shape)
 
     def tuple_(self, inst: Instruction) -> None:
         """All leaves of all operands."""
@@ -171,10 +171,10 @@ class _Reader:
         taken = self.program.values.setdefault(parameter, _fresh(parameter))
         self._copies(inst, f"from {inst.name}", self.program.values[operand], taken)
 
-    def _leave(self, inst: Instruction, word: str, callee: Computation, targets: Values) -> None:
+    def _leave(self, inst: Instruction, word: str, callee: Computation, targets: LoopValues) -> None:
         self._copies(inst, word, self.program.values[callee.root], targets)
 
-    def _copies(self, inst: Instruction, word: str, sources: Values, targets: Values) -> None:
+    def _copies(self, inst: Instruction, word: str, sources: LoopValues, targets: LoopValues) -> None:
         for source, target in zip(sources, targets, strict=True):
             if source is not target:
                 name = f"{target.name} {word}"

@@ -15,18 +15,18 @@ from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.ir import Instruction, Module
 from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.cluster import Cluster
+from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
 from hlosharding.mesh_propagation.loops import Option
 from hlosharding.mesh_propagation.notes import OUTPUT, USER, AxisAnnotation, Note, Notes, Place
 from hlosharding.mesh_propagation.offers import Offer
 from hlosharding.mesh_propagation.options import Inference
-from hlosharding.mesh_propagation.program import LoopOp, Program, Value
 
 
-def read_notes(module: Module, program: Program, cluster: Cluster, given: Any) -> Notes:
+def read_notes(module: Module, program: LoopProgram, cluster: Cluster, given: Any) -> Notes:
     """The module's own shardings and the annotations given, {value: sharding} or a list of AxisAnnotation."""
     notes, names = Notes(program), _Names(module, program)
     _read_module(module, notes, cluster)
-    said: dict[Value, Note] = {}
+    said: dict[LoopValue, Note] = {}
     for annotation in _as_list(given):
         value = names.value(annotation.value)
         where = f"annotation of %{value.name} {value.shape}"
@@ -69,14 +69,14 @@ def _read_module(module: Module, notes: Notes, cluster: Cluster) -> None:
 class _Names:
     """What values and ops may be called by."""
 
-    def __init__(self, module: Module, program: Program) -> None:
+    def __init__(self, module: Module, program: LoopProgram) -> None:
         self._values = {value.name: value for values in program.values.values() for value in values}
         self._found: dict[str, Instruction] = {i.name: i for i in program.values}
         for parameter in module.entry.parameters:
             self._found.setdefault(parameter.op_name or parameter.name, parameter)
         self._program = program
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> LoopValue:
         """The one array of that name: an instruction, a parameter's path, or `name{2}` for a leaf of a tuple."""
         name = name.removeprefix("%")
         inst = self._found.get(name)
@@ -98,7 +98,7 @@ def _fitting(sharding: Any, rank: int, cluster: Cluster, where: str) -> AxisShar
         raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
 
 
-def _places(notes: Notes, value: Value, annotation: AxisAnnotation, where: str) -> list[Place]:
+def _places(notes: Notes, value: LoopValue, annotation: AxisAnnotation, where: str) -> list[Place]:
     places = notes.places(value)
     if annotation.operand is not None:
         places = [place for place in places if place[1] == annotation.operand]
@@ -118,7 +118,7 @@ def _names(place: Place) -> tuple[str, ...]:
     return (OUTPUT,) if place[0] is None else (place[0].name, place[0].instruction.name)
 
 
-def read_options(program: Program, cluster: Cluster, given: Mapping[str, Any]) -> dict[LoopOp, Option]:
+def read_options(program: LoopProgram, cluster: Cluster, given: Mapping[str, Any]) -> dict[LoopOp, Option]:
     """Sharding options by op name: a list of axes per loop, or {loop name: axes}."""
     ops = {op.name: op for op in program.ops}
     found: dict[LoopOp, Option] = {}

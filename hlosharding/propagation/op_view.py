@@ -1,6 +1,6 @@
 """One op as inference sees it: opcode, shapes, attributes and the flags of its place; equal ops share one object.
 
-Floor: propagation.  An `Op` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the
+Floor: propagation.  An `OpView` sees no shardings, no neighbours and no levels; what depends on the neighbours (is the
 index of a gather an iota?) was found out before and is a field.  Sharing makes memo tables common to all layers.
 """
 
@@ -30,7 +30,7 @@ class ParallelDims:
 
 
 @dataclass(eq=False)
-class Op:
+class OpView:
     """What inference may know of an instruction apart from shardings."""
 
     instruction: Instruction
@@ -65,16 +65,22 @@ class Op:
     def shape(self) -> Shape:
         return self.instruction.shape
 
+    @property
+    def is_parameter(self) -> bool:
+        return self.opcode == "parameter"
+
     @cached_property
     def rank(self) -> int:
         return self.shape.rank
 
     @cached_property
     def signature(self) -> Signature:
-        """What the op's rule declares: which dims of operands and result are the same extent."""
+        """What the op's rule says: which dims of operands and result are the same extent."""
         relation = signature_of(self.instruction)
         if not isinstance(relation, Signature):
-            raise RuleError(f"{self.opcode} has no signature to project by", where=f"%{self.instruction.name}")
+            raise RuleError(
+                f"{self.opcode} has no signature that says where its dims go", where=f"%{self.instruction.name}"
+            )
         return relation
 
     def links(self, source: int, target: int | None = None) -> Links:
@@ -122,7 +128,13 @@ class Edge:
     __slots__ = ("leaf", "memos", "op", "others", "plain", "positions")
 
     def __init__(
-        self, op: Op, positions: tuple[int, ...], memos: Memos, *, others: tuple[int, ...] = (), leaf: int | None = None
+        self,
+        op: OpView,
+        positions: tuple[int, ...],
+        memos: Memos,
+        *,
+        others: tuple[int, ...] = (),
+        leaf: int | None = None,
     ) -> None:
         self.op, self.positions, self.memos = op, positions, memos
         self.others = others

@@ -1,0 +1,122 @@
+"""Forward: what each op takes from its operands.  Inference is asked once, its answer remembered with the op.
+
+Floor: propagation.
+
+A worked example.  Shardings are numbers, 0 is none; here p2 has none yet, and its operands have number 3 and none:
+
+    place  instruction     number        key of p2          the op's memo
+    p0     parameter       3             (own, operands)    {(0, 3, 0): (3, (0,), True)}
+    p1     parameter       0             = (0, 3, 0)
+    p2     add(p0, p1)     0
+
+The answer says: take number 3, from operand 0, and there is no more to be had.  Equal layers share their ops and so
+their memos: the add of the next layer, under a key that was met before, costs one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlosharding.propagation.inference import infer_forward
+from hlosharding.propagation.op_view import OpView
+from hlosharding.propagation.open_dims import refine_forward
+from hlosharding.propagation.state import State
+from hlosharding.propagation.user_offers import look_ahead
+from hlosharding.propagation.worklist import DONE
+from hlosharding.sharding import HloSharding
+
+Answer = tuple[int, tuple[int, ...] | None, bool] | None
+"""The new number, the operand positions that it came from (None: all), and whether there is no more to be had.
+
+None: the op takes nothing.
+"""
+_UNKNOWN: Any = object()
+_TIE: Any = object()
+"""Remembered where operands tie: then the answer also depends on what the users ahead would like."""
+
+
+def forward_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
+    """Try the places to do from first to last, operands before users: (improved, refined)."""
+    nodes, current = state.nodes, state.current
+    inputs, ops, open_dims, which = nodes.inputs, nodes.ops, nodes.refined_forward, _memo_of(state.level)
+    improved = refined = False
+    for p in state.forward.upwards(start, end):
+        if p in open_dims:
+            refined |= refine_forward(state, p)
+            continue
+        reads = inputs[p]
+        # Most ops have one operand or two; for those the key is made without an inner loop.
+        if len(reads) == 2:
+            key = current[p], current[reads[0]], current[reads[1]]
+        elif len(reads) == 1:
+            key = current[p], current[reads[0]]
+        else:
+            key = (current[p], *[current[q] for q in reads])
+        answer = ops[p].memo[which].get(key, _UNKNOWN)
+        if answer is _UNKNOWN or answer is _TIE:
+            answer = _infer(state, p, key, known_tie=answer is _TIE)
+        if answer is not None:
+            improved = True
+            _take(state, p, answer)
+    return improved, refined
+
+
+def _memo_of(level: int) -> int:
+    """Which of an op's two memos: level 0 knows no merging, the others answer alike."""
+    return 1 if level else 0
+
+
+def _take(state: State, p: int, answer: tuple[int, tuple[int, ...] | None, bool]) -> None:
+    number, positions, settled = answer
+    reads = state.nodes.inputs[p]
+    state.change(p, number, "operands", reads if positions is None else tuple([reads[n] for n in positions]))
+    if settled and p not in state.nodes.connected:
+        state.forward.state[p] = DONE
+
+
+def _infer(state: State, p: int, key: Any, *, known_tie: bool) -> Answer:
+    """Ask inference and remember.  Where operands tie, what the users ahead would like is part of the key."""
+    state.busy = p
+    op = state.nodes.ops[p]
+    memo = op.memo[_memo_of(state.level)]
+    ahead: list[HloSharding | None] = []
+
+    def users_ahead() -> HloSharding | None:
+        ahead.append(look_ahead(state, p))
+        return ahead[0]
+
+    if known_tie:
+        tie = (key, state.number(users_ahead()))
+        if tie in memo:
+            return memo[tie]
+    outcome = infer_forward(op, state.at(p), _operands_of(state, key), state.level, users_ahead)
+    answer: Answer = None
+    if outcome is not None:
+        number, positions = state.number(outcome[0]), outcome[1]
+        from_all = positions == tuple(range(len(key) - 1))
+        settled = not ahead and _takes_no_more(state, op, (number, *key[1:]))
+        answer = number, None if from_all else positions, settled
+    if ahead:
+        memo[key] = _TIE
+        memo[key, state.number(ahead[0])] = answer
+    else:
+        memo[key] = answer
+    return answer
+
+
+def _operands_of(state: State, key: tuple[int, ...]) -> list[HloSharding | None]:
+    """The operands' shardings in a key."""
+    return [state.shardings[n] for n in key[1:]]
+
+
+def _takes_no_more(state: State, op: OpView, key: tuple[int, ...]) -> bool:
+    """Would the op, having taken from its operands, take nothing more?  Then trying it again is spared."""
+    memo = op.memo[_memo_of(state.level)]
+    if key in memo:
+        return memo[key] is None
+    asked: list[None] = []
+    operands = _operands_of(state, key)
+    if infer_forward(op, state.shardings[key[0]], operands, state.level, lambda: asked.append(None)) or asked:
+        return False
+    memo[key] = None
+    return True

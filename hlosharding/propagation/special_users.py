@@ -1,0 +1,58 @@
+"""A backward step where a look at each user is not enough: manual users, shard barriers, ops that replicate operands.
+
+Floor: propagation.  Follows XLA's InferShardingFromUsers.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import custom_call_targets as targets
+from hlosharding.propagation import policy
+from hlosharding.propagation.state import State
+from hlosharding.propagation.user_offers import offer
+from hlosharding.sharding import HloSharding
+
+
+def step_with_special_users(state: State, p: int) -> bool:
+    """Let the value at `p` take from its users; did it?"""
+    nodes, own = state.nodes, state.at(p)
+    if own is not None and own.is_manual():
+        return False
+    if nodes.has_manual and (own is None or own.is_tile_maximal()) and _take_manual(state, p):
+        return True
+    if not nodes.receives_backward(nodes.ids[p], nodes.ops[p]):
+        return False
+    return _take_from_users(state, p)
+
+
+def _take_manual(state: State, p: int) -> bool:
+    """A manual user makes an array manual; so does a user that would like it manual."""
+    for use in state.nodes.uses[p]:
+        sharding = state.at(use[0])
+        if sharding is None or use[1].op.target == targets.FULL_TO_SHARD:
+            continue
+        if state.nodes.ops[p].shape.is_array and sharding.is_manual():
+            found: HloSharding | None = HloSharding.manual(sharding.metadata)
+        else:
+            found = offer(state, p, use, state.level)
+        if found is not None and found.is_manual():
+            state.change(p, state.number(found), "users", (use[0],))
+            return True
+    return False
+
+
+def _take_from_users(state: State, p: int) -> bool:
+    nodes, before, sources = state.nodes, state.current[p], ()
+    for use in nodes.uses[p]:
+        if use[1].op.opcode in policy.REPLICATES_OPERANDS:
+            state.change(p, state.number(HloSharding.replicate()), "users", (use[0],), before)
+            return True
+        offered = offer(state, p, use, state.level)
+        if offered is None:
+            continue
+        if nodes.ops[p].target == policy.SHARD_BARRIER_TO:
+            offered = HloSharding.replicate()
+        if state.improve(p, offered):
+            sources = (*sources, use[0])
+    if sources:
+        state.change(p, state.current[p], "users", sources, before)
+    return bool(sources)

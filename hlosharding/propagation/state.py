@@ -1,0 +1,183 @@
+"""The state of one run: every place's sharding as a number, what is yet to be tried, and a log of what changed.
+
+Floor: propagation.  Knows who looks at whom, so that a change calls back all that could now end differently; nothing of
+what any op does, nor when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hlosharding.errors import PropagationError, ShardingError
+from hlosharding.propagation import data_flow
+from hlosharding.propagation.graph import Graph
+from hlosharding.propagation.improving import improve
+from hlosharding.propagation.nodes import Nodes, Places
+from hlosharding.propagation.op_view import Edge
+from hlosharding.propagation.provenance import ChangeFields, Direction, Trail
+from hlosharding.propagation.worklist import Worklist
+from hlosharding.sharding import HloSharding
+
+
+def clash(graph: Graph, i: int, error: ShardingError) -> PropagationError:
+    """The error for shardings that cannot be brought together; XLA aborts on them."""
+    instruction = graph.instructions[i]
+    return PropagationError(
+        f"the shardings around %{instruction.name} ({graph.opcode[i]}) do not go together: {error.what}",
+        where=instruction.location or None,
+        remedy="make the annotations on its neighbours agree",
+    )
+
+
+class State:
+    """What the sweeps read and change.  Shardings are small integers here: so inference is a dictionary look-up."""
+
+    def __init__(self, nodes: Nodes, trail: Trail) -> None:
+        self.nodes, self.trail = nodes, trail
+        self.level = 0
+        self.busy = 0
+        """The place that inference works on, for error messages."""
+        self.shardings: list[HloSharding | None] = [None]
+        """Number -> sharding; 0 is none."""
+        self._numbers: dict[int, int] = {}
+        self.current = [self.number(nodes.graph.sharding[i]) for i in nodes.ids]
+        """Place -> the number of its sharding."""
+        self.forward, self.backward = Worklist(nodes.forward_level), Worklist(nodes.backward_level)
+        self.done_group: set[int] = set()
+        """Members of shard groups that have heard the others as they now are."""
+        self.is_settled = False
+        """Was everything tried at the last level, and nothing changed since?"""
+        self._leaves: dict[int, list[int]] = {}
+        self._log: list[Any] = []
+        """The changes of a level, end to end: place, direction, places of the sources, old number, new number."""
+
+    @property
+    def combine(self) -> bool:
+        """May partial tilings merge at this level?"""
+        return self.nodes.spmd and self.level > 0
+
+    # ---- shardings as numbers
+
+    def number(self, sharding: HloSharding | None) -> int:
+        """The number of a sharding in this run (by spelling)."""
+        if sharding is None:
+            return 0
+        number = self._numbers.get(sharding.uid)
+        if number is None:
+            number = self._numbers[sharding.uid] = len(self.shardings)
+            self.shardings.append(sharding)
+        return number
+
+    def at(self, p: int) -> HloSharding | None:
+        """The present sharding of the instruction at a place."""
+        return self.shardings[self.current[p]]
+
+    def put(self, p: int, sharding: HloSharding | None) -> None:
+        """Overwrite it; nobody is told."""
+        self.current[p] = self.number(sharding)
+
+    def improve(self, p: int, offered: HloSharding) -> bool:
+        """Overwrite it by what is offered if that improves on it; did it?  Nobody is told."""
+        found = improve(self.at(p), offered, self.nodes.ops[p].shape, combine=self.combine)
+        if found is not None:
+            self.put(p, found)
+        return found is not None
+
+    def leaf_number(self, number: int, leaf: int) -> int:
+        """The number of one leaf of a tuple's sharding; of a sharding that has no leaves its own."""
+        leaves = self._leaves.get(number)
+        if leaves is None:
+            sharding = self.shardings[number]
+            leaves = self._leaves[number] = [] if sharding is None else list(map(self.number, sharding.tuple_elements))
+        return leaves[leaf] if leaves else number
+
+    def beside(self, user: int, edge: Edge) -> list[int]:
+        """The places of a user's other operands that matter to what it would like this one to have."""
+        operands = self.nodes.operands[user]
+        return [operands[n] for n in edge.others]
+
+    def store(self) -> None:
+        """Write all shardings back to the graph."""
+        sharding, shardings = self.nodes.graph.sharding, self.shardings
+        for i, number in zip(self.nodes.ids, self.current, strict=True):
+            sharding[i] = shardings[number]
+
+    def load(self, ids: list[int]) -> None:
+        """Read shardings that were changed in the graph; whatever sees them is tried again."""
+        for i in ids:
+            p = self.nodes.place[i]
+            self.put(p, self.nodes.graph.sharding[i])
+            self.clear(p)
+
+    # ---- changes
+
+    def change(self, p: int, number: int, direction: Direction, sources: Places, before: int | None = None) -> None:
+        """Give `p` a sharding, let related instructions follow, and have all that look at them tried again."""
+        old = self.current[p] if before is None else before
+        self.current[p] = number
+        self._log += p, direction, sources, old, number
+        self.clear(p)
+        if p in self.nodes.connected:
+            followers: dict[int, None] = {}
+            self._follow(p, followers)
+            for other in followers:
+                self.clear(other)
+
+    def note(self, p: int, direction: Direction, sources: Places, old: int) -> None:
+        """Remember why `p` has what it has now; `old` is the number of what it had."""
+        self._log += p, direction, sources, old, self.current[p]
+
+    def hand_over_log(self) -> None:
+        """Give the changes of a level to the trail."""
+        self.trail.note_all(self._told(self.level, self._log))
+        self._log = []
+
+    def _told(self, level: int, log: list[Any]) -> Iterator[ChangeFields]:
+        """A log by instruction ids and shardings."""
+        ids, shardings, fields = self.nodes.ids, self.shardings, iter(log)
+        for p, direction, sources, old, new in zip(fields, fields, fields, fields, fields, strict=True):
+            yield ids[p], level, direction, [ids[s] for s in sources], shardings[old], shardings[new]
+
+    def _follow(self, p: int, changed: dict[int, None]) -> None:
+        """Related instructions across computations are overwritten, unless they are provided."""
+        nodes = self.nodes
+        for head in nodes.connected.get(p, ()):
+            members = data_flow.related(nodes.graph, head, nodes.callers)
+            if nodes.ids[p] not in members:
+                continue
+            for member in members:
+                q = nodes.place[member]
+                if member in nodes.provided or (self.current[q] and self.at(q) == self.at(p)):
+                    continue
+                old = self.current[q]
+                self.current[q] = self.current[p]
+                self.note(q, "computation", (p,), old)
+                changed[q] = None
+                self._follow(q, changed)
+
+    def clear(self, p: int, for_users: int | None = None) -> None:
+        """Let everything that looks at `p` be tried again; `for_users` stands in for `p` towards the users.
+
+        Operands look at it backward, users forward; so do the parameters of a computation that a user calls.
+        """
+        nodes, forward, backward = self.nodes, self.forward.state, self.backward.state
+        open_forward, open_backward = self.forward.opened, self.backward.opened
+        q = p if for_users is None else for_users
+        self.is_settled = False
+        self.forward.touch(p)
+        self.backward.touch(p)
+        for operand in nodes.operands[p]:
+            backward[operand] = open_backward[operand]
+        siblings = nodes.siblings
+        for user, _ in nodes.uses[q]:
+            forward[user] = open_forward[user]
+            if siblings[user]:
+                # What an operand would like to have has changed with another operand.
+                for sibling in nodes.operands[user]:
+                    self.backward.touch(sibling)
+        if nodes.callee_parameters:
+            for parameter in nodes.callee_parameters.get(q, ()):
+                forward[parameter] = open_forward[parameter]
+        if p in nodes.group_of:
+            self.done_group.difference_update(nodes.members(p))
