@@ -80,6 +80,7 @@ class _Rewrite:
             elif instruction.custom_call_target.startswith(_PREFIX):
                 raise LoadError(f"Shardy's {instruction.custom_call_target} is not known", where=repr(instruction))
             else:
+                self._annotate_inside(instruction, manual)
                 self._drop_marks(instruction)
 
     def _regions(self, instructions: Sequence[Instruction]) -> dict[Instruction, tuple[str, ...]]:
@@ -99,6 +100,15 @@ class _Rewrite:
                     found[call] = axes
                     _make_inlineable(call)
         return found
+
+    def _annotate_inside(self, instruction: Instruction, manual: tuple[str, ...]) -> None:
+        """What JAX calls once per device inside a region (a callback into Python) is manual; Shardy says it nowhere."""
+        if manual and instruction in self.edit.shardings:
+            leaves = [_inside(sharding, manual) for sharding in self.shardings(instruction, "sharding")]
+            if leaves:
+                self.edit.shardings[instruction] = (
+                    HloSharding.tuple(leaves) if instruction.shape.is_tuple else leaves[0]
+                )
 
     def _drop_marks(self, instruction: Instruction) -> None:
         _keep_attributes(instruction, lambda key: not _is_mark(key))

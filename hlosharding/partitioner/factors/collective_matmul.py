@@ -280,8 +280,7 @@ def _operand_goes_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]
 
 
 def _sums_go_round(emitter: Emitter, lap: _Lap, operands: list[Instruction]) -> Instruction:
-    """The sum for a tile starts at the device before its own and meets every other one's partial sum before it arrives.
-    """
+    """The sum for a tile starts at the device before its own and meets every other one's partial sum before it arrives."""
 
     def step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
         second, left, right, total = carried

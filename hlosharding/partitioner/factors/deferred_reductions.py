@@ -222,8 +222,7 @@ def _sum(context: Context, inst: Instruction) -> Value | None:
 
 
 def _scaled(context: Context, inst: Instruction) -> Value | None:
-    """partial sums * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early.
-    """
+    """partial sums * whole (or / whole), where the whole value need not move.  Not narrow floats: they overflow early."""
     if inst.shape.element_type not in _WIDE:
         return None
     for position in (0, 1) if inst.opcode == "multiply" else (0,):

@@ -156,6 +156,16 @@ def hosted(x: Any) -> Any:
     return jax.pure_callback(told, X, x) + 1
 
 
+def hosted_inside(x: Any) -> Any:
+    def body(v: Any) -> Any:
+        shape = jax.ShapeDtypeStruct(v.shape, v.dtype)
+        jax.debug.print("{}", v.sum())
+        a, b = jax.pure_callback(lambda v: (v, v), (shape, shape), v)
+        return a + b + jax.pure_callback(lambda v: v, shape, v)
+
+    return jax.shard_map(body, in_specs=P("data", "model"), out_specs=P("data", "model"))(x)
+
+
 def tree(params: Any, scale: Any) -> Any:
     return {"out": [params["w"] @ params["v"] * scale, params["w"].sum()], "other": params["v"]}
 
@@ -178,6 +188,7 @@ def named(mesh: Mesh, *spec: Any) -> NamedSharding:
         (keys, (jax.eval_shape(lambda: jax.random.key(0)), X)),
         (calls, (X,)),
         (hosted, (X,)),
+        (hosted_inside, (X,)),
     ],
 )
 def test_functions(mesh_2x4: Mesh, fn: Callable[..., Any], arguments: tuple[Any, ...], prepare: bool) -> None:
