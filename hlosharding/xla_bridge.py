@@ -11,8 +11,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hlosharding import wire, xla_process
 from hlosharding.errors import ExecutionError, LoadError
 
 _PASSES_OFF = "sharding-propagation,spmd-partitioning"
+_OWN_FOLDER = str(Path(__file__).parent) + os.sep
 _FATAL = (RuntimeError, ValueError, TypeError, NotImplementedError)
 
 
@@ -175,7 +177,7 @@ def compiled_to_hlo_proto(compiled: Any) -> tuple[bytes, str]:
 @contextmanager
 def shardy(enabled: bool) -> Iterator[None]:
     """Lower JAX functions in one of its two sharding dialects: Shardy's (True) or GSPMD's (False)."""
-    state = getattr(_first_import("jax._src.config"), "use_shardy_partitioner", None)
+    state = _dialect_flag()
     if state is None:
         raise LoadError("this jax has no flag jax_use_shardy_partitioner", remedy="use jax 0.10 to 0.12")
     with state(enabled):
@@ -197,16 +199,54 @@ def context_mesh() -> Any:
 
 def is_shardy() -> bool:
     """Would JAX lower for Shardy now?"""
-    state = getattr(_first_import("jax._src.config"), "use_shardy_partitioner", None)
+    state = _dialect_flag()
     return bool(state.value) if state is not None else True
 
 
+def has_gspmd_lowering() -> bool:
+    """Can this JAX still lower for GSPMD?"""
+    state = _dialect_flag()
+    if state is None:
+        return False
+    try:
+        with state(False):
+            return not state.value
+    except _FATAL:
+        return False
+
+
+def _dialect_flag() -> Any:
+    return getattr(_first_import("jax._src.config"), "use_shardy_partitioner", None)
+
+
+@contextmanager
+def keeping_hlo_shardings() -> Iterator[None]:
+    """While it lasts JAX traces and lowers for a reader of HLO shardings: in GSPMD's dialect where it still has it.
+
+    JAX keeps what it traces and lowers meanwhile apart from all else in its caches.
+    """
+    with _hlo_shardings_are_read()(True), shardy(False) if has_gspmd_lowering() else nullcontext():
+        yield
+
+
+def keeps_hlo_shardings() -> bool:
+    """Does whoever gets what JAX traces now read HLO shardings: our own reader, or XLA's GSPMD?"""
+    return bool(_hlo_shardings_are_read().value) or not is_shardy()
+
+
 @functools.cache
-def hide_frames_of(folder: str) -> None:
-    """Leave the files below `folder` out of the Python stacks that JAX records while it traces."""
+def _hlo_shardings_are_read() -> Any:
+    import jax
+
+    return jax.make_user_context(False)
+
+
+@functools.cache
+def hide_own_frames() -> None:
+    """Leave this package's files out of the Python stacks that JAX records while it traces."""
     register = getattr(_first_import("jax._src.source_info_util"), "register_exclusion", None)
     if register is not None:
-        register(folder)
+        register(_OWN_FOLDER)
 
 
 def linear_identity(
@@ -273,32 +313,30 @@ def sharding_custom_call(value: Any, sharding: str, open_dims: Sequence[int] = (
 
 
 @contextmanager
-def custom_partitioning_as_calls(found: list[dict[str, Any]], attribute: str, rule_attribute: str) -> Iterator[None]:
-    """While it lasts, functions under `custom_partitioning` are lowered as marked calls of what they compute.
+def custom_partitioning_as_calls(
+    found: list[dict[str, Any]], attribute: str, rule_attribute: str
+) -> Iterator[dict[str, Any]]:
+    """While it lasts, functions under `custom_partitioning` are traced to be lowered as marked calls.
 
-    JAX lowers them as calls that only XLA's own partitioner can resolve.  What the user gave with each goes into
-    `found`: `partition`, `infer_sharding_from_operands`, `in_tree`, `out_tree`, `static_args`; its place there is the
-    call's frontend attribute `attribute`, its rule (in Shardy's form) `rule_attribute`.  Inside a `shard_map` such a
-    function is per device already, and is lowered as what it computes.
+    It gives the options with which `Traced.lower` does so; JAX's own lowering is a call that only XLA's partitioner
+    can resolve.  What the user gave with each goes into `found`: `partition`, `infer_sharding_from_operands`,
+    `in_tree`, `out_tree`, `static_args`; its place there is the call's frontend attribute `attribute`, its rule (in
+    Shardy's form) `rule_attribute`.  Inside a `shard_map` such a function is per device already, and is lowered as
+    what it computes.
     """
-    from jax.interpreters import mlir
-
-    # Who has not imported it has no such functions.
-    module = sys.modules.get("jax._src.custom_partitioning")
-    if module is None:
-        yield
-        return
+    module = _first_import("jax._src.custom_partitioning")
     owner, primitive = module.custom_partitioning, module.custom_partitioning_p
-    usual_call, usual = owner.__call__, module._custom_partitioning_lowering_rule
+    usual_call = owner.__call__
 
-    def call_with_rule(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        # Without Shardy JAX drops the rule: it travels with the callback, which is kept.
-        plain = self.partition
-        self.partition = _WithRule(plain, self.sharding_rule)
+    def call_with_all(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        # Each dialect drops what only the other one reads, or refuses it: all travels with the callback that both keep.
+        given = self.partition, self.infer_sharding_from_operands, self.propagate_user_sharding
+        self.partition = _Callbacks(*given[:2], self.sharding_rule)
+        self.infer_sharding_from_operands = self.propagate_user_sharding = None
         try:
             return usual_call(self, *arguments, **keywords)
         finally:
-            self.partition = plain
+            self.partition, self.infer_sharding_from_operands, self.propagate_user_sharding = given
 
     def as_call(context: Any, *values: Any, call: Any, **given: Any) -> Any:
         results = _called(context, values, call)
@@ -306,25 +344,28 @@ def custom_partitioning_as_calls(found: list[dict[str, Any]], attribute: str, ru
         is_call = made is not None and made.name == "func.call" and list(made.results) == list(results)
         if is_call and not getattr(context.module_context.axis_context, "manual_axes", None):
             marks = {attribute: str(len(found)), "inlineable": "false"}
-            rule = _rule_text(module, given, [v.type for v in values], [r.type for r in results])
+            callbacks = given["partition"]
+            rule = _rule_text(module, callbacks.rule, [v.type for v in values], [r.type for r in results])
             _mark(made, marks if rule is None else {**marks, rule_attribute: rule})
-            found.append(given)
+            infer = callbacks.infer_sharding_from_operands
+            found.append({**given, "partition": callbacks.partition, "infer_sharding_from_operands": infer})
         return results
 
-    owner.__call__ = call_with_rule
-    mlir.register_lowering(primitive, as_call)
+    # A rule of this one lowering's own: JAX's cache of lowerings, which knows nothing of `found`, is not asked.
+    parameters = _first_import("jax._src.interpreters.mlir").LoweringParameters
+    owner.__call__ = call_with_all
     try:
-        yield
+        yield {"_private_parameters": parameters(override_lowering_rules=((primitive, as_call),))}
     finally:
         owner.__call__ = usual_call
-        mlir.register_lowering(primitive, usual)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class _WithRule:
-    """A `partition` callback and the rule that was given with it."""
+class _Callbacks:
+    """What a user gave with `custom_partitioning`, in the place of his `partition`."""
 
     partition: Any
+    infer_sharding_from_operands: Any
     rule: Any
 
     def __call__(self, *arguments: Any) -> Any:
@@ -344,9 +385,8 @@ def _called(context: Any, values: Sequence[Any], call: Any) -> list[Any]:
     return list(mlir.lower_fun(jax.jit(custom_partitioning), multiple_results=True)(context, *values))
 
 
-def _rule_text(module: Any, given: dict[str, Any], operands: Sequence[Any], results: Sequence[Any]) -> str | None:
+def _rule_text(module: Any, rule: Any, operands: Sequence[Any], results: Sequence[Any]) -> str | None:
     """The rule as Shardy writes it; None where there is none, or where a function of the mesh makes it."""
-    rule = given.get("sharding_rule") or getattr(given["partition"], "rule", None)
     if not isinstance(rule, module.SdyShardingRule):
         return None
     return str(module.sdy_sharding_rule_to_mlir(rule, operands, results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,66 @@ def test_the_dialect_of_lowering_is_chosen_by_a_context(enabled: bool) -> None:
     assert ("sdy." in lowered.as_text()) == enabled
 
 
+def test_whether_jax_can_lower_for_gspmd_is_asked_of_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jax._src import config
+
+    def refuse(_: bool) -> None:
+        raise ValueError("GSPMD is gone")
+
+    assert xla_bridge.has_gspmd_lowering()
+    with monkeypatch.context() as patch:
+        patch.setattr(config, "use_shardy_partitioner", refuse)
+        assert not xla_bridge.has_gspmd_lowering()
+    monkeypatch.delattr(config, "use_shardy_partitioner")
+    assert not xla_bridge.has_gspmd_lowering()
+    assert xla_bridge.is_shardy()
+
+
+@pytest.mark.parametrize("has_gspmd", [False, True])
+def test_hlo_shardings_are_kept_for_a_while_in_either_dialect(monkeypatch: pytest.MonkeyPatch, has_gspmd: bool) -> None:
+    import jax
+
+    monkeypatch.setattr(xla_bridge, "has_gspmd_lowering", lambda: has_gspmd)
+    seen: list[bool] = []
+    traced = jax.jit(lambda x: (seen.append(xla_bridge.keeps_hlo_shardings()), x)[1])
+    for kept in (False, True, False, True):
+        with xla_bridge.keeping_hlo_shardings() if kept else nullcontext():
+            assert xla_bridge.keeps_hlo_shardings() == kept
+            assert xla_bridge.is_shardy() == (not (kept and has_gspmd))
+            traced.lower(np.ones(3))
+    assert seen == [False, True]
+
+
+def test_a_sharding_call_survives_both_dialects() -> None:
+    import jax
+
+    def lower(_: Any, x: Any) -> list[Any]:
+        return [xla_bridge.sharding_custom_call(x, "{devices=[2]1,0}", (0,))]
+
+    primitive = xla_bridge.linear_identity("annotated", transpose=lambda c: c, batch=lambda a, d: (a, d), lower=lower)
+    for enabled in (False, True):
+        with xla_bridge.shardy(enabled):
+            lowered = jax.jit(lambda x: primitive.bind(x + 1)).lower(np.ones(4))
+        (entry,) = wire.HloModuleProto.FromString(xla_bridge.lowered_to_hlo_proto(lowered)).computations
+        (call,) = (i for i in entry.instructions if i.opcode == "custom-call")
+        assert (call.custom_call_target, call.backend_config) == ("Sharding", b"unspecified_dims=[0]")
+        assert call.sharding.tile_assignment_devices == [1, 0]
+
+
+def test_frames_of_this_package_are_hidden() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def added(x: Any) -> Any:
+        return xla_bridge.weakly_typed(jnp.sin(x))
+
+    xla_bridge.hide_own_frames()
+    module = wire.HloModuleProto.FromString(xla_bridge.lowered_to_hlo_proto(jax.jit(added).lower(np.float32(1))))
+    names = module.stack_frame_index.file_names
+    assert any(name.endswith("test_xla_bridge.py") for name in names)
+    assert not any(name.endswith("/xla_bridge.py") for name in names)
+
+
 def test_an_array_becomes_weakly_typed_by_no_op() -> None:
     import jax
     import jax.numpy as jnp
@@ -183,7 +244,8 @@ def test_a_compiled_function_gives_its_proto() -> None:
     assert header.startswith("HloModule jit__lambda")
 
 
-def test_functions_under_custom_partitioning_become_marked_calls_for_a_while() -> None:
+@pytest.mark.parametrize("is_shardy", [False, True])
+def test_functions_under_custom_partitioning_become_marked_calls_for_a_while(is_shardy: bool) -> None:
     import jax
     from jax.experimental.custom_partitioning import custom_partitioning
 
@@ -195,12 +257,14 @@ def test_functions_under_custom_partitioning_become_marked_calls_for_a_while() -
         return None
 
     twice.def_partition(partition, sharding_rule="i -> i", need_replication_factors=("i",))
-    found: list[dict[str, Any]] = []
-    with xla_bridge.shardy(False), xla_bridge.custom_partitioning_as_calls(found, "place", "rule"):
-        text = jax.jit(lambda x: twice(x) * 3).lower(np.ones(4, np.float32)).as_text()
-    assert 'place = "0"' in text
-    assert "need_replication={i}" in text
-    assert [given["partition"].partition for given in found] == [partition]
+    function = jax.jit(lambda x: twice(x) * 3)
+    for _ in range(2):  # the second time JAX's caches know the function
+        found: list[dict[str, Any]] = []
+        with xla_bridge.shardy(is_shardy), xla_bridge.custom_partitioning_as_calls(found, "place", "rule") as options:
+            text = function.trace(np.ones(4, np.float32)).lower(**options).as_text()
+        assert 'place = "0"' in text
+        assert "need_replication={i}" in text
+        assert [(given["partition"], given["infer_sharding_from_operands"]) for given in found] == [(partition, None)]
     assert twice.partition is partition
     after = jax.jit(lambda x: twice(x) * 5).lower(np.ones(4, np.float32)).as_text()
     assert "place" not in after

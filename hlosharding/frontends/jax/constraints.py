@@ -78,10 +78,10 @@ def _constrain(x: Any, sharding: Any) -> Any:
     if is_key(x):
         numbers = _constrain(jax.random.key_data(x), of_numbers(found, x))
         return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x))
-    if xla_bridge.is_shardy():
-        named = _over_context_mesh(found)
-        return x if named is None else jax.lax.with_sharding_constraint(x, named)
-    return _sharding_primitive().bind(x, sharding=str(found.without_names()), open_dims=())
+    if xla_bridge.keeps_hlo_shardings():
+        return _sharding_primitive().bind(x, sharding=str(found.without_names()), open_dims=())
+    named = _over_context_mesh(found)
+    return x if named is None else jax.lax.with_sharding_constraint(x, named)
 
 
 def _as_hlo(sharding: Any, shape: tuple[int, ...]) -> HloSharding:
@@ -122,7 +122,7 @@ def _transpose_sharding(cotangents: Sequence[Any], **params: Any) -> list[Any]:
 
 
 def _lower_sharding(_context: Any, x: Any, *, sharding: str, open_dims: tuple[int, ...]) -> list[Any]:
-    return [x if xla_bridge.is_shardy() else xla_bridge.sharding_custom_call(x, sharding, open_dims)]
+    return [xla_bridge.sharding_custom_call(x, sharding, open_dims) if xla_bridge.keeps_hlo_shardings() else x]
 
 
 def _batch_sharding(
@@ -151,7 +151,7 @@ def _transpose_alike(cotangents: Sequence[Any], **_: Any) -> Sequence[Any]:
 
 
 def _lower_alike(_context: Any, x: Any, y: Any, *, group: int) -> list[Any]:
-    if xla_bridge.is_shardy():
+    if not xla_bridge.keeps_hlo_shardings():
         return [x, y]
     text = str(HloSharding.unknown().with_shard_group(ShardGroup("as", group)))
     return [xla_bridge.sharding_custom_call(value, text, is_group=True) for value in (x, y)]

@@ -6,7 +6,7 @@ place in `Module.partitionings`).  Propagation looks through the call; the parti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class CustomPartitioning:
     in_tree: Any
     out_tree: Any
     static_args: tuple[Any, ...]
+    trace: Callable[..., Callable[..., Module]]
+    """How a function of arrays becomes a module: `hs.trace`."""
     _made: dict[Any, PerDevice | None] = field(default_factory=dict[Any, Any])
 
     def inferred(self, inst: Instruction, operands: Sequence[HloSharding]) -> Shardings | None:
@@ -97,15 +99,13 @@ class CustomPartitioning:
     def _traced(self, mesh: Any, function: Any, given: list[Any], taken: Shardings, made: Shardings) -> Module:
         import jax
 
-        from hlosharding.frontends.jax.tracing import trace
-
         def flat(*tiles: Any) -> tuple[Any, ...]:
             return tuple(jax.tree.leaves(function(*self.in_tree.unflatten(tiles))))
 
         specs = [tuple(s.to_jax(mesh).spec for s in side) for side in (taken, made)]
         local = jax.shard_map(flat, mesh=mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
         shapes = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in given]
-        return trace(local, mesh=mesh, in_shardings=taken, out_shardings=made)(*shapes)
+        return self.trace(local, mesh=mesh, in_shardings=taken, out_shardings=made)(*shapes)
 
 
 class _said_of:
@@ -152,8 +152,10 @@ def _check_results(inst: Instruction, module: Module) -> None:
         )
 
 
-def custom_partitionings(found: Sequence[dict[str, Any]], mesh: Any) -> tuple[CustomPartitioning, ...]:
-    """Of what lowering noted of each marked call."""
+def custom_partitionings(
+    found: Sequence[dict[str, Any]], mesh: Any, trace: Callable[..., Callable[..., Module]]
+) -> tuple[CustomPartitioning, ...]:
+    """Of what lowering noted of each marked call; `trace` is how the user's functions of tiles become modules."""
     return tuple(
         CustomPartitioning(
             mesh=mesh,
@@ -162,6 +164,7 @@ def custom_partitionings(found: Sequence[dict[str, Any]], mesh: Any) -> tuple[Cu
             in_tree=given["in_tree"],
             out_tree=given["out_tree"],
             static_args=tuple(given["static_args"]),
+            trace=trace,
         )
         for given in found
     )

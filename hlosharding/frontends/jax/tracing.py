@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hlosharding import xla_bridge
@@ -19,10 +18,9 @@ from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
 from hlosharding.frontends.jax.leaves import is_one_array, of_numbers
 from hlosharding.frontends.jax.signature import Signature
 from hlosharding.frontends.prepare import prepare as prepare_module
-from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Module
+from hlosharding.frontends.shardy import without_shardy_marks
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
-
-_OWN_FILES = str(Path(__file__).parent.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +71,15 @@ def trace(
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     def traced(*args: Any, **kwargs: Any) -> Module:
-        xla_bridge.hide_frames_of(_OWN_FILES)
+        xla_bridge.hide_own_frames()
         where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
         call = _arguments(args, kwargs, static, in_shardings, where_mesh)
+        platforms = _platforms(platform, call.mesh)
         found: list[dict[str, Any]] = []
-        kept = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
-        with _mesh_context(mesh), xla_bridge.shardy(False), kept:
-            module = _lower(fn, call, out_shardings, static, platform)
-        module.partitionings = custom_partitionings(found, call.mesh)
+        as_calls = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
+        with _mesh_context(mesh), xla_bridge.keeping_hlo_shardings(), as_calls as options:
+            module = _lower(fn, call, out_shardings, static, {"lowering_platforms": platforms, **options})
+        module.partitionings = custom_partitionings(found, call.mesh, trace)
         return prepare_module(module) if prepare else module
 
     return traced
@@ -176,7 +175,7 @@ def _handed(leaf: Any, aval: Any, wanted: Any) -> Any:
 
 
 def _lower(
-    fn: Callable[..., Any], call: _Arguments, out_shardings: Any, static: tuple[int, ...], platform: str | None
+    fn: Callable[..., Any], call: _Arguments, out_shardings: Any, static: tuple[int, ...], lowering: dict[str, Any]
 ) -> Module:
     import jax
 
@@ -185,8 +184,8 @@ def _lower(
     results = _results(traced, out_shardings, call.mesh)
     if results.for_jax is not None:
         traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
-    lowered = traced.lower(lowering_platforms=_platforms(platform, call.mesh))
-    module = from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered))
+    lowered = traced.lower(**lowering)
+    module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
     _attach(module, lowered, call, results, static)
     return module
 
@@ -266,17 +265,27 @@ def _set_output(module: Module, number: int, count: int, sharding: HloSharding) 
     if root.opcode == "tuple" and root.shape.is_tuple:
         old = module.shardings.get(root.id) or HloSharding.tuple([HloSharding.replicate()] * count)
         module.shardings[root.id] = old.with_leaf(number, sharding)
-        _set_copies(module, number, count, sharding)
+        copy = _copy_of_output(root, number)
+        if copy is not None:
+            module.shardings[copy.id] = sharding
     else:
         module.shardings[root.id] = sharding
 
 
-def _set_copies(module: Module, number: int, count: int, sharding: HloSharding) -> None:
-    # MLIR's export leaves one unused reshape per annotated output behind, and XLA propagates from it.
-    unused = [i for i in module.entry.instructions if i.opcode == "reshape" and not i.users and not i.is_root]
-    copies = unused[-count:]
-    if len(copies) == count and copies[number].operands[0] is module.entry.root.operands[number]:
-        module.shardings[copies[number].id] = sharding
+def _copy_of_output(root: Instruction, number: int) -> Instruction | None:
+    """MLIR's export makes a copy of each output, returned or unused, and XLA propagates from its annotation."""
+    value = root.operands[number]
+    if _is_copy(value):
+        return value
+    places = [n for n, operand in enumerate(root.operands) if operand is value]
+    copies = [user for user in value.users if _is_copy(user) and not user.users]
+    return copies[places.index(number)] if len(copies) == len(places) else None
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    # What a user reshapes has an op name, and another shape than before.
+    is_reshape = instruction.opcode == "reshape" and not instruction.op_name
+    return is_reshape and instruction.shape == instruction.operands[0].shape
 
 
 def _mesh_info(mesh: Any) -> Any:

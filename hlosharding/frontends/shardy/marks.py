@@ -52,7 +52,7 @@ def _meshes(module: Module) -> Meshes:
 def _is_marked(instruction: Instruction) -> bool:
     if instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
         return True
-    return any(key.startswith(targets.SHARDY_PREFIX) for key in instruction.frontend_attributes)
+    return any(_is_mark(key) for key in instruction.frontend_attributes)
 
 
 @dataclass(slots=True)
@@ -80,6 +80,7 @@ class _Rewrite:
             elif instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
                 raise LoadError(f"Shardy's {instruction.custom_call_target} is not known", where=repr(instruction))
             else:
+                self._annotate_inside(instruction, manual)
                 self._drop_marks(instruction)
 
     def _regions(self, instructions: Sequence[Instruction]) -> dict[Instruction, tuple[str, ...]]:
@@ -100,9 +101,17 @@ class _Rewrite:
                     _make_inlineable(call)
         return found
 
+    def _annotate_inside(self, instruction: Instruction, manual: tuple[str, ...]) -> None:
+        """What JAX calls once per device inside a region (a callback into Python) is manual; Shardy says it nowhere."""
+        if manual and instruction in self.edit.shardings:
+            leaves = [_inside(sharding, manual) for sharding in self.shardings(instruction, "sharding")]
+            if leaves:
+                self.edit.shardings[instruction] = (
+                    HloSharding.tuple(leaves) if instruction.shape.is_tuple else leaves[0]
+                )
+
     def _drop_marks(self, instruction: Instruction) -> None:
-        if _is_marked(instruction) or instruction.opcode == "get-tuple-element":
-            _keep_attributes(instruction, _is_kept)
+        _keep_attributes(instruction, lambda key: not _is_mark(key))
 
     def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
         return parse_shardings(instruction.frontend_attributes.get(targets.SHARDY_PREFIX + key, ""), self.meshes)
@@ -125,9 +134,9 @@ class _Rewrite:
         return made
 
 
-def _is_kept(key: str) -> bool:
+def _is_mark(key: str) -> bool:
     """A custom call's rule is no mark of Shardy's passes, but the user's word."""
-    return key == RULE_MARK or not (key.startswith(targets.SHARDY_PREFIX) or key == "inlineable")
+    return key.startswith(targets.SHARDY_PREFIX) and key != RULE_MARK
 
 
 def _behind_tuples(instruction: Instruction) -> Instruction:
@@ -167,8 +176,23 @@ def _func_result(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...])
         # MLIR's export wraps a single result in a tuple and gives it the result's own annotation.
         if user.opcode == "tuple" and len(user.operands) == 1 and value in rewrite.edit.shardings:
             rewrite.edit.shardings.setdefault(user, HloSharding.tuple([rewrite.edit.shardings[value]]))
+    if _layout(value) != _layout(call):
+        _return_copies(rewrite, call)
     rewrite.edit.replace_uses(call, value)
     rewrite.edit.remove(call)
+
+
+def _layout(instruction: Instruction) -> tuple[int, ...]:
+    return tuple(instruction.proto.shape.layout.minor_to_major)
+
+
+def _return_copies(rewrite: _Rewrite, call: Instruction) -> None:
+    """MLIR's export returns the copy that it makes of each result where the value itself has another layout."""
+    copies = [user for user in call.users if user.opcode == "reshape" and not user.users]
+    for user in list(call.users):
+        if user.is_root and user.opcode == "tuple" and len(copies) == user.operands.count(call):
+            for position, copy in zip([n for n, o in enumerate(user.operands) if o is call], copies, strict=True):
+                rewrite.edit.replace_operand(user, position, copy)
 
 
 def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:

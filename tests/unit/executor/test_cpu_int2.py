@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -56,7 +57,9 @@ def test_what_would_end_the_process_is_refused(mesh_2x4: Mesh, opcode: str) -> N
     }
     local = partitioned(made[opcode], mesh_2x4)
     for run in (local.run, local.run_reference):
-        with pytest.raises(ExecutionError, match=rf"{opcode} of 2-bit integers.*test_two_bits.*convert to int4"):
+        with pytest.raises(
+            ExecutionError, match=rf"{opcode} of 2-bit integers.*{Path(__file__).stem}.*convert to int4"
+        ):
             run(X)
 
 
