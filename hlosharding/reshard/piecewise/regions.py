@@ -60,7 +60,7 @@ class Wanted:
     write: Table
     sizes: Table
     """Elements along each dim; with steps they span more."""
-    grown: Table
+    padded_sizes: Table
     """The same, with what may come along: where only padding follows in the receiver's tile, all the sender has."""
 
 
@@ -72,7 +72,7 @@ def count_of(region: Region, source: Layout, target: Layout) -> int:
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     """The pieces of a region.
 
-    >>> from hlosharding.partitioner.reshard.layout import layout_of
+    >>> from hlosharding.reshard.layout import layout_of
     >>> from hlosharding.sharding import HloSharding
     >>> half = HloSharding.parse("{devices=[2]<=[2]}")
     >>> turn = Region(0, (5,), (4,), (0,), (-1,), (1,))  # reverse
@@ -104,11 +104,11 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         read,
         write,
         sizes,
-        _grown(region, source, target, receivers, read, write, sizes),
+        _padded_sizes(region, source, target, receivers, read, write, sizes),
     )
 
 
-def _grown(
+def _padded_sizes(
     region: Region, source: Layout, target: Layout, receivers: Table, read: Table, write: Table, sizes: Table
 ) -> Table:
     if any(region.steps):
@@ -141,7 +141,7 @@ def _counted(low: Table, high: Table, step: int, size: int) -> tuple[Table, Tabl
 
 def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> tuple[Table, Table]:
     """(device, source tile) wherever the device's target tile wants elements of that source tile."""
-    wanted = target.world[:, None] == tiles[None, :, 0]
+    wanted = target.manual_group[:, None] == tiles[None, :, 0]
     wanted &= target.has_data()[:, None]
     for dim in range(len(region.sizes)):
         (first, last), (have_first, have_last) = _ranges(region, source, target, dim)
@@ -153,7 +153,7 @@ def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> t
 
 def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
     """Distinct tiles as rows (manual group, index), and the devices that hold each."""
-    rows = np.concatenate([source.world[:, None], source.index], axis=1)
+    rows = np.concatenate([source.manual_group[:, None], source.index], axis=1)
     if source.holder is not None:
         return rows[source.holder : source.holder + 1], [[source.holder]]
     holders: dict[Dims, list[int]] = {}
