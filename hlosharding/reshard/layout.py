@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import PartitionError
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, SubgroupType
 
 Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
@@ -183,10 +183,10 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     rank = len(dims)
     data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
 
-    def along(kind: str) -> Table:
+    def along(kind: SubgroupType) -> Table:
         if kind not in sharding.subgroup_types:
             return np.zeros(num_devices, np.int64)
-        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)  # pyright: ignore[reportArgumentType]
+        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)
 
     return Layout(num_devices, dims, sharding.data_dims, data, None, _by_least(along("manual")), along("unreduced"))
 

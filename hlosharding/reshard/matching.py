@@ -32,6 +32,9 @@ def staying_first(score: Table) -> Table:
 def matched(score: Table) -> list[int]:
     """For each row a column of its own: greedily, the largest score first, on a tie in the order of the table.
 
+    Not the assignment of the largest total (scipy.optimize.linear_sum_assignment): a plan pays for its busiest device
+    and its rounds, not for the total, and of 1950 random plans it made six dearer and two cheaper.
+
     >>> matched(np.array([[3, 5], [0, 4]]))
     [1, 0]
     """

@@ -29,12 +29,12 @@ from hlosharding.spmd import Groups
 def gather_then_cut(search: TimeSearch) -> Iterator[Steps]:
     """Along each dim as many tiles join as hold what every device wants, and each device keeps its part.
 
-    Dims that need no joining are cut before or after.  From rows to columns, `{devices=[4,1]<=[4]}` to
-    `{devices=[1,4]<=[4]}` of f32[8,8]: all four row tiles join along dim 0, as every device wants some of each; dim 1
-    needs no joining, so devices cut it before the gather or after it:
+    Dims that need no joining are cut before, where all members of a gather cut the same part, and after.
+    `{devices=[4,1,2]<=[8] last_tile_dim_replicate}` to `{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}` of
+    f32[8,8]: every device wants some of each row tile, so all four join; dim 1 needs no joining.
 
-        cut f32[2,8] -> f32[2,2]    all-gather dim 0 -> f32[8,2]    (only where tiles of one gather are cut alike)
-        all-gather dim 0 -> f32[8,8]    cut -> f32[8,2]
+        cut f32[2,8] -> f32[2,4]    all-gather dim 0 -> f32[8,4]
+        all-gather dim 0 f32[2,8] -> f32[8,8]    cut -> f32[8,4]
     """
     source, target = search.reshard.layouts
     if not (source.is_plain and target.is_plain):

@@ -9,63 +9,72 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 Table = defaultdict[int, dict[int, int]]
-"""device -> colour -> message"""
+"""device -> round -> message"""
 
 
 def edge_colouring(senders: Sequence[int], receivers: Sequence[int]) -> list[list[int]]:
     """Rounds of message numbers; message i goes from senders[i] to receivers[i].  As few rounds as the busiest needs.
 
-    A bipartite graph has such a colouring (König): messages get colours one by one, and where no colour is free at both
-    ends, two colours swap along the alternating path that starts at the receiver.
+    Messages are the edges of a bipartite graph, rounds their colours; König: as many colours suffice as the busiest
+    device has edges.
 
     >>> len(edge_colouring([0, 0, 0, 1, 1, 1, 2, 2, 2], [3, 4, 5, 3, 4, 5, 3, 4, 5]))
     3
     """
-    sends: Table = defaultdict(dict)
-    receives: Table = defaultdict(dict)
-    for message, (sender, receiver) in enumerate(zip(senders, receivers, strict=True)):
-        out, into = sends[sender], receives[receiver]
-        colour = _free(out)
-        if colour in into:
-            other = _free(into)
-            if other in out:
-                _swap_along(sends, receives, senders, receivers, receiver, colour, other)
-            else:
-                colour = other
-        out[colour] = into[colour] = message
+    colouring = _Colouring(senders, receivers)
+    for message in range(len(senders)):
+        colouring.place(message)
     rounds: dict[int, list[int]] = defaultdict(list)
-    for colours in receives.values():
-        for colour, message in colours.items():
-            rounds[colour].append(message)
-    return [rounds[colour] for colour in sorted(rounds)]
+    for messages in colouring.receives.values():
+        for number, message in messages.items():
+            rounds[number].append(message)
+    return [rounds[number] for number in sorted(rounds)]
 
 
-def _free(colours: dict[int, int]) -> int:
-    """The least colour not used."""
-    colour = 0
-    while colour in colours:
-        colour += 1
-    return colour
+class _Colouring:
+    """Messages get rounds one by one; those placed before may change theirs."""
+
+    def __init__(self, senders: Sequence[int], receivers: Sequence[int]) -> None:
+        self.senders, self.receivers = senders, receivers
+        self.sends: Table = defaultdict(dict)
+        self.receives: Table = defaultdict(dict)
+
+    def place(self, message: int) -> None:
+        """Where no round is free at both ends, two rounds swap along a path, so that the sender's free one is."""
+        out, into = self.sends[self.senders[message]], self.receives[self.receivers[message]]
+        chosen = _first_free(out)
+        if chosen in into:
+            other = _first_free(into)
+            if other in out:
+                self._swap(self.receivers[message], chosen, other)
+            else:
+                chosen = other
+        out[chosen] = into[chosen] = message
+
+    def _swap(self, receiver: int, chosen: int, other: int) -> None:
+        """Free round `chosen` at a receiver where `other` is free.
+
+        The receiver's message of `chosen` goes to `other`; if its sender is busy then, that message goes to `chosen`;
+        and so on from receiver to sender and back.  The path cannot end at a sender where `chosen` is free.
+        """
+        path: list[tuple[int, int, int]] = []
+        at, side, now, then = receiver, self.receives, chosen, other
+        while now in side[at]:
+            message = side[at][now]
+            path.append((message, now, then))
+            if side is self.receives:
+                at, side = self.senders[message], self.sends
+            else:
+                at, side = self.receivers[message], self.receives
+            now, then = then, now
+        for message, old, _ in path:
+            del self.sends[self.senders[message]][old], self.receives[self.receivers[message]][old]
+        for message, _, new in path:
+            self.sends[self.senders[message]][new] = self.receives[self.receivers[message]][new] = message
 
 
-def _swap_along(
-    sends: Table,
-    receives: Table,
-    senders: Sequence[int],
-    receivers: Sequence[int],
-    receiver: int,
-    colour: int,
-    other: int,
-) -> None:
-    """Free `colour` at a receiver where `other` is free.  The path cannot end at a sender where `colour` is free."""
-    path: list[tuple[int, int, int]] = []
-    at, side, now, then = receiver, receives, colour, other
-    while now in side[at]:
-        message = side[at][now]
-        path.append((message, now, then))
-        at, side = (senders[message], sends) if side is receives else (receivers[message], receives)
-        now, then = then, now
-    for message, old, _ in path:
-        del sends[senders[message]][old], receives[receivers[message]][old]
-    for message, _, new in path:
-        sends[senders[message]][new] = receives[receivers[message]][new] = message
+def _first_free(rounds: dict[int, int]) -> int:
+    number = 0
+    while number in rounds:
+        number += 1
+    return number

@@ -8,7 +8,7 @@ other places, steps between elements, or the order turned round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,8 +41,11 @@ class Region:
     @property
     def steps(self) -> tuple[Dims, Dims]:
         """Distances between elements, in the operand and in the result; empty where all are 1."""
-        read = tuple(map(abs, self.source_steps))
-        return tuple(() if max(steps, default=1) == 1 else steps for steps in (read, self.target_steps))  # pyright: ignore[reportReturnType]
+        return _unless_ones(tuple(map(abs, self.source_steps))), _unless_ones(self.target_steps)
+
+
+def _unless_ones(steps: Dims) -> Dims:
+    return () if max(steps, default=1) == 1 else steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +75,9 @@ def count_of(region: Region, source: Layout, target: Layout) -> int:
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     """The pieces of a region.
 
+    Five elements in tiles of three, reversed: of its result 4 3 2 device 0 gets 4 3 from the second tile and 2 from the
+    first; device 1 gets 1 0 from the first.
+
     >>> from hlosharding.reshard.layout import layout_of
     >>> from hlosharding.sharding import HloSharding
     >>> half = HloSharding.parse("{devices=[2]<=[2]}")
@@ -95,28 +101,16 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
-    sizes = high - low
-    return Wanted(
-        region,
-        receivers,
-        holders,
-        numbers,
-        read,
-        write,
-        sizes,
-        _padded_sizes(region, source, target, receivers, read, write, sizes),
-    )
+    found = Wanted(region, receivers, holders, numbers, read, write, sizes=high - low, padded_sizes=high - low)
+    return found if any(region.steps) else replace(found, padded_sizes=_padded_sizes(found, source, target))
 
 
-def _padded_sizes(
-    region: Region, source: Layout, target: Layout, receivers: Table, read: Table, write: Table, sizes: Table
-) -> Table:
-    if any(region.steps):
-        return sizes
+def _padded_sizes(wanted: Wanted, source: Layout, target: Layout) -> Table:
+    """What may come along: of the last piece along a dim of the target's tile as much as both tiles have room for."""
     low, high = target.bounds()
-    room = np.minimum(np.asarray(source.tile) - read, np.asarray(target.tile) - write)
-    is_last = write + sizes == (high - low)[receivers]
-    return np.where(is_last, np.maximum(room, sizes), sizes)
+    room = np.minimum(np.asarray(source.tile) - wanted.read, np.asarray(target.tile) - wanted.write)
+    is_last = wanted.write + wanted.sizes == (high - low)[wanted.receivers]
+    return np.where(is_last, np.maximum(room, wanted.sizes), wanted.sizes)
 
 
 def _ranges(
