@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.reshard import combined, plan
+from hlosharding.reshard import ReshardRequest, combined, plan
 from hlosharding.sharding import HloSharding, stacked_partials
 
 # Replicated compute must never buy bytes (DESIGN, "Partitioner"): work weighs more than its roofline time, so that a
@@ -64,7 +64,17 @@ class Prices:
         """What the planner's way from `source` to `target` costs."""
         if source is target or not shape.is_array:
             return NOTHING
-        found = plan(shape, source, target, reduce_kind, self.machine, self.objective, None, self.machine.num_devices)
+        machine = self.machine
+        request = ReshardRequest(
+            shape,
+            source,
+            target,
+            reduce_kind=reduce_kind,
+            objective=self.objective,
+            machine=machine,
+            num_devices=machine.num_devices,
+        )
+        found = plan(request)
         return Cost(found.mean_bytes, found.seconds)
 
     def worth(self, cost: Cost) -> float:

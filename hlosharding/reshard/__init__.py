@@ -1,11 +1,12 @@
 """Resharding: the cheapest steps from one sharding of an array to another, at or near the least bytes there can be."""
 
-from hlosharding.reshard.axis_plan import combined
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.pieces import Pieces, Round
+from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.piecewise import Region
+from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
-from hlosharding.reshard.regions import Region
+from hlosharding.reshard.request import ReshardRequest
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard
 from hlosharding.reshard.steps import (
     AllGather,
@@ -15,7 +16,9 @@ from hlosharding.reshard.steps import (
     Keep,
     Pad,
     Permute,
+    Pieces,
     ReduceScatter,
+    Round,
     Slice,
     Step,
 )
@@ -30,9 +33,11 @@ __all__ = [
     "Pad",
     "Permute",
     "Pieces",
+    "PlannedSteps",
     "ReduceScatter",
     "Region",
     "ReshardPlan",
+    "ReshardRequest",
     "Round",
     "Slice",
     "Step",

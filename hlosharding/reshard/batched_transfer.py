@@ -1,4 +1,4 @@
-"""Regions of several operands, brought together on the devices that want them: the direct plan for more than reshards.
+"""Regions of several operands, brought together on the devices that want them: piecewise plans for more than reshards.
 
 Floor: reshard.
 """
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from hlosharding.cost import Machine, collective_time
 from hlosharding.ir import Shape
-from hlosharding.reshard.axis_plan import combined
 from hlosharding.reshard.layout import Dims, Layout
-from hlosharding.reshard.pieces import Pieces
-from hlosharding.reshard.piecewise_plan import shipment_of
-from hlosharding.reshard.regions import Region
+from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.piecewise import Region, groupings, moves_of_regions, pieces_in_rounds
+from hlosharding.reshard.steps import Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,11 @@ def plan_transfer(
 
     Every device receives what its own tiles lack, and no more but for padding where that saves rounds.
     """
-    shipment = shipment_of(regions, sources, target, machine)
-    if shipment is None:
+    moves = moves_of_regions(regions, sources, target, machine)
+    if moves is None:
         return None
-    best = min(shipment.choices(shape), key=lambda c: (combined(objective, c.mean_bytes, c.seconds), c.rounds))
-    pieces = shipment.plan(best)
+    best = min(groupings(moves, shape), key=lambda g: (combined(objective, g.mean_bytes, g.seconds), g.rounds))
+    pieces = pieces_in_rounds(moves, best)
     sent = [(shape.with_dims(turn.sizes).byte_size, turn.pairs) for turn in pieces.rounds if not turn.is_local]
     seconds = sum(collective_time("collective-permute", nbytes, 2, pairs, machine) for nbytes, pairs in sent)
-    return Transfer(pieces, shipment.variants, best.mean_bytes, seconds)
+    return Transfer(pieces, moves.variants, best.mean_bytes, seconds)

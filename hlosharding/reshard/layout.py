@@ -9,14 +9,14 @@ knows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import PartitionError
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, SubgroupType
 
 Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
@@ -35,10 +35,10 @@ class Layout:
     """[device, dim]: which tile."""
     holder: int | None
     """The only device with data, of a maximal sharding; else None."""
-    world: Table
+    manual_group: Table
     """[device]: the least device of its manual group.  Data never crosses from one group to another."""
-    addend: Table
-    """[device]: which addend of a partial value; 0 everywhere if it is none."""
+    partial_sum: Table
+    """[device]: which partial sum of the value it holds; 0 everywhere if the value is whole."""
     steps: Dims | None = None
     """From one tile to the next, where that is not the rounded-up share of a dim."""
     cuts: tuple[tuple[Dims, Dims], ...] = ()
@@ -52,9 +52,9 @@ class Layout:
         return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
 
     @property
-    def worlds(self) -> int:
-        """Manual groups."""
-        return len(set(self.world.tolist()))
+    def num_manual_groups(self) -> int:
+        """How many manual groups there are."""
+        return len(set(self.manual_group.tolist()))
 
     @property
     def copies(self) -> int:
@@ -64,7 +64,7 @@ class Layout:
     @property
     def is_plain(self) -> bool:
         """Are there tiles and copies only?"""
-        return self.holder is None and not self.world.any() and not self.addend.any()
+        return self.holder is None and not self.manual_group.any() and not self.partial_sum.any()
 
     @property
     def numbers(self) -> Table:
@@ -72,9 +72,9 @@ class Layout:
         return np.asarray(np.ravel_multi_index(tuple(self.index.T), self.counts), np.int64)
 
     @property
-    def addends(self) -> int:
-        """How many addends make up the value."""
-        return int(self.addend.max(initial=0)) + 1
+    def num_partial_sums(self) -> int:
+        """How many partial sums make up the value; 1 of a whole one."""
+        return int(self.partial_sum.max(initial=0)) + 1
 
     @property
     def starts(self) -> Table:
@@ -107,10 +107,10 @@ class Layout:
         low, high = np.minimum(starts, size), np.minimum(starts + self.tile[dim], size)
         return low, np.maximum(low, np.minimum(high, np.array(self.cuts[dim][1]))) if self.cuts else high
 
-    def nested(self, outer: Dims, tile: Dims) -> Layout:
+    def tiles_of_tiles(self, outer: Dims, tile: Dims) -> Layout:
         """The same index, but along each dim `outer` tiles of size `tile` are each cut into equal parts.
 
-        >>> rows = layout_of(HloSharding.parse("{devices=[4]<=[4]}"), (10,), 4).nested((2,), (5,))
+        >>> rows = layout_of(HloSharding.parse("{devices=[4]<=[4]}"), (10,), 4).tiles_of_tiles((2,), (5,))
         >>> [bound[:, 0].tolist() for bound in rows.bounds()]
         [[0, 3, 5, 8], [3, 5, 8, 10]]
         """
@@ -120,9 +120,7 @@ class Layout:
         for n, part, whole, step in zip(outer, parts, tile, steps, strict=True):
             starts = [(i * whole + min(whole, j * step), (i + 1) * whole) for i in range(n) for j in range(part)]
             cuts.append((tuple(start for start, _ in starts), tuple(min(start + step, end) for start, end in starts)))
-        return Layout(
-            self.num_devices, self.dims, self.counts, self.index, None, self.world, self.addend, steps, tuple(cuts)
-        )
+        return replace(self, holder=None, steps=steps, cuts=tuple(cuts))
 
     def flattened(self, runs: tuple[Dims, ...]) -> Layout | None:
         """The same tiles where each run of dims counts as one; None where a tile is then no run of elements.
@@ -140,7 +138,7 @@ class Layout:
         steps = tuple(math.prod(self.tile[d] for d in run) for run in runs)
         columns = [self.index[:, parts[0]] if parts else np.zeros(self.num_devices, np.int64) for parts in split]
         index = np.stack(columns, axis=1) if columns else np.zeros((self.num_devices, 0), np.int64)
-        return Layout(self.num_devices, dims, counts, index, self.holder, self.world, self.addend, steps)
+        return Layout(self.num_devices, dims, counts, index, self.holder, self.manual_group, self.partial_sum, steps)
 
     def has_data(self) -> npt.NDArray[np.bool_]:
         """[device]: does it hold real elements?"""
@@ -185,10 +183,10 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     rank = len(dims)
     data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
 
-    def along(kind: str) -> Table:
+    def along(kind: SubgroupType) -> Table:
         if kind not in sharding.subgroup_types:
             return np.zeros(num_devices, np.int64)
-        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)  # pyright: ignore[reportArgumentType]
+        return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)
 
     return Layout(num_devices, dims, sharding.data_dims, data, None, _by_least(along("manual")), along("unreduced"))
 
@@ -221,35 +219,39 @@ def missing_elements(source: Layout, target: Layout) -> Table:
 def least_mean_elements(source: Layout, target: Layout) -> float:
     """Lower bound on elements received, mean over devices.
 
-    Of a partial value the a addends of an element must first meet, which takes a - 1 messages, and then reach every
-    device that wants it: one message each, but for one of them that may be where they meet.
+    Of a partial value the p partial sums of an element must first meet, which takes p - 1 messages, and then reach
+    every device that wants it: one message each, but for one of them that may be where they meet.
     """
-    if source.addends == target.addends:
+    if source.num_partial_sums == target.num_partial_sums:
         return float(missing_elements(source, target).mean())
     low, high = target.bounds()
     wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
-    elements = float(np.prod(source.dims)) * source.worlds
-    if target.addends > 1:
-        # Each addend that stays is a sum of its own; where its parts meet is not looked at.
-        sums = source.addends / target.addends
-        return max(0.0, wanted + elements * target.addends * (sums - 2)) / source.num_devices
-    return (wanted + elements * (source.addends - 1) - _elements_at_home(source, target)) / source.num_devices
+    elements = float(np.prod(source.dims)) * source.num_manual_groups
+    if target.num_partial_sums > 1:
+        # Each partial sum that stays is a sum of its own; where its parts meet is not looked at.
+        sums = source.num_partial_sums / target.num_partial_sums
+        return max(0.0, wanted + elements * target.num_partial_sums * (sums - 2)) / source.num_devices
+    return (wanted + elements * (source.num_partial_sums - 1) - _elements_at_home(source, target)) / source.num_devices
 
 
 def _elements_at_home(source: Layout, target: Layout) -> int:
-    """Elements that some device both holds (or an addend of them) and wants."""
+    """Elements that some device both holds (or a partial sum of them) and wants; each manual group has its own.
+
+    Boxes of several devices overlap.  Tile edges cut each dim into intervals; a cell of that grid lies in a box as a
+    whole or not at all, so that marked cells are counted once.
+    """
     (low, high), (want_low, want_high) = source.bounds(), target.bounds()
     start, end = np.maximum(low, want_low), np.minimum(high, want_high)
     real = np.all(end > start, axis=1)
-    low_rows, high_rows = map(tuple, start[real].tolist()), map(tuple, end[real].tolist())
-    boxes = set(zip(source.world[real].tolist(), low_rows, high_rows, strict=True))
-    borders = [sorted({box[side][d] for box in boxes for side in (1, 2)}) for d in range(len(source.dims))]
+    low_corners, high_corners = map(tuple, start[real].tolist()), map(tuple, end[real].tolist())
+    boxes = set(zip(source.manual_group[real].tolist(), low_corners, high_corners, strict=True))
+    edges = [sorted({box[side][d] for box in boxes for side in (1, 2)}) for d in range(len(source.dims))]
     volume = np.ones((), np.int64)
-    for border in borders:
-        volume = np.multiply.outer(volume, np.diff(border))
-    inside = {world: np.zeros(volume.shape, np.bool_) for world, _, _ in boxes}
-    place = [{at: i for i, at in enumerate(border)} for border in borders]
-    for world, low_corner, high_corner in boxes:
+    for along in edges:
+        volume = np.multiply.outer(volume, np.diff(along))
+    marked = {group: np.zeros(volume.shape, np.bool_) for group, _, _ in boxes}
+    place = [{edge: i for i, edge in enumerate(along)} for along in edges]
+    for group, low_corner, high_corner in boxes:
         corners = zip(place, low_corner, high_corner, strict=True)
-        inside[world][tuple(slice(where[a], where[b]) for where, a, b in corners)] = True
-    return sum(int(volume[cells].sum()) for cells in inside.values())
+        marked[group][tuple(slice(where[a], where[b]) for where, a, b in corners)] = True
+    return sum(int(volume[cells].sum()) for cells in marked.values())

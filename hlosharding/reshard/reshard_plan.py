@@ -19,7 +19,9 @@ from hlosharding.errors import ModuleError, PartitionError
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
 from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
-from hlosharding.reshard.planner import Objective, plan, resolved
+from hlosharding.reshard.objectives import Objective
+from hlosharding.reshard.planner import plan
+from hlosharding.reshard.request import ReshardRequest
 from hlosharding.reshard.steps import Step
 from hlosharding.sharding import HloSharding
 
@@ -66,7 +68,7 @@ class ReshardPlan(InNotebooks):
     def run(self, array: npt.ArrayLike | Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
         """The target's local tiles, one per device (padding zero or garbage at the end), of a global array.
 
-        Of a partial source: `array` lists its addends.
+        Of a partial source: `array` lists its partial sums.
 
         >>> import hlosharding as hs
         >>> rows, columns = hs.HloSharding.parse("{devices=[2,1]<=[2]}"), hs.HloSharding.parse("{devices=[1,2]<=[2]}")
@@ -75,17 +77,18 @@ class ReshardPlan(InNotebooks):
         [[[1], [3]], [[2], [4]]]
         """
         layout = layout_of(self.source, self.shape.dims, self.num_devices)
-        tiles = list(local_tiles(self._addends(array, layout), layout))
+        tiles = list(local_tiles(self._partial_sums(array, layout), layout))
         for step in self.steps:
             tiles = step.apply(tiles)
         return tiles
 
-    def _addends(self, array: Any, layout: Layout) -> list[npt.NDArray[Any]]:
-        given = list(array) if layout.addends > 1 else [array]
+    def _partial_sums(self, array: Any, layout: Layout) -> list[npt.NDArray[Any]]:
+        given = list(array) if layout.num_partial_sums > 1 else [array]
         arrays = [np.asarray(a, self.shape.dtype) for a in given]
         wrong = next((a.shape for a in arrays if a.shape != self.shape.dims), None)
-        if len(arrays) != layout.addends or wrong is not None:
-            expected = f"{layout.addends} addends of {self.shape}" if layout.addends > 1 else str(self.shape)
+        if len(arrays) != layout.num_partial_sums or wrong is not None:
+            several = f"{layout.num_partial_sums} partial sums of {self.shape}"
+            expected = several if layout.num_partial_sums > 1 else str(self.shape)
             got = list(wrong or arrays[0].shape)
             raise PartitionError(f"the plan is for {expected}, got {len(arrays)} of dims {got}")
         return arrays
@@ -117,12 +120,14 @@ def _micro(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us"
 
 
-def local_tiles(addends: Sequence[npt.NDArray[Any]], layout: Layout, padding: Any = 0) -> Iterator[npt.NDArray[Any]]:
-    """Each device's local tile of a global array (one for each addend); `padding` fills what is no data."""
+def local_tiles(
+    partial_sums: Sequence[npt.NDArray[Any]], layout: Layout, padding: Any = 0
+) -> Iterator[npt.NDArray[Any]]:
+    """Each device's local tile of the global arrays that add up to the value; `padding` fills what is no data."""
     low, high = layout.bounds()
     has_data = layout.has_data()
     for device in range(layout.num_devices):
-        whole = addends[layout.addend[device]]
+        whole = partial_sums[layout.partial_sum[device]]
         tile = np.full(layout.tile, padding, whole.dtype)
         if has_data[device]:
             part = whole[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]
@@ -143,12 +148,13 @@ def plan_reshard(
     reduce_kind: str = "add",
     num_devices: int | None = None,
 ) -> ReshardPlan:
-    """Plan the way of an array of global `shape` from one sharding to another.
+    """The steps that bring an array of global `shape` from one sharding to another.
 
-    `objective`: "bytes": fewest received (mean over devices); "time": least predicted, even by the whole array;
-    "balanced": fewest bytes, but that a collective weighs as much as some tens of kilobytes.  `memory_limit`: bytes per
-    device that may be alive at once.  `machine`: default H100s.  `reduce_kind`: how the addends of an unreduced source
-    combine.  `num_devices`: needed only where neither sharding lists its devices.  Shardings may be given as text.
+    `objective`: "bytes": fewest received (mean over devices); "time": least predicted, even if the whole array is
+    gathered; "balanced": fewest bytes, but that a collective weighs as much as some tens of kilobytes.  `memory_limit`:
+    bytes per device that may be alive at once.  `machine`: default H100s.  `reduce_kind`: how the partial sums of an
+    unreduced source combine.  `num_devices`: needed only where neither sharding lists its devices.  Shardings may be
+    given as text.
 
     Raises ShardingError where a sharding does not fit the shape, and PartitionError for what is no shape or element
     type, and where no plan fits the memory.
@@ -161,16 +167,27 @@ def plan_reshard(
     """
     full = _shape(shape, dtype)
     first, last = (HloSharding.parse(s) if isinstance(s, str) else s for s in (source, target))
-    n, used = resolved(first, last, machine, num_devices)
+    request = ReshardRequest(
+        full,
+        first,
+        last,
+        reduce_kind=reduce_kind,
+        objective=objective,
+        machine=machine,
+        memory_limit=memory_limit,
+        num_devices=num_devices,
+    )
+    n = request.devices
     for sharding in (first, last):
         sharding.validate(full.dims, n)
-    found = plan(full, first, last, reduce_kind, used, objective, memory_limit, n)
+    found = plan(request)
     layouts = layout_of(first, full.dims, n), layout_of(last, full.dims, n)
     received, local = np.zeros(n), full.with_dims(layouts[0].tile)
     for step in found.steps:
         received += step.received_bytes(local, n)
         local = step.result(local)
     bound = least_mean_elements(*layouts) * full.byte_size / full.size if full.size else 0.0
+    used = request.target_machine
     return ReshardPlan(full, first, last, used, n, found.steps, received, bound, found.peak_bytes, found.seconds)
 
 

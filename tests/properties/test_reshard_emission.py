@@ -59,15 +59,15 @@ def check(shape: Shape, source: HloSharding, target: HloSharding, kind: str | No
     """Plan, emit, run, and compare every device's real elements."""
     before, after = layout_of(source, shape.dims, N), layout_of(target, shape.dims, N)
     random = np.random.default_rng(5)
-    addends = [random.integers(0, 2, shape.dims).astype(shape.dtype) for _ in range(before.addends)]
+    partial_sums = [random.integers(0, 2, shape.dims).astype(shape.dtype) for _ in range(before.num_partial_sums)]
     steps = plan_steps(shape, source, target, reduce_kind=kind, objective=objective, num_devices=N)
-    got = run(steps, list(local_tiles(addends, before, padding=1)))
+    got = run(steps, list(local_tiles(partial_sums, before, padding=1)))
     assert got[0].shape == after.tile
-    if after.addends > 1:
+    if after.num_partial_sums > 1:
         # Of a partial result only the sum over each group counts.
         groups = [[e for e in range(N) if (after.index[d] == after.index[e]).all()] for d in range(N)]
         got = [np.sum([got[e] for e in group], axis=0) for group in groups]
-    whole = (np.max if kind == "maximum" else np.sum)(addends, axis=0).astype(shape.dtype)
+    whole = (np.max if kind == "maximum" else np.sum)(partial_sums, axis=0).astype(shape.dtype)
     low, high = after.bounds()
     for device in np.flatnonzero(after.has_data()):
         wanted = whole[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]

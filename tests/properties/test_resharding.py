@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from hlosharding.cost import machines
 from hlosharding.ir import Shape
-from hlosharding.reshard import plan_steps
+from hlosharding.reshard import ReshardRequest, plan_steps
+from hlosharding.reshard.candidates import candidates
 from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
-from hlosharding.reshard.planner import Request, candidates
+from hlosharding.reshard.planner import reshard_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 
@@ -56,15 +57,15 @@ def outcome(
     shape = Shape.array("f64", dims)
     before, after = layout_of(source, dims, devices), layout_of(target, dims, devices)
     random = np.random.default_rng(1)
-    addends = [random.integers(-50, 50, dims).astype(np.float64) for _ in range(before.addends)]
-    tiles = list(local_tiles(addends, before, padding=np.nan))
+    partial_sums = [random.integers(-50, 50, dims).astype(np.float64) for _ in range(before.num_partial_sums)]
+    tiles = list(local_tiles(partial_sums, before, padding=np.nan))
     received, local = 0.0, shape.with_dims(before.tile)
     steps = plan_steps(shape, source, target, reduce_kind="add", objective=objective, num_devices=devices)
     for step in steps:
         received += float(step.received_bytes(local, devices).mean()) / 8
         tiles, local = step.apply(tiles), step.result(local)
     assert [tile.shape for tile in tiles] == [after.tile] * devices
-    check_tiles(tiles, np.sum(addends, axis=0), after)
+    check_tiles(tiles, np.sum(partial_sums, axis=0), after)
     return received, least_mean_elements(before, after)
 
 
@@ -95,20 +96,22 @@ def test_partial_values(case: tuple[tuple[int, ...], HloSharding, HloSharding, i
     if objective == "bytes":
         dims, source, target, devices = case
         before = layout_of(source, dims, devices)
-        size = before.addends
+        size = before.num_partial_sums
         reduced = 2 * (size - 1) / size * math.prod(before.tile)
-        whole = Layout(devices, dims, before.counts, before.index, None, before.world, np.zeros(devices, np.int64))
+        whole = Layout(
+            devices, dims, before.counts, before.index, None, before.manual_group, np.zeros(devices, np.int64)
+        )
         assert received <= reduced + 1.2 * least_mean_elements(whole, layout_of(target, dims, devices)) + 1e-9
 
 
 @given(reshards(), st.integers(0, 10**9))
-def test_every_way_that_is_looked_at(case: tuple[tuple[int, ...], HloSharding, HloSharding, int], seed: int) -> None:
+def test_every_plan_that_is_looked_at(case: tuple[tuple[int, ...], HloSharding, HloSharding, int], seed: int) -> None:
     dims, source, target, devices = case
     shape, machine = Shape.array("s32", dims), machines.h100(devices)
-    request = Request(shape, source, target, None, "time", machine, None, devices)
+    reshard = reshard_of(ReshardRequest(shape, source, target, objective="time", machine=machine, num_devices=devices))
     whole = np.random.default_rng(seed).integers(0, 1000, dims).astype(np.int32)
-    before, after = request.layouts()
-    for steps in dict.fromkeys(candidates(request)):
+    before, after = reshard.layouts
+    for steps in dict.fromkeys(candidates(reshard)):
         tiles = list(local_tiles([whole], before, padding=-1 - seed % 997))
         for step in steps:
             tiles = step.apply(tiles)

@@ -1,8 +1,8 @@
-"""Ways that gather dim by dim and cut once, at the end: the dims that must be whole, or the source's tiles reordered.
+"""Plans that gather dim by dim and cut once, at the end: the dims that must be whole, or the source's tiles reordered.
 
 Floor: reshard.  For plans where time decides; made from layouts, so that any device orders will do.
 
-These are the last two of the ways XLA takes (`PartialReplicateReshard` behind a permute, and replicate-then-slice in
+These are the last two of the plans XLA makes (`PartialReplicateReshard` behind a permute, and replicate-then-slice in
 spmd_partitioner.cc), so that where time alone decides no plan is slower for want of them.
 """
 
@@ -11,47 +11,41 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from hlosharding.reshard.axis_plan import least_seconds, paired
+from hlosharding.reshard.for_time.search import TimeSearch, is_close_look
 from hlosharding.reshard.for_time.tile_edges import moved_edges
-from hlosharding.reshard.layout import Layout, Table
-from hlosharding.reshard.matching import MOST_MATCHED, matched, shared
-from hlosharding.reshard.steps import AllGather, Dims, DynamicSlice, Groups, Pad, Permute, Slice, Step
+from hlosharding.reshard.layout import Dims, Layout, Table
+from hlosharding.reshard.matching import MOST_MATCHED, inverse, matched, shared, staying_first, taken_from
+from hlosharding.reshard.objectives import least_seconds
+from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.steps import AllGather, DynamicSlice, Pad, Permute, Slice
+from hlosharding.spmd import Groups
 
-if TYPE_CHECKING:
-    from hlosharding.reshard.planner import Request
-
-Steps = tuple[Step, ...]
+# The dims that must be whole
 
 
-def gather_then_cut(request: Request) -> Iterator[Steps]:
+def gather_then_cut(search: TimeSearch) -> Iterator[Steps]:
     """Along each dim as many tiles join as hold what every device wants, and each device keeps its part.
 
-    Dims that need no joining are cut before or after.
+    Dims that need no joining are cut before, where all members of a gather cut the same part, and after.
+    `{devices=[4,1,2]<=[8] last_tile_dim_replicate}` to `{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}` of
+    f32[8,8]: every device wants some of each row tile, so all four join; dim 1 needs no joining.
+
+        cut f32[2,8] -> f32[2,4]    all-gather dim 0 -> f32[8,4]
+        all-gather dim 0 f32[2,8] -> f32[8,8]    cut -> f32[8,4]
     """
-    source, target = request.layouts()
+    source, target = search.reshard.layouts
     if not (source.is_plain and target.is_plain):
         return
-    joined = tuple(_joined(source, target, d) for d in range(request.shape.rank))
-    dims = [d for d, n in enumerate(joined) if n > 1]
-    early = [d for d, ways in enumerate(target.counts) if d not in dims and ways > source.counts[d]]
-    for cut in ((early, ()) if early else ((),)) if dims else ():
-        start, tile = source.starts, list(source.tile)
-        for d in cut:
-            start[:, d], tile[d] = target.starts[:, d], target.tile[d]
-        whole = tuple(n * more for n, more in zip(tile, joined, strict=True))
-        received = (math.prod(whole) - math.prod(tile)) * request.shape.byte_size / request.shape.size
-        if least_seconds(received, request.machine) > request.longest:
-            continue
-        begin = _cut(source.starts, source.tile, start, tuple(tile), source.dims)
-        end = _cut(start // whole * whole, whole, target.starts, target.tile, source.dims)
-        groups = {d: _groups_along(d, joined[d], start // tile, request.source.tiles.flat) for d in dims}
-        if all(groups.values()):
-            yield from ((*begin, *(AllGather(d, groups[d]) for d in way), *end) for way in _orders(dims))
+    joined = tuple(_joined(source, target, d) for d in range(search.reshard.shape.rank))
+    if max(joined, default=1) == 1:
+        return
+    uncut = [d for d, n in enumerate(joined) if n == 1 and target.counts[d] > source.counts[d]]
+    if uncut:
+        yield from _gathered_and_cut(search, joined, uncut)
+    yield from _gathered_and_cut(search, joined, ())
 
 
 def _joined(source: Layout, target: Layout, dim: int) -> int:
@@ -65,85 +59,27 @@ def _joined(source: Layout, target: Layout, dim: int) -> int:
     return count
 
 
-def reorder_then_gather(request: Request) -> Iterator[Steps]:
-    """The source's tiles move to where the target's copies gather them: one permute of the smaller tiles."""
-    first, last = request.source, request.target
-    source, target = request.layouts()
-    if not (source.is_plain and target.is_plain and first.kind == last.kind == "tiled"):
+def _gathered_and_cut(search: TimeSearch, joined: Dims, cut_first: Sequence[int]) -> Iterator[Steps]:
+    """Dims `cut_first` are cut to the target's tiles, `joined` tiles gathered along each dim, and the rest cut.
+
+    Nothing where devices do not pair up so, or the bytes alone take too long.
+    """
+    reshard = search.reshard
+    source, target = reshard.layouts
+    start, tile = source.starts, list(source.tile)
+    for d in cut_first:
+        start[:, d], tile[d] = target.starts[:, d], target.tile[d]
+    gathered = tuple(n * more for n, more in zip(tile, joined, strict=True))
+    received = (math.prod(gathered) - math.prod(tile)) * reshard.shape.byte_size / reshard.shape.size
+    if least_seconds(received, reshard.machine) > search.known_seconds:
         return
-    if any(s % t for s, t in zip(source.counts, target.counts, strict=True)):
-        return
-    times = [s // t for s, t in zip(source.counts, target.counts, strict=True)]
-    dims = [d for d, n in enumerate(times) if n > 1]
-    if not dims:
-        return
-    if any(target.counts[d] > 1 and source.tile[d] * times[d] != target.tile[d] for d in dims):
-        if request.is_close_look:
-            yield from _fetch_then_gather(request, times, dims)
-        return
-    rank = len(times)
-    parts = np.asarray(last.tiles.flat).reshape(*target.counts, *times, -1)
-    nested = parts.transpose([axis for d in range(rank) for axis in (d, rank + d)] + [2 * rank])
-    pairs = sorted(zip(first.tiles.flat, nested.ravel().tolist(), strict=True))
-    move = (Permute(tuple(pairs)),) if any(a != b for a, b in pairs) else ()
-    gathered = tuple(n * more for n, more in zip(source.tile, times, strict=True))
-    end = (Slice(target.tile),) if gathered != target.tile else ()
-    for way in _orders(dims):
-        yield (*move, *(AllGather(d, _rows(parts, rank + d)) for d in way), *end)
-
-
-def _fetch_then_gather(request: Request, times: Sequence[int], dims: Sequence[int]) -> Iterator[Steps]:
-    """Where tiles do not nest: every copy of a target tile fetches a part of it, then they gather."""
-    (source, target), n = request.layouts(), request.num_devices
-    rank = len(times)
-    parts = request.target.tiles.array.reshape(*target.counts, *times, -1)
-    fine = _parted(target, times, parts)
-    gathered = tuple(size * more for size, more in zip(fine.tile, times, strict=True))
-    end = (Slice(target.tile),) if gathered != target.tile else ()
-    assigned = [parts]
-    if n <= MOST_MATCHED:
-        # Each makes the part of its target tile of which it holds most.
-        score = shared(source, fine)
-        score[(target.index[:, None] != target.index[None]).any(axis=2)] = -1
-        maker = np.empty(n, np.int64)
-        maker[matched(score)] = np.arange(n)
-        assigned.append(maker[parts])
-    for makers in assigned:
-        fine = _parted(target, times, makers)
-        for fetch in _fetched(request, source, fine):
-            for way in _orders(dims):
-                yield (*fetch, *(AllGather(d, _rows(makers, rank + d)) for d in way), *end)
-
-
-def _parted(target: Layout, times: Sequence[int], makers: npt.NDArray[np.int64]) -> Layout:
-    """Parts of the target's tiles; `makers`: devices as an array over tiles, parts of each dim, and copies."""
-    rank, n = len(times), target.num_devices
-    places = np.moveaxis(np.indices(makers.shape), 0, -1).reshape(n, -1)
-    index = np.empty((n, rank), np.int64)
-    index[makers.ravel()] = places[:, :rank] * np.array(times) + places[:, rank:-1]
-    counts = tuple(count * more for count, more in zip(target.counts, times, strict=True))
-    return replace(target, counts=counts, index=index).nested(target.counts, target.tile)
-
-
-def _fetched(request: Request, source: Layout, fine: Layout) -> Iterator[Steps]:
-    """Directly, or as whole tiles, whose borders then move."""
-    yield from ((step,) for step in request.direct(source, fine))
-    taken_from = paired(source.numbers, fine.numbers).tolist()
-    move = (Permute(tuple(zip(taken_from, range(len(taken_from)), strict=True))),)
-    for steps in moved_edges(request, replace(source, index=fine.index), fine):
-        yield (*move, *steps)
-
-
-def _orders(dims: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Minor dims first, or major ones."""
-    yield dims[::-1]
-    if len(dims) > 1:
-        yield dims
-
-
-def _rows(devices: npt.NDArray[np.int64], axis: int) -> Groups:
-    """Device groups along an axis."""
-    return tuple(map(tuple, np.moveaxis(devices, axis, -1).reshape(-1, devices.shape[axis]).tolist()))
+    dims = [d for d, n in enumerate(joined) if n > 1]
+    groups = {d: _groups_along(d, joined[d], start // tile, reshard.source.tiles.flat) for d in dims}
+    if all(groups.values()):
+        first_cut = _cut(source.starts, source.tile, start, tuple(tile), source.dims)
+        last_cut = _cut(start // gathered * gathered, gathered, target.starts, target.tile, source.dims)
+        for order in _orders(dims):
+            yield (*first_cut, *(AllGather(d, groups[d]) for d in order), *last_cut)
 
 
 def _groups_along(dim: int, joined: int, index: Table, order: Sequence[int]) -> Groups:
@@ -161,7 +97,11 @@ def _groups_along(dim: int, joined: int, index: Table, order: Sequence[int]) -> 
 
 
 def _cut(have: Table, tile: Dims, want: Table, size: Dims, sizes: Dims) -> Steps:
-    """From tiles at `have` of an array of `sizes` to the parts of them at `want`: padded where a part hangs over."""
+    """From tiles at `have` of an array of `sizes` to the parts of them at `want`: padded where a part hangs over.
+
+    >>> [str(step) for step in _cut(np.array([[0], [0]]), (8,), np.array([[0], [4]]), (4,), (8,))]
+    ['each keeps its [4]']
+    """
     # Who wants no data at all may keep whatever it has.
     offset = np.minimum(np.maximum(want - have, 0), np.asarray(tile))
     real = tuple(np.minimum(np.asarray(sizes) - have, np.asarray(tile)).max(axis=0).tolist())
@@ -175,3 +115,106 @@ def _cut(have: Table, tile: Dims, want: Table, size: Dims, sizes: Dims) -> Steps
         return (*steps, DynamicSlice(tuple(map(tuple, offset.T.tolist())), size))
     now = steps[-1].sizes if steps else tile
     return (*steps, Slice(size)) if now != size else tuple(steps)
+
+
+# The source's tiles reordered, or parts fetched
+
+
+def reorder_then_gather(search: TimeSearch) -> Iterator[Steps]:
+    """The source's tiles move to where the target's copies gather them: one permute of the smaller tiles.
+
+    `{devices=[4]0,2,1,3}` to `{devices=[2,2]<=[4] last_tile_dim_replicate}`: tiles 0 and 1 make the target's first
+    tile, which devices 0 and 1 want, so tile 1 moves from device 2 to device 1 and tile 2 the other way; then the
+    devices 0 and 1 gather, and 2 and 3.  Where the target's tiles are not made of whole tiles of the source, each copy
+    fetches a part of its target tile instead.
+    """
+    first, last = search.reshard.source, search.reshard.target
+    source, target = search.reshard.layouts
+    if not (source.is_plain and target.is_plain and first.kind == last.kind == "tiled"):
+        return
+    if any(s % t for s, t in zip(source.counts, target.counts, strict=True)):
+        return
+    times = [s // t for s, t in zip(source.counts, target.counts, strict=True)]
+    dims = [d for d, n in enumerate(times) if n > 1]
+    if not dims:
+        return
+    if all(target.counts[d] == 1 or source.tile[d] * times[d] == target.tile[d] for d in dims):
+        yield from _whole_tiles_then_gather(search, times)
+    elif is_close_look(search.reshard):
+        yield from _parts_then_gather(search, times)
+
+
+def _whole_tiles_then_gather(search: TimeSearch, times: Sequence[int]) -> Iterator[Steps]:
+    first, last = search.reshard.source, search.reshard.target
+    source, target = search.reshard.layouts
+    rank = len(times)
+    parts = np.asarray(last.tiles.flat).reshape(*target.counts, *times, -1)  # [tiles, parts of each dim, copies]
+    # Each dim's parts behind its tiles: devices in the order of the source's tiles.
+    makers = parts.transpose([axis for d in range(rank) for axis in (d, rank + d)] + [2 * rank])
+    pairs = sorted(zip(first.tiles.flat, makers.ravel().tolist(), strict=True))
+    permute = (Permute(tuple(pairs)),) if any(a != b for a, b in pairs) else ()
+    for gathers in _gathers(source.tile, target.tile, times, parts):
+        yield (*permute, *gathers)
+
+
+def _parts_then_gather(search: TimeSearch, times: Sequence[int]) -> Iterator[Steps]:
+    """Every copy of a target tile fetches a part of it, then they gather: the copies in order, or, among few devices,
+    each the part of which it holds most."""
+    reshard = search.reshard
+    source, target = reshard.layouts
+    in_order = reshard.target.tiles.array.reshape(*target.counts, *times, -1)
+    assignments = [in_order]
+    if reshard.num_devices <= MOST_MATCHED:
+        score = shared(source, _in_parts(target, times, in_order))
+        is_other_tile = (target.index[:, None] != target.index[None]).any(axis=2)
+        score[is_other_tile] = -1
+        assignments.append(inverse(matched(staying_first(score)))[in_order])
+    for parts in assignments:
+        fine = _in_parts(target, times, parts)
+        for fetch in _fetched(search, source, fine):
+            for gathers in _gathers(fine.tile, target.tile, times, parts):
+                yield (*fetch, *gathers)
+
+
+def _gathers(tile: Dims, target_tile: Dims, times: Sequence[int], parts: Table) -> Iterator[Steps]:
+    """Parts of size `tile` joined to target tiles, either order of dims; `parts`: devices as an array over tiles,
+    parts of each dim, and copies."""
+    rank = len(times)
+    gathered = tuple(size * more for size, more in zip(tile, times, strict=True))
+    cut = (Slice(target_tile),) if gathered != target_tile else ()
+    for order in _orders([d for d, n in enumerate(times) if n > 1]):
+        yield (*(AllGather(d, _groups_of(parts, rank + d)) for d in order), *cut)
+
+
+def _in_parts(target: Layout, times: Sequence[int], parts: Table) -> Layout:
+    """The target's tiles, each cut into parts; `parts` as in `_gathers`."""
+    rank, n = len(times), target.num_devices
+    places = np.moveaxis(np.indices(parts.shape), 0, -1).reshape(n, -1)
+    index = np.empty((n, rank), np.int64)
+    index[parts.ravel()] = places[:, :rank] * np.array(times) + places[:, rank:-1]
+    counts = tuple(count * more for count, more in zip(target.counts, times, strict=True))
+    return replace(target, counts=counts, index=index).tiles_of_tiles(target.counts, target.tile)
+
+
+def _fetched(search: TimeSearch, source: Layout, fine: Layout) -> Iterator[Steps]:
+    """By a piecewise plan, or as whole tiles, whose edges then move."""
+    yield from ((step,) for step in search.piecewise(source, fine))
+    sources = taken_from(source.numbers, fine.numbers).tolist()
+    permute = Permute(tuple(zip(sources, range(len(sources)), strict=True)))
+    for steps in moved_edges(search, replace(source, index=fine.index), fine):
+        yield (permute, *steps)
+
+
+# Gathers of several dims
+
+
+def _orders(dims: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Minor dims first, or major ones."""
+    yield dims[::-1]
+    if len(dims) > 1:
+        yield dims
+
+
+def _groups_of(devices: Table, axis: int) -> Groups:
+    """Device groups along an axis."""
+    return tuple(map(tuple, np.moveaxis(devices, axis, -1).reshape(-1, devices.shape[axis]).tolist()))

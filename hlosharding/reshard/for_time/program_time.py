@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from hlosharding.cost import Machine, cost, op_time
 from hlosharding.ir import Builder, Shape
-from hlosharding.reshard.pieces import Pieces
-from hlosharding.reshard.steps import AllToAll, DynamicSlice, Pad, Slice, Step
+from hlosharding.reshard.steps import AllToAll, DynamicSlice, Pad, Pieces, Slice, Step
 from hlosharding.spmd import Emitter, Program
 
 _NEIGHBOUR = "not"
@@ -22,7 +21,7 @@ def emitted_seconds(steps: Sequence[Step], local: Shape, num_devices: int, machi
     """Predicted seconds of steps that start from local arrays `local`; the neighbours' own time does not count.
 
     >>> from hlosharding.cost import machines
-    >>> from hlosharding.partitioner.reshard.steps import Permute
+    >>> from hlosharding.reshard.steps import Permute
     >>> h100 = machines.h100(2)
     >>> step = Permute(((0, 1), (1, 0)))
     >>> emitted_seconds([step], Shape.parse("f32[256]"), 2, h100) == step.seconds(Shape.parse("f32[256]"), h100)
@@ -41,17 +40,17 @@ def emitted_seconds(steps: Sequence[Step], local: Shape, num_devices: int, machi
     return sum(row.time_s for row in rows if row.instruction.opcode != _NEIGHBOUR)
 
 
-def guessed_seconds(steps: Sequence[Step], local: Shape, machine: Machine) -> float:
+def estimated_seconds(steps: Sequence[Step], local: Shape, machine: Machine) -> float:
     """About `emitted_seconds`, without a program: one kernel for all local work before a collective, none behind the
     last; of an exchange the transpose before it may be no work at all."""
-    total, is_pending = 0.0, False
+    total, has_local_work = 0.0, False
     for step in steps:
         if isinstance(step, (Pad, Slice, DynamicSlice)):
-            is_pending = True
+            has_local_work = True
         else:
             kernel = op_time(0, 2 * local.byte_size, "f32", machine, matrix=False)
-            total += step.seconds(local, machine) + is_pending * kernel
-            is_pending = isinstance(step, (AllToAll, Pieces))
+            total += step.seconds(local, machine) + has_local_work * kernel
+            has_local_work = isinstance(step, (AllToAll, Pieces))
             if isinstance(step, AllToAll):
                 total -= (1 + step.is_simple) * kernel
             elif isinstance(step, Pieces):

@@ -1,4 +1,4 @@
-"""Ways in the source's own device order, and one permute to the target's, wherever that is cheapest.
+"""Plans in the source's own device order, and one permute to the target's, wherever that is cheapest.
 
 Floor: reshard.  For plans where time decides.
 
@@ -10,78 +10,92 @@ between neighbours in the end.  XLA's all-to-alls, halo exchanges and permutes i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from hlosharding.reshard.axis_plan import paired
+from hlosharding.reshard.for_time.search import TimeSearch
 from hlosharding.reshard.for_time.tile_edges import moved_edges
 from hlosharding.reshard.layout import Dims, Layout, Table, layout_of
-from hlosharding.reshard.steps import Permute, Step
+from hlosharding.reshard.matching import inverse, taken_from
+from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.steps import Permute
 from hlosharding.sharding import HloSharding
 
-if TYPE_CHECKING:
-    from hlosharding.reshard.planner import Request
 
-Steps = tuple[Step, ...]
+def exchange_and_reorder(search: TimeSearch) -> Iterator[Steps]:
+    """The target's tiles are made in the source's order; the permute may stand anywhere among the steps.
 
-
-def exchange_and_reorder(request: Request) -> Iterator[Steps]:
-    """The target's tiles are made in the source's order; the permute may stand anywhere among the steps."""
-    first, last, (source, target) = request.source, request.target, request.layouts()
+    `{devices=[4,1]0,2,1,3}` to `{devices=[1,4]3,2,1,0}`: an all-to-all in the source's order makes
+    `{devices=[1,4]0,2,1,3}`, and a permute brings those tiles to the target's order; or the permute comes first.
+    """
+    first, last, (source, target) = search.reshard.source, search.reshard.target, search.reshard.layouts
     if not (first.kind == last.kind == "tiled" and source.is_plain and target.is_plain):
         return
     counts = (*source.counts, source.copies), (*target.counts, target.copies)
-    way = HloSharding.partial_tile(_in_own_order(first, *counts))
-    made = layout_of(way, request.shape.dims, request.num_devices)
-    taken_from, devices = paired(made.numbers, target.numbers), np.arange(request.num_devices)
-    names = np.empty_like(devices)
-    names[taken_from] = devices
-    pairs = tuple(zip(taken_from.tolist(), devices.tolist(), strict=True))
-    permute = (Permute(pairs),) if any(a != b for a, b in pairs) else ()
-    nested = _as_it_is_cut(source, made)
-    ways = [] if not permute else list(request.ways(first, way))
-    if nested is not None:
-        for steps in request.exchanges(
-            first, way, tuple(t * n for t, n in zip(nested.tile, nested.counts, strict=True))
-        ):
-            yield from ((*steps, end) for end in request.direct(nested, target))
-            ways += [(*steps, *ends) for ends in moved_edges(request, nested, made)]
-    for steps in ways:
-        for at in range(len(steps), -1, -1) if permute else (0,):
-            yield (*steps[:at], *permute, *(step.renamed(names) for step in steps[at:]))
+    in_order = HloSharding.partial_tile(_devices_in_source_order(first.tiles.array, *counts))
+    made = layout_of(in_order, search.reshard.shape.dims, search.reshard.num_devices)
+    sources = taken_from(made.numbers, target.numbers).tolist()
+    is_reordered = sources != sorted(sources)
+    found = [*search.part(first, in_order)] if is_reordered else []
+    as_cut = _tiles_as_cut(source, made)
+    if as_cut is not None:
+        padded = tuple(tile * count for tile, count in zip(as_cut.tile, as_cut.counts, strict=True))
+        for steps in search.axis_plans(first, in_order, padded):
+            yield from ((*steps, end) for end in search.piecewise(as_cut, target))
+            found += [(*steps, *ends) for ends in moved_edges(search, as_cut, made)]
+    yield from _reordered(found, sources) if is_reordered else found
 
 
-def _as_it_is_cut(source: Layout, made: Layout) -> Layout | None:
+def _reordered(plans: Iterable[Steps], sources: list[int]) -> Iterator[Steps]:
+    """The permute, by which each device takes the tile of its source, at every place among the steps of each plan.
+
+    Steps behind it are those of other devices: what device d did, the one that takes its tile does.
+    """
+    permute, names = Permute(tuple(zip(sources, range(len(sources)), strict=True))), inverse(sources)
+    for steps in plans:
+        for at in range(len(steps), -1, -1):
+            yield (*steps[:at], permute, *(step.renamed(names) for step in steps[at:]))
+
+
+def _tiles_as_cut(source: Layout, made: Layout) -> Layout | None:
     """Where the parts of the source's tiles lie, if not where tiles of `made` should."""
     stays = tuple(np.gcd(source.counts, made.counts).tolist())
     columns = zip(stays, source.counts, source.tile, source.dims, strict=True)
-    nested = made.nested(stays, tuple(size if n == 1 else s // n * tile for n, s, tile, size in columns))
-    is_same = all(np.array_equal(a, b) for a, b in zip(nested.bounds(), made.bounds(), strict=True))
-    return None if is_same else nested
+    as_cut = made.tiles_of_tiles(stays, tuple(size if n == 1 else s // n * tile for n, s, tile, size in columns))
+    is_same = all(np.array_equal(a, b) for a, b in zip(as_cut.bounds(), made.bounds(), strict=True))
+    return None if is_same else as_cut
 
 
-def _in_own_order(first: HloSharding, have: Dims, want: Dims) -> Table:
-    """The source's devices as an array of the target's counts: of each dim what can stay stays, as its major part."""
+def _devices_in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
+    """The source's devices as an array of the target's counts; the last count is that of the copies.
+
+    Of each dim what can stay stays, as its major part; the rest is free, prime by prime, for the dims that want more.
+    From [4,2] to [2,4]: of the four along dim 0 two stay and two are free, which go behind the two of dim 1.
+
+        devices [4,2]  as  [2 stay, 2 free | 2 stay]  ->  [2 | 2, 2 of dim 0]  as  [2,4]
+
+    >>> _devices_in_source_order(np.arange(8).reshape(4, 2), (4, 2, 1), (2, 4, 1))[..., 0].tolist()
+    [[0, 2, 1, 3], [4, 6, 5, 7]]
+    """
     stays = np.gcd(have, want).tolist()
     sizes: list[int] = []
-    free: list[tuple[int, int]] = []
     order: list[list[int]] = []
-    for a, c in zip(have, stays, strict=True):
+    free: list[tuple[int, int]] = []  # (prime, its place in `sizes`)
+    for count, kept in zip(have, stays, strict=True):
         order.append([len(sizes)])
-        sizes.append(c)
-        for prime in _primes(a // c):
+        sizes.append(kept)
+        for prime in _primes(count // kept):
             free.append((prime, len(sizes)))
             sizes.append(prime)
     # Copies first: they are cut, which makes smaller what else must move.
     free.sort(key=lambda one: one[1] < order[-1][0])
-    for mine, b, c in zip(order, want, stays, strict=True):
-        for prime in _primes(b // c):
-            found = next(one for one in free if one[0] == prime)
-            free.remove(found)
-            mine.append(found[1])
-    return first.tiles.array.reshape(sizes).transpose([a for mine in order for a in mine]).reshape(want)
+    for places, count, kept in zip(order, want, stays, strict=True):
+        for prime in _primes(count // kept):
+            taken = next(one for one in free if one[0] == prime)
+            free.remove(taken)
+            places.append(taken[1])
+    return devices.reshape(sizes).transpose([place for places in order for place in places]).reshape(want)
 
 
 def _primes(number: int) -> Iterator[int]:

@@ -15,7 +15,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import ShardingError
 from hlosharding.reshard import AllGather, AllToAll, Permute, Pieces, ReshardPlan, plan_reshard
 from hlosharding.reshard.layout import layout_of
-from hlosharding.reshard.piecewise_plan import shipment
+from hlosharding.reshard.piecewise import moves_between
 from hlosharding.sharding import HloSharding
 
 Axes = list[list[int]]
@@ -121,8 +121,8 @@ def test_r8_overlay_of_two_by_three_tiles_and_three_by_two() -> None:
         21>12 22>12 22>22 23>22
         21>13 22>13 22>23 23>23"""
     wanted = {(_device(a), _device(b)) for a, b in (cell.split(">") for cell in drawn.split())}
-    layouts = (layout_of(on_mesh((2, 3), dims), (6, 6), 6) for dims in ([[0], [1]], [[1], [0]]))
-    pieces = shipment(*layouts, machines.h100(6))
+    before, after = (layout_of(on_mesh((2, 3), dims), (6, 6), 6) for dims in ([[0], [1]], [[1], [0]]))
+    pieces = moves_between(before, after, machines.h100(6))
     assert pieces is not None
     assert set(zip(pieces.senders.tolist(), pieces.receivers.tolist(), strict=True)) == wanted
     assert sorted(map(tuple, pieces.sizes.tolist())) == sorted((a, b) for a in (2, 1, 1, 2) for b in (2, 1, 1, 2))

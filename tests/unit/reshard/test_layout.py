@@ -44,12 +44,12 @@ def test_missing_elements(source: str, target: str, dims: tuple[int, int]) -> No
         ("{unreduced}", "{replicated}", 2 * 7 / 8 * 64),
         ("{unreduced}", "{devices=[8,1]<=[8]}", 7 / 8 * 64),
         ("{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}", "{devices=[2,4]<=[8]}", 3 / 4 * 32),
-        # The target's devices hold no addend of what they want: one message more for each element.
+        # The target's devices hold no partial sum of what they want: one message more for each element.
         ("{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}", "{devices=[2,4]4,5,6,7,0,1,2,3}", 32),
         ("{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}", "{maximal device=0}", (3 * 64 + 32) / 8),
     ],
 )
-def test_addends_must_meet(source: str, target: str, least: float) -> None:
+def test_partial_sums_must_meet(source: str, target: str, least: float) -> None:
     before, after = (layout_of(HloSharding.parse(s), (8, 8), 8) for s in (source, target))
     assert least_mean_elements(before, after) == least
 
@@ -62,8 +62,8 @@ def test_empty_tiles_have_no_data() -> None:
 
 def test_manual_groups_are_named_by_their_least_device() -> None:
     one = layout_of(HloSharding.parse("{devices=[1,2,4]<=[2,4]T(1,0) last_tile_dims={manual, replicated}}"), (4,), 8)
-    assert one.worlds == 2
-    assert set(one.world.tolist()) <= set(range(8))
+    assert one.num_manual_groups == 2
+    assert set(one.manual_group.tolist()) <= set(range(8))
 
 
 @pytest.mark.parametrize(

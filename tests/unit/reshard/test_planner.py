@@ -46,7 +46,7 @@ def test_a_finer_tiling_of_copies_is_a_free_slice() -> None:
     assert plan_time(SHAPE, HloSharding.replicate(), ROWS) == 0.0
 
 
-def test_where_time_alone_decides_a_small_array_takes_the_way_by_the_whole() -> None:
+def test_where_time_alone_decides_a_small_array_is_gathered_whole() -> None:
     source, target = "{devices=[4,1]0,2,1,3}", "{devices=[1,2,2]0,2,1,3 last_tile_dim_replicate}"
     quick = hs.plan_reshard((15, 23), "f32", source, target, objective="time")
     assert isinstance(quick.steps[0], AllGather)
@@ -136,13 +136,13 @@ def test_balanced_moves_more_bytes_only_for_time(m: int, n: int, sharding: str) 
 # Partial values
 
 
-def test_addends_meet_scattered_where_the_target_is_tiled() -> None:
+def test_partial_sums_meet_scattered_where_the_target_is_tiled() -> None:
     source = "{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}"
     assert kinds(source, "{devices=[2,4]<=[8]}", reduce_kind="add") == [ReduceScatter]
     assert kinds(source, "{devices=[8,1]<=[8]}", reduce_kind="maximum") == [ReduceScatter]
 
 
-def test_addends_meet_for_all_in_one_go_over_the_product_group() -> None:
+def test_partial_sums_meet_for_all_in_one_go_over_the_product_group() -> None:
     steps = plan_steps(SHAPE, HloSharding.unreduced(), HloSharding.replicate(), reduce_kind="add", num_devices=8)
     assert steps == (AllReduce((tuple(range(8)),), "add"),)
 
@@ -162,7 +162,7 @@ def test_a_partial_value_says_how_it_is_reduced() -> None:
         plan_steps(SHAPE, HloSharding.unreduced(), HloSharding.replicate(), num_devices=8)
 
 
-def test_part_of_the_addends_may_stay() -> None:
+def test_part_of_the_partial_sums_may_stay() -> None:
     steps = plan_steps(
         SHAPE,
         parse("{devices=[1,1,8]<=[8] last_tile_dims={unreduced}}"),

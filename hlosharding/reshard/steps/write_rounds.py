@@ -1,4 +1,4 @@
-"""Writes the rounds of the direct plan as local HLO: cut, send, and put the pieces where they belong.
+"""Writes the rounds of a piecewise plan as local HLO: cut, send, and put the pieces where they belong.
 
 Floor: reshard.  Where every device gets the same windows at the same places along one dim, the pieces are
 joined side by side; where the places differ a few are laid one over the other.  Both a compiler fuses into what reads
@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hlosharding.ir import Instruction, PaddingDim, Shape, SliceDim
-from hlosharding.reshard.pieces import RESULT, Round
-from hlosharding.reshard.steps import Dims, Table
-
-if TYPE_CHECKING:
-    from hlosharding.spmd import Emitter
+from hlosharding.reshard.layout import Dims, Table
+from hlosharding.reshard.steps.rounds import RESULT, Round
+from hlosharding.spmd import Emitter
 
 
 def put_together(

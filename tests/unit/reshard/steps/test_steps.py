@@ -12,6 +12,7 @@ from hlosharding.reshard import (
     AllReduce,
     AllToAll,
     DynamicSlice,
+    Keep,
     Pad,
     Permute,
     Pieces,
@@ -101,3 +102,13 @@ def test_bytes_time_and_shape(step: Step, mean: float) -> None:
 
 def test_a_permute_is_charged_to_those_that_receive() -> None:
     assert Permute(((0, 1), (1, 0), (2, 2), (3, 3))).received_bytes(LOCAL, 4).tolist() == [48, 48, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["add", "multiply", "maximum", "minimum", "and", "or", "xor"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint16, np.float32])
+def test_a_value_that_one_device_keeps_is_reduced_to_itself(kind: str, dtype: type) -> None:
+    if dtype is np.float32 and kind in ("and", "or", "xor"):
+        return
+    tiles = [np.array([0, 1, 77, 100]).astype(dtype)] * 2
+    kept = Keep((True, False), kind).apply(tiles)
+    np.testing.assert_array_equal(AllReduce(((0, 1),), kind).apply(kept)[1], tiles[0])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hlosharding.reshard.common_grid import Grid, common_grid
+from hlosharding.reshard.axis_plans.common_grid import Grid, common_grid
 from hlosharding.sharding import HloSharding
 
 parse = HloSharding.parse
@@ -83,13 +83,13 @@ def test_groups_follow_the_order_of_the_axes() -> None:
     assert grid.groups((0, 2)) == ((0, 1, 4, 5), (2, 3, 6, 7))
 
 
-def test_addends_and_manual_groups_are_axes_of_their_own() -> None:
+def test_partial_sums_and_manual_groups_are_axes_of_their_own() -> None:
     grid = grid_of(
         "{devices=[2,1,2,2]<=[8] last_tile_dims={manual, unreduced}}",
         "{devices=[1,2,2,2]<=[2,2,2]T(2,1,0) last_tile_dims={manual, replicated}}",
         8,
     )
     assert grid is not None
-    assert [grid.ways[a] for a in grid.worlds] == [2]
-    assert [grid.ways[a] for a in grid.addends] == [2]
-    assert not set(grid.worlds) & {a for axes in (*grid.source, *grid.target) for a in axes}
+    assert [grid.ways[a] for a in grid.manual_axes] == [2]
+    assert [grid.ways[a] for a in grid.partial_axes] == [2]
+    assert not set(grid.manual_axes) & {a for axes in (*grid.source, *grid.target) for a in axes}

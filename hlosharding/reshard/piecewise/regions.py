@@ -8,7 +8,7 @@ other places, steps between elements, or the order turned round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,8 +41,11 @@ class Region:
     @property
     def steps(self) -> tuple[Dims, Dims]:
         """Distances between elements, in the operand and in the result; empty where all are 1."""
-        read = tuple(map(abs, self.source_steps))
-        return tuple(() if max(steps, default=1) == 1 else steps for steps in (read, self.target_steps))  # pyright: ignore[reportReturnType]
+        return _unless_ones(tuple(map(abs, self.source_steps))), _unless_ones(self.target_steps)
+
+
+def _unless_ones(steps: Dims) -> Dims:
+    return () if max(steps, default=1) == 1 else steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +63,7 @@ class Wanted:
     write: Table
     sizes: Table
     """Elements along each dim; with steps they span more."""
-    grown: Table
+    padded_sizes: Table
     """The same, with what may come along: where only padding follows in the receiver's tile, all the sender has."""
 
 
@@ -72,7 +75,10 @@ def count_of(region: Region, source: Layout, target: Layout) -> int:
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     """The pieces of a region.
 
-    >>> from hlosharding.partitioner.reshard.layout import layout_of
+    Five elements in tiles of three, reversed: of its result 4 3 2 device 0 gets 4 3 from the second tile and 2 from the
+    first; device 1 gets 1 0 from the first.
+
+    >>> from hlosharding.reshard.layout import layout_of
     >>> from hlosharding.sharding import HloSharding
     >>> half = HloSharding.parse("{devices=[2]<=[2]}")
     >>> turn = Region(0, (5,), (4,), (0,), (-1,), (1,))  # reverse
@@ -95,28 +101,16 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
-    sizes = high - low
-    return Wanted(
-        region,
-        receivers,
-        holders,
-        numbers,
-        read,
-        write,
-        sizes,
-        _grown(region, source, target, receivers, read, write, sizes),
-    )
+    found = Wanted(region, receivers, holders, numbers, read, write, sizes=high - low, padded_sizes=high - low)
+    return found if any(region.steps) else replace(found, padded_sizes=_padded_sizes(found, source, target))
 
 
-def _grown(
-    region: Region, source: Layout, target: Layout, receivers: Table, read: Table, write: Table, sizes: Table
-) -> Table:
-    if any(region.steps):
-        return sizes
+def _padded_sizes(wanted: Wanted, source: Layout, target: Layout) -> Table:
+    """What may come along: of the last piece along a dim of the target's tile as much as both tiles have room for."""
     low, high = target.bounds()
-    room = np.minimum(np.asarray(source.tile) - read, np.asarray(target.tile) - write)
-    is_last = write + sizes == (high - low)[receivers]
-    return np.where(is_last, np.maximum(room, sizes), sizes)
+    room = np.minimum(np.asarray(source.tile) - wanted.read, np.asarray(target.tile) - wanted.write)
+    is_last = wanted.write + wanted.sizes == (high - low)[wanted.receivers]
+    return np.where(is_last, np.maximum(room, wanted.sizes), wanted.sizes)
 
 
 def _ranges(
@@ -141,7 +135,7 @@ def _counted(low: Table, high: Table, step: int, size: int) -> tuple[Table, Tabl
 
 def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> tuple[Table, Table]:
     """(device, source tile) wherever the device's target tile wants elements of that source tile."""
-    wanted = target.world[:, None] == tiles[None, :, 0]
+    wanted = target.manual_group[:, None] == tiles[None, :, 0]
     wanted &= target.has_data()[:, None]
     for dim in range(len(region.sizes)):
         (first, last), (have_first, have_last) = _ranges(region, source, target, dim)
@@ -153,7 +147,7 @@ def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> t
 
 def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
     """Distinct tiles as rows (manual group, index), and the devices that hold each."""
-    rows = np.concatenate([source.world[:, None], source.index], axis=1)
+    rows = np.concatenate([source.manual_group[:, None], source.index], axis=1)
     if source.holder is not None:
         return rows[source.holder : source.holder + 1], [[source.holder]]
     holders: dict[Dims, list[int]] = {}

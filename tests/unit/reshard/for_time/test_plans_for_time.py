@@ -1,4 +1,4 @@
-"""Where time decides: no slower than XLA's own sequence, whatever way that takes, and within the user's memory.
+"""Where time decides: no slower than XLA's own sequence, whatever plan that takes, and within the user's memory.
 
 XLA's seconds are those of live XLA's steps (jaxlib 0.10.2), priced as ours by `benchmarks/reshards.py`.
 """
@@ -13,7 +13,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.reshard import AllGather, plan_steps
-from hlosharding.reshard.for_time.program_time import emitted_seconds, guessed_seconds
+from hlosharding.reshard.for_time.program_time import emitted_seconds, estimated_seconds
 from hlosharding.reshard.layout import layout_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
@@ -40,30 +40,30 @@ LIVE = [
     ),
     # An all-to-all, then a cut.
     ((72, 124, 31), "{devices=[1,3,1,2]0,1,2,3,4,5 last_tile_dim_replicate}", "{devices=[3,1,2]0,1,2,3,4,5}", 9.607),
-    # Borders move by some rows, then two gathers.
+    # Tile edges move by some rows, then two gathers.
     (
         (642, 40904),
         "{devices=[8,2]0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}",
         "{devices=[2,1,8]0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 last_tile_dim_replicate}",
         189.572,
     ),
-    # An all-to-all, borders, a permute.
+    # An all-to-all, tile edges, a permute.
     (
         (700, 37471),
         "{devices=[8,2]15,8,9,2,13,7,0,3,12,5,14,6,10,11,4,1}",
         "{devices=[2,8]15,3,14,0,9,1,8,2,13,7,11,12,5,6,10,4}",
         240.498,
     ),
-    # Borders of two dims, a cut, a permute.
+    # Tile edges of two dims, a cut, a permute.
     (
         (5506, 4766),
         "{devices=[2,2,4]0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 last_tile_dim_replicate}",
         "{devices=[4,4]0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}",
         65.304,
     ),
-    # Borders, an all-to-all, borders, a permute.
+    # Tile edges, an all-to-all, tile edges, a permute.
     ((26253, 1002), "{devices=[2,4]0,4,1,5,2,6,3,7}", "{devices=[4,2]6,4,0,7,1,5,3,2}", 115.661),
-    # A permute, borders, gathers.
+    # A permute, tile edges, gathers.
     (
         (186701, 142),
         "{devices=[4,4]10,15,9,6,12,11,4,3,0,13,2,7,14,8,5,1}",
@@ -87,7 +87,7 @@ def test_no_slower_than_xla(dims: tuple[int, ...], source: str, target: str, xla
 
 
 @pytest.mark.parametrize(("dims", "source", "target", "xla"), LIVE)
-def test_the_same_ways_bring_the_right_data(dims: tuple[int, ...], source: str, target: str, xla: float) -> None:
+def test_the_same_plans_bring_the_right_data(dims: tuple[int, ...], source: str, target: str, xla: float) -> None:
     small = tuple(size if size < 40 else 20 + size % 20 for size in dims)
     plan = hs.plan_reshard(small, "f32", source, target, objective="time")
     array = np.arange(np.prod(small), dtype=np.float32).reshape(small)
@@ -113,14 +113,14 @@ def test_the_whole_array_is_gathered_where_only_time_counts_and_only_within_the_
         hs.plan_reshard(dims, "f32", source, target, objective="time", memory_limit=whole // 100)
 
 
-def test_a_guess_is_near_what_the_program_takes() -> None:
+def test_an_estimate_is_near_what_the_program_takes() -> None:
     for dims, source, target, _ in LIVE:
         first, last = HloSharding.parse(source), HloSharding.parse(target)
         n = len(first.tiles.flat)
         steps = plan_steps(Shape.array("f32", dims), first, last)
         local, machine = Shape.array("f32", layout_of(first, dims, n).tile), machines.h100(n)
         exact = emitted_seconds(steps, local, n, machine)
-        assert guessed_seconds(steps, local, machine) == pytest.approx(exact, rel=0.3)
+        assert estimated_seconds(steps, local, machine) == pytest.approx(exact, rel=0.3)
 
 
 def test_steps_of_renamed_devices_do_the_same_elsewhere() -> None:

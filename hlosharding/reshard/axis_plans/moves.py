@@ -1,0 +1,279 @@
+"""States of a value on a grid of device axes, and the moves from one state to the next.
+
+Floor: reshard.  Knows axes and padded sizes; nothing of devices, steps or prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, permutations, product
+from typing import Any, Literal, NamedTuple
+
+from hlosharding.reshard.axis_plans.common_grid import Axes, Grid
+from hlosharding.reshard.layout import Dims
+
+_MOST_AT_ONCE = 4
+"""Axes of one all-to-all."""
+
+MoveKind = Literal["slice", "all-gather", "all-to-all", "reduce-scatter", "all-reduce", "permute"]
+End = Literal["source", "target"]
+"""From which end of the plan a search looks."""
+
+
+class State(NamedTuple):
+    """A value on the grid: axes per dim, the padded size of each dim, and the axes over which it still is partial."""
+
+    dims: tuple[Axes, ...]
+    padded: Dims
+    """Tile times tiles; of a dim that is not split: its true size."""
+    partial: Axes = ()
+
+
+class Move(NamedTuple):
+    """One move, seen from the source's side even if it was found from the target's."""
+
+    kind: MoveKind
+    before: State
+    after: State
+    axes: Axes
+    """Over which devices talk, in member order; of a slice: the axes that are added."""
+    dim: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AxisProblem:
+    """The grid with sizes: what both searches share."""
+
+    grid: Grid
+    sizes: Dims
+    source: State
+    target: State
+    may_cut_unevenly: bool = False
+    """May tiles be cut unevenly, each padded at its end?  What a device then holds is not what a sharding would say."""
+
+    def tile(self, state: State) -> Dims:
+        """Local sizes."""
+        product_of = self.grid.product
+        return tuple(size // product_of(axes) for size, axes in zip(state.padded, state.dims, strict=True))
+
+    def padded_size(self, state: State, dim: int, axes: Axes) -> int | None:
+        """Of `dim` once split by `axes`, where it is split by a prefix of them now; None: tiles would not be even."""
+        ways, now = self.grid.product(axes), state.dims[dim]
+        if now:
+            if state.padded[dim] % ways == 0:
+                return state.padded[dim]
+            # In one go: parts of uneven parts lie elsewhere.
+            is_whole = axes == self.target.dims[dim] and self.source.dims[dim][: len(now)] == now
+            return -(-state.padded[dim] // ways) * ways if self.may_cut_unevenly and is_whole else None
+        known = (s.padded[dim] for s in (self.target, self.source) if s.dims[dim])
+        return next((size for size in known if size % ways == 0), -(-self.sizes[dim] // ways) * ways)
+
+    def opposite(self, end: End) -> State:
+        """Where a search from one end wants to arrive."""
+        return self.target if end == "source" else self.source
+
+
+def problem_of(grid: Grid, sizes: Dims) -> AxisProblem:
+    """The search problem of an array with global `sizes`."""
+
+    def state(dims: tuple[Axes, ...], partial: Axes) -> State:
+        ways = [grid.product(axes) for axes in dims]
+        padded = tuple(-(-size // w) * w for size, w in zip(sizes, ways, strict=True))
+        return State(dims, padded, partial)
+
+    first = state(grid.source, tuple(sorted(grid.partial_axes)))
+    return AxisProblem(grid, sizes, first, state(grid.target, ()))
+
+
+def moves_from(problem: AxisProblem, state: State, end: End, wide: bool) -> Iterator[Move]:
+    """Moves from `state` towards the other end; from the target's end reversed, so that they lead to `state`.
+
+    `wide` also puts axes where neither source nor target has them; else every axis goes where it is wanted.
+    """
+    goal = problem.opposite(end).dims
+    yield from _slices_or_gathers(problem, state, goal, end, wide)
+    yield from _all_to_alls(problem, state, goal, end, wide)
+    if end == "source" and state.partial:
+        yield from _reductions(problem, state, goal, wide)
+
+
+# Slices, and backwards all-gathers
+
+
+def _slices_or_gathers(
+    problem: AxisProblem, state: State, goal: tuple[Axes, ...], end: End, wide: bool
+) -> Iterator[Move]:
+    """Axes over which the value is replicated are appended to a dim: a slice; from the target's end, an all-gather."""
+    free = set(problem.grid.replicated(state.dims)) - set(state.partial)
+    for dim, axes in _appendable(state.dims, goal, free & _wanted(problem, end, wide), wide):
+        new = _appended(problem, state, dim, axes)
+        if new is None:
+            continue
+        if end == "source":
+            yield Move("slice", state, new, axes, dim)
+        else:
+            yield Move("all-gather", new, state, axes, dim)
+
+
+def _wanted(problem: AxisProblem, end: End, wide: bool) -> set[int]:
+    """Axes that a slice (from the target's end: an all-gather) may be for."""
+    wanted = {a for axes in problem.opposite(end).dims for a in axes}
+    if end == "target":
+        wanted |= set(problem.source.partial)
+    if wide and problem.source.partial:
+        # Copies may share the work of a reduction, each reducing a part, and gather afterwards.
+        here = problem.source if end == "source" else problem.target
+        wanted |= set(problem.grid.replicated(here.dims))
+    return wanted
+
+
+def _appendable(
+    dims: tuple[Axes, ...], goal: tuple[Axes, ...], free: set[int], wide: bool
+) -> Iterator[tuple[int, Axes]]:
+    """(dim, axes) to append: along the goal's own order; if `wide` any free axes anywhere."""
+    for dim, (now, end) in enumerate(zip(dims, goal, strict=True)):
+        if end[: len(now)] == now:
+            for stop in range(len(now) + 1, len(end) + 1):
+                if end[stop - 1] not in free:
+                    break
+                yield dim, end[len(now) : stop]
+    if wide:
+        for size in (1, 2):
+            for axes in permutations(sorted(free), size):
+                for dim in range(len(dims)):
+                    yield dim, axes
+
+
+def _appended(problem: AxisProblem, state: State, dim: int, axes: Axes) -> State | None:
+    padded = problem.padded_size(state, dim, (*state.dims[dim], *axes))
+    if padded is None:
+        return None
+    return State(_put(state.dims, dim, (*state.dims[dim], *axes)), _put(state.padded, dim, padded), state.partial)
+
+
+# All-to-alls
+
+
+class Exchange(NamedTuple):
+    """What one all-to-all does to the axes of each dim."""
+
+    gives: Dims
+    """[dim]: how many of its minor axes it gives up."""
+    gets: tuple[Axes, ...]
+    """[dim]: axes that it gets, behind those that it keeps."""
+
+
+def _all_to_alls(problem: AxisProblem, state: State, goal: tuple[Axes, ...], end: End, wide: bool) -> Iterator[Move]:
+    """Minor axes of some dims move behind those of others: an all-to-all, which reversed is one, too."""
+    seen: set[State] = set()
+    for exchange in exchanges(state.dims, goal, wide):
+        new = _exchanged(problem, state, exchange)
+        if new is None or new in seen:
+            continue
+        seen.add(new)
+        before, after = (state, new) if end == "source" else (new, state)
+        axes = tuple(a for axes, number in zip(state.dims, exchange.gives, strict=True) for a in _last(axes, number))
+        yield Move("all-to-all", before, after, axes)
+
+
+@lru_cache(maxsize=1 << 12)
+def exchanges(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> tuple[Exchange, ...]:
+    """The all-to-alls that bring axes where the goal has them, or if `wide` anywhere else.  Remembered.
+
+    Dim 0 is split by the axes 0 and 1, dim 1 by axis 2; the goal has axis 1 behind axis 2 in dim 1.  One exchange does:
+    dim 0 gives up its last axis, dim 1 gets it.
+
+    >>> exchanges(((0, 1), (2,)), ((0,), (2, 1)), wide=False)
+    (Exchange(gives=(1, 0), gets=((), (1,))),)
+
+    If the goal were ((0,), (1, 2)), axis 1 would come to stand behind axis 2, where the goal does not want it: only a
+    wide search tries that, as it tries every other dim for the last axes of one dim.
+
+    >>> exchanges(((0, 1), (2,)), ((0,), (1, 2)), wide=False)
+    ()
+    """
+    return tuple(
+        exchange
+        for gives in product(*(range(len(axes) + 1) for axes in dims))
+        if 0 < sum(gives) <= _MOST_AT_ONCE
+        for exchange in (*_home(dims, goal, gives, wide), *(_anywhere(dims, gives) if wide else ()))
+    )
+
+
+def _home(dims: tuple[Axes, ...], goal: tuple[Axes, ...], gives: Dims, wide: bool) -> Iterator[Exchange]:
+    """All axes that are given up go to the dims in which the goal has them, if those give up none themselves."""
+    home = {a: dim for dim, axes in enumerate(goal) for a in axes}
+    moving = _given(dims, gives)
+    if not all(a in home and not gives[home[a]] for a in moving):
+        return
+    gets = tuple(tuple(a for a in axes if a in moving) for axes in goal)
+    # A dim that gets axes gives up none: what it has then are its axes and the new ones.
+    is_in_place = all(
+        axes[: len(now) + len(new)] == (*now, *new) for now, axes, new in zip(dims, goal, gets, strict=True) if new
+    )
+    if wide or is_in_place:
+        yield Exchange(gives, gets)
+
+
+def _anywhere(dims: tuple[Axes, ...], gives: Dims) -> Iterator[Exchange]:
+    """All axes that one dim gives up go to another dim, whichever."""
+    if sum(1 for number in gives if number) == 1:
+        for dim, number in enumerate(gives):
+            if not number:
+                yield Exchange(gives, _put(((),) * len(dims), dim, _given(dims, gives)))
+
+
+def _given(dims: tuple[Axes, ...], gives: Dims) -> Axes:
+    return tuple(a for axes, number in zip(dims, gives, strict=True) for a in _last(axes, number))
+
+
+def _last(axes: Axes, number: int) -> Axes:
+    return axes[len(axes) - number :]
+
+
+def _exchanged(problem: AxisProblem, state: State, exchange: Exchange) -> State | None:
+    dims, padded = list(state.dims), list(state.padded)
+    for dim, (number, new) in enumerate(zip(*exchange, strict=True)):
+        dims[dim] = (*state.dims[dim][: len(state.dims[dim]) - number], *new)
+        if new:
+            size = problem.padded_size(state, dim, dims[dim])
+            if size is None:
+                return None
+            padded[dim] = size
+        elif number and not dims[dim]:
+            padded[dim] = problem.sizes[dim]
+    return State(tuple(dims), tuple(padded), state.partial)
+
+
+# Reductions
+
+
+def _reductions(problem: AxisProblem, state: State, goal: tuple[Axes, ...], wide: bool) -> Iterator[Move]:
+    """Partial sums meet: scattered over a dim, or for all."""
+    split = {a for axes in goal for a in axes}
+    in_no_dim = tuple(a for a in state.partial if a not in split)
+    for axes in {state.partial, in_no_dim} - {()}:
+        yield Move("all-reduce", state, State(state.dims, state.padded, _without(state.partial, axes)), axes)
+    for dim, axes in _appendable(state.dims, goal, set(state.partial), False):
+        yield from _scattered(problem, state, dim, axes)
+    if wide:
+        for size in range(1, len(state.partial) + 1):
+            for axes in combinations(state.partial, size):
+                for dim in range(len(state.dims)):
+                    yield from _scattered(problem, state, dim, axes)
+
+
+def _scattered(problem: AxisProblem, state: State, dim: int, axes: Axes) -> Iterator[Move]:
+    new = _appended(problem, state, dim, axes)
+    if new is not None:
+        yield Move("reduce-scatter", state, State(new.dims, new.padded, _without(state.partial, axes)), axes, dim)
+
+
+def _without(axes: Axes, gone: Axes) -> Axes:
+    return tuple(a for a in axes if a not in gone)
+
+
+def _put(values: tuple[Any, ...], place: int, value: object) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])

@@ -1,0 +1,67 @@
+"""Axis plans: the paths that the search finds on the common grid of source and target, as steps with prices.
+
+Floor: reshard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hlosharding.reshard.axis_plans.common_grid import common_grid
+from hlosharding.reshard.axis_plans.moves import AxisProblem, problem_of
+from hlosharding.reshard.axis_plans.prices import MovePrices
+from hlosharding.reshard.axis_plans.search import cheapest_path
+from hlosharding.reshard.axis_plans.steps_of_moves import steps_of
+from hlosharding.reshard.layout import Dims
+from hlosharding.reshard.planned_steps import PlannedSteps
+from hlosharding.reshard.request import Reshard
+
+
+@dataclass(frozen=True, slots=True)
+class AxisSearch:
+    """How to search a grid: what to minimise, and below which cost."""
+
+    objective: str
+    limit: float = math.inf
+    wide: tuple[bool, ...] = (False, True)
+    """May axes go where neither source nor target has them?  One run each."""
+    is_narrowing: bool = False
+    """Must each run find something cheaper than the one before?"""
+
+
+def axis_plans(reshard: Reshard, searches: Iterable[AxisSearch], padded: Dims | None = None) -> Iterator[PlannedSteps]:
+    """What the searches find, until a plan is good enough; nothing where source and target have no common grid.
+
+    With `padded` each dim is padded to that, and tiles may be cut unevenly.
+    """
+    problem = _problem(reshard, padded)
+    if problem is None:
+        return
+    least_bytes = reshard.least_bytes()
+    for search in searches:
+        for found in _found(reshard, problem, search):
+            yield found
+            if reshard.is_good_enough(found, least_bytes):
+                return
+
+
+def _problem(reshard: Reshard, padded: Dims | None) -> AxisProblem | None:
+    grid = common_grid(reshard.source, reshard.target, reshard.shape.rank, reshard.num_devices)
+    if grid is None:
+        return None
+    problem = problem_of(grid, reshard.shape.dims)
+    if padded is None:
+        return problem
+    return replace(problem, target=problem.target._replace(padded=padded), may_cut_unevenly=True)
+
+
+def _found(reshard: Reshard, problem: AxisProblem, search: AxisSearch) -> Iterator[PlannedSteps]:
+    prices, limit = MovePrices(problem, reshard.shape, reshard.machine, search.objective), search.limit
+    for wide in search.wide:
+        path = cheapest_path(problem, prices, wide=wide, limit=limit)
+        if path is not None:
+            cost, moves = path
+            yield reshard.priced(steps_of(problem, moves, prices, reshard.reduce_kind or "add"))
+            limit = cost if search.is_narrowing else limit

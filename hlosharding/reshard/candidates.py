@@ -1,0 +1,55 @@
+"""The plans from one sharding to another that are worth a price.
+
+Floor: reshard.  Asks every kind of plan in turn; `planner` chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
+from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_search_for_time, plans_for_time
+from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
+from hlosharding.reshard.planned_steps import PlannedSteps, Steps
+from hlosharding.reshard.request import Reshard, is_partial
+from hlosharding.reshard.via_intermediate import gather_last, reduce_first, reorder_first, whole_to_partial
+
+
+def candidates(reshard: Reshard) -> Iterator[Steps]:
+    """Axis plans first; where none is good enough, plans via an intermediate sharding, for time, and piecewise ones."""
+    if is_partial(reshard.target) and not is_partial(reshard.source):
+        yield from whole_to_partial(reshard)
+        return
+    found = list(axis_plans(reshard, _axis_searches(reshard)))
+    yield from (plan.steps for plan in found)
+    best = min(found, key=lambda plan: plan.cost(reshard.objective), default=None)
+    if best is not None and reshard.is_good_enough(best, reshard.least_bytes()):
+        return
+    if reshard.layouts[0].num_partial_sums > 1:
+        yield from reduce_first(reshard)
+    else:
+        yield from _others(reshard, found, best)
+
+
+def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps | None) -> Iterator[Steps]:
+    """Plans of a whole value beside axis plans."""
+    search = _piecewise_search(reshard)
+    piecewise = list(piecewise_plans(reshard, search, best))
+    others: list[Steps] = []
+    if not reshard.is_part:
+        others += [*gather_last(reshard), *reorder_first(reshard)]
+        if reshard.objective == "time":
+            others += plans_for_time(reshard, (*along_axes, *map(reshard.priced, piecewise)))
+    yield from others
+    yield from piecewise
+    if best is None and not (others or piecewise):
+        yield from piecewise_plans(reshard, replace(search, most_pieces=None), best)
+
+
+def _axis_searches(reshard: Reshard) -> tuple[AxisSearch, ...]:
+    return axis_searches_for_time(reshard) if reshard.objective == "time" else (AxisSearch(reshard.objective),)
+
+
+def _piecewise_search(reshard: Reshard) -> PiecewiseSearch:
+    return piecewise_search_for_time(reshard) if reshard.objective == "time" else PiecewiseSearch()

@@ -1,0 +1,81 @@
+"""How the fastest plan is sought: how closely, and below which time.
+
+Floor: reshard.  For plans where time decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
+from hlosharding.reshard.for_time.program_time import estimated_seconds
+from hlosharding.reshard.layout import Dims, Layout
+from hlosharding.reshard.objectives import combined, most_bytes_per_second
+from hlosharding.reshard.piecewise import PiecewiseSearch, groupings, moves_between, pieces_in_rounds
+from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.request import Reshard
+from hlosharding.reshard.steps import Step
+from hlosharding.sharding import HloSharding
+
+NEAR = 2.5
+"""Plans whose steps take so many times longer than those of the fastest may still be faster as programs."""
+_ROUNDS = 12
+"""Of permutes; no plan wins that takes dozens."""
+_CLOSE_LOOK = 32
+"""Devices."""
+
+
+def is_close_look(reshard: Reshard) -> bool:
+    """Are devices so few that many plans can be looked at in some milliseconds?"""
+    return not reshard.is_part and reshard.num_devices <= _CLOSE_LOOK
+
+
+def axis_searches_for_time(reshard: Reshard, known_seconds: float = math.inf) -> tuple[AxisSearch, ...]:
+    """Axis plans worth a look beside a plan that takes `known_seconds`.
+
+    By themselves exchanges look dearer than they are in a program: at a close look the leanest path counts, too.
+    """
+    wide = (True,) if math.isfinite(known_seconds) else (False, True)
+    fastest = AxisSearch("time", combined("time", 0.0, NEAR * known_seconds), wide, is_close_look(reshard))
+    if not is_close_look(reshard):
+        return (fastest,)
+    return fastest, replace(fastest, objective="bytes", limit=known_seconds * most_bytes_per_second(reshard.machine))
+
+
+def piecewise_search_for_time(reshard: Reshard) -> PiecewiseSearch:
+    """Piecewise plans worth a look: the best two."""
+    return PiecewiseSearch(most_pieces=_ROUNDS * reshard.num_devices, kept=2, near=NEAR)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearch:
+    """A reshard whose fastest plan is sought, beside a plan that is known."""
+
+    reshard: Reshard
+    known_seconds: float = math.inf
+    """Estimated, of the best plan known: none that must take longer is worth a look."""
+
+    def seconds(self, steps: Steps) -> float:
+        """About what steps take as a program."""
+        return estimated_seconds(steps, self.reshard.local, self.reshard.machine)
+
+    def axis_plans(self, source: HloSharding, target: HloSharding, padded: Dims | None = None) -> tuple[Steps, ...]:
+        """Axis plans of a part; with `padded` each dim is padded to that, and tiles may be cut unevenly."""
+        part = replace(self.reshard, source=source, target=target)
+        found = axis_plans(part, axis_searches_for_time(part, self.known_seconds), padded)
+        return tuple(dict.fromkeys(plan.steps for plan in found))
+
+    def part(self, source: HloSharding, target: HloSharding) -> tuple[Steps, ...]:
+        """Axis plans of a part, or else the best plan there is."""
+        return self.axis_plans(source, target) or (self.reshard.part(source, target),)
+
+    def piecewise(self, source: Layout, target: Layout) -> Iterator[Step]:
+        """The fastest piecewise plan of a part, unless its pieces are too many."""
+        reshard = self.reshard
+        moves = moves_between(source, target, reshard.machine, _ROUNDS * reshard.num_devices)
+        if moves is not None:
+            # Padding that comes along in windows of the same size need not be masked.
+            found = groupings(moves, reshard.shape)
+            yield pieces_in_rounds(moves, min(found, key=lambda g: (g.seconds, g.rounds, not g.is_padded)))

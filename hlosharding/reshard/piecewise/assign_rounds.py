@@ -1,0 +1,107 @@
+"""From pieces and a grouping to the step that sends them: which pieces share which round.
+
+Floor: reshard.
+
+Senders and receivers make a bipartite graph; by König's theorem as many rounds suffice as its busiest device has
+pieces (`edge_colouring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hlosharding.reshard.layout import Dims, Table
+from hlosharding.reshard.piecewise.edge_colouring import edge_colouring
+from hlosharding.reshard.piecewise.groupings import Grouping
+from hlosharding.reshard.piecewise.piece_moves import PieceMoves
+from hlosharding.reshard.steps import RESULT, Pairs, Pieces, Round
+
+Turn = list[int]
+"""Pieces of one round."""
+
+
+def pieces_in_rounds(moves: PieceMoves, grouping: Grouping) -> Pieces:
+    """The step: pieces that stay and pieces that travel, then whole tiles that are passed on."""
+    if grouping.is_padded and not moves.is_padded:
+        moves = moves.padded()
+    staying = _turns(moves, _staying(moves, grouping))
+    travelling = _turns(moves, (list(members) for _, members in grouping.groups))
+    turns = _together(moves, staying, travelling)
+    rounds = [_round(moves, turn) for turn in turns] + [_whole_tiles(moves, pairs) for pairs in grouping.passed_on]
+    return Pieces(moves.target.tile, tuple(rounds))
+
+
+def _staying(moves: PieceMoves, grouping: Grouping) -> list[Turn]:
+    """Pieces that stay where they are, by region; none of tiles that come whole, later."""
+    stays = ~moves.travels
+    if grouping.passed_on:
+        later = {target for pairs in grouping.passed_on for _, target in pairs}
+        stays &= ~np.isin(moves.receivers, list(later))
+    return [np.flatnonzero(stays & (moves.region == n)).tolist() for n in np.unique(moves.region[stays])]
+
+
+def _turns(moves: PieceMoves, groups: Iterable[list[int]]) -> list[Turn]:
+    """The rounds of each group: a device sends and receives one piece at most."""
+    return [
+        [members[i] for i in turn]
+        for members in groups
+        for turn in edge_colouring(moves.senders[members].tolist(), moves.receivers[members].tolist())
+    ]
+
+
+def _together(moves: PieceMoves, staying: list[Turn], travelling: list[Turn]) -> list[Turn]:
+    """Pieces that stay join a round with the same window in which their devices have nothing to do."""
+    alone: list[Turn] = []
+    for turn in staying:
+        joined = next((other for other in travelling if _may_join(moves, turn, other)), None)
+        if joined is None:
+            alone.append(turn)
+        else:
+            joined += turn
+    return alone + travelling
+
+
+def _may_join(moves: PieceMoves, staying: Turn, turn: Turn) -> bool:
+    window, other = (moves.sizes[pieces].max(axis=0).tolist() for pieces in (staying, turn))
+    busy = np.concatenate([moves.senders[turn], moves.receivers[turn]])
+    is_same = moves.region[staying[0]] == moves.region[turn[0]] and window == other
+    return bool(is_same and not np.isin(moves.receivers[staying], busy).any())
+
+
+def _round(moves: PieceMoves, pieces: Turn) -> Round:
+    senders, receivers, sizes = (table[pieces] for table in (moves.senders, moves.receivers, moves.sizes))
+    window = sizes.max(axis=0)
+    pairs: Pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
+    operands = _operands(moves, pieces)
+    return Round(
+        tuple(window.tolist()),
+        _of_devices(moves, senders, moves.read[pieces]),
+        _of_devices(moves, receivers, moves.write[pieces]),
+        pairs,
+        _of_devices(moves, receivers, sizes) if (sizes != window).any() else (),
+        tuple(operands.tolist()) if operands.any() else (),
+        *moves.regions[moves.region[pieces].min()].steps,
+    )
+
+
+def _of_devices(moves: PieceMoves, devices: Table, rows: Table) -> tuple[Dims, ...]:
+    """[dim][device]: from rows of some devices; 0 of the others."""
+    found = np.zeros((rows.shape[1], moves.num_devices), np.int64)
+    found[:, devices] = rows.T
+    return tuple(map(tuple, found.tolist()))
+
+
+def _operands(moves: PieceMoves, pieces: Turn) -> Table:
+    """[device]: which variant of which operand it cuts from."""
+    found, numbers = np.zeros(moves.num_devices, np.int64), moves.region[pieces]
+    for number in np.unique(numbers).tolist():
+        region = moves.regions[number]
+        found[moves.senders[pieces][numbers == number]] = moves.variants.index((region.operand, region.turned))
+    return found
+
+
+def _whole_tiles(moves: PieceMoves, pairs: Pairs) -> Round:
+    start = ((0,) * moves.num_devices,) * len(moves.target.dims)
+    return Round(moves.target.tile, start, start, pairs, operands=(RESULT,) * moves.num_devices)

@@ -1,0 +1,186 @@
+"""How pieces share rounds, and what that costs: each round sends windows of one size, so unlike pieces need padding.
+
+Floor: reshard.
+
+Pieces of unlike sizes get rounds of their own, or share them at the price of some padding.  Where many devices want the
+same tile, one of them may get it and pass it on, doubling those who have it each round.  `groupings` prices all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlosharding.ir import Shape
+from hlosharding.reshard.layout import Dims, Table
+from hlosharding.reshard.piecewise.piece_moves import PieceMoves
+from hlosharding.reshard.steps import Pairs, round_seconds
+
+TOLERANCES = (0.0, 0.05, 0.3, 1.0, math.inf)
+"""How much larger than its smallest piece the window of a round may be, as a share of the piece."""
+_SPARE_ROUNDS = 4
+
+Groups = dict[Dims, list[int]]
+"""window -> pieces"""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Pieces grouped by the window in which they travel, and what that costs."""
+
+    groups: tuple[tuple[Dims, tuple[int, ...]], ...]
+    """(window, pieces that travel)"""
+    passed_on: tuple[Pairs, ...]
+    """Rounds in which whole target tiles are passed on."""
+    mean_bytes: float
+    seconds: float
+    rounds: int
+    is_padded: bool
+    """With padding that comes along."""
+
+
+def groupings(moves: PieceMoves, shape: Shape) -> Iterator[Grouping]:
+    """From no padding to fewest rounds; those with far more rounds than needed are left out.
+
+    Six devices, 2 x 3 tiles to 3 x 2: pieces of 1 x 1, 1 x 2 and 2 x 1 elements, each size in rounds of its own, or all
+    in windows of 2 x 1 and 1 x 2, or of 2 x 2.
+
+    >>> from hlosharding.cost import machines
+    >>> from hlosharding.reshard.layout import layout_of
+    >>> from hlosharding.reshard.piecewise.piece_moves import moves_between
+    >>> from hlosharding.sharding import HloSharding
+    >>> a, b = HloSharding.parse("{devices=[2,3]<=[6]}"), HloSharding.parse("{devices=[3,2]<=[6]}")
+    >>> moves = moves_between(layout_of(a, (6, 6), 6), layout_of(b, (6, 6), 6), machines.h100(6))
+    >>> [(found.rounds, round(found.mean_bytes, 3)) for found in groupings(moves, Shape.parse("u8[6,6]"))]
+    [(6, 4.0), (4, 6.0)]
+    """
+    yield from _by_tolerance(moves, shape, np.flatnonzero(moves.travels), ())
+    if not moves.is_padded and (moves.padded_sizes != moves.sizes).any():
+        yield from groupings(moves.padded(), shape)
+        return
+    first, passed_on = _first_copies(moves)
+    if passed_on:
+        fetched = moves.travels & np.isin(moves.receivers, first)
+        yield from _by_tolerance(moves, shape, np.flatnonzero(fetched), passed_on)
+
+
+def _by_tolerance(moves: PieceMoves, shape: Shape, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[Grouping]:
+    """One grouping of these pieces for each tolerance that changes the number of rounds."""
+    most = _SPARE_ROUNDS * (moves.busiest(pieces) + 1)
+    by_steps = _by_steps_and_size(moves, pieces)
+    is_alike = all(len(by_size) == 1 for by_size in by_steps)
+    seen: set[int] = set()
+    for tolerance in TOLERANCES[:1] if is_alike else TOLERANCES:
+        groups: list[tuple[Dims, list[int]]] = []
+        for by_size in by_steps:
+            alike = _alike(by_size, tolerance, most)
+            if alike is None:
+                break
+            groups += alike
+        else:
+            found = _priced(moves, shape, groups, passed_on)
+            if found.rounds <= most + len(passed_on) and found.rounds not in seen:
+                seen.add(found.rounds)
+                yield found
+
+
+def _by_steps_and_size(moves: PieceMoves, pieces: Table) -> list[Groups]:
+    """Pieces by their sizes; those with other steps between their elements apart, as no round holds both."""
+    found: dict[tuple[Dims, Dims], Groups] = defaultdict(lambda: defaultdict(list))
+    for number in np.unique(moves.region[pieces]).tolist():
+        mine = pieces[moves.region[pieces] == number]
+        by_size = found[moves.regions[number].steps]
+        for piece, size in zip(mine.tolist(), map(tuple, moves.sizes[mine].tolist()), strict=True):
+            by_size[size].append(piece)
+    return list(found.values())
+
+
+def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, list[int]]] | None:
+    """Pieces grouped so that a group's window is at most 1 + tolerance times its smallest; None: too many groups."""
+    if tolerance == 0.0:
+        return list(by_size.items()) if len(by_size) <= most else None
+    groups: list[tuple[Dims, list[int]]] = []
+    for size in sorted(by_size, key=lambda s: (-math.prod(s), s)):
+        for number, (window, members) in enumerate(groups):
+            joined = tuple(map(max, window, size))
+            if math.prod(joined) <= (1 + tolerance) * math.prod(size):
+                groups[number] = (joined, members + by_size[size])
+                break
+        else:
+            groups.append((size, by_size[size]))
+        if len(groups) > most:
+            return None
+    return groups
+
+
+def _priced(
+    moves: PieceMoves, shape: Shape, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]
+) -> Grouping:
+    mean, seconds, rounds = 0.0, 0.0, len(passed_on)
+    for window, members in groups:
+        nbytes, turns = shape.with_dims(window).byte_size, moves.busiest(members)
+        pairs = tuple(zip(moves.senders[members].tolist(), moves.receivers[members].tolist(), strict=True))
+        mean += nbytes * len(members) / moves.num_devices
+        whole = moves.tiles[moves.regions[moves.region[members[0]]].operand]
+        kernels = (window != whole) + (window != moves.target.tile)
+        seconds += turns * round_seconds(nbytes, pairs, moves.machine, kernels=kernels)
+        rounds += turns
+    tile = shape.with_dims(moves.target.tile).byte_size
+    mean += tile * sum(map(len, passed_on)) / moves.num_devices
+    seconds += sum(round_seconds(tile, pairs, moves.machine, kernels=0) for pairs in passed_on)
+    frozen = tuple((window, tuple(members)) for window, members in groups)
+    return Grouping(frozen, passed_on, mean, seconds, rounds, moves.is_padded)
+
+
+# Tiles that many devices want
+
+
+def _first_copies(moves: PieceMoves) -> tuple[list[int], tuple[Pairs, ...]]:
+    """(devices that fetch their tile from its holders, rounds in which they pass it on).
+
+    Of the devices that want one tile those that have all of it start, or else the one that lacks least.  No rounds
+    where no tile is lacking on two devices.
+    """
+    lacking = _lacking(moves)
+    copies = _copies(moves)
+    if all((lacking[devices] > 0).sum() < 2 for devices in copies):
+        return [], ()
+    first: list[int] = []
+    rounds: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for devices in copies:
+        have = [d for d in devices if not lacking[d]] or [min(devices, key=lambda d: int(lacking[d]))]
+        first += have
+        for turn, pairs in enumerate(_doubling(have, [d for d in devices if d not in have])):
+            rounds[turn] += pairs
+    return first, tuple(tuple(sorted(pairs)) for pairs in rounds.values())
+
+
+def _lacking(moves: PieceMoves) -> Table:
+    """[device]: elements that it must receive."""
+    found = np.zeros(moves.num_devices, np.int64)
+    np.add.at(found, moves.receivers[moves.travels], moves.sizes[moves.travels].prod(axis=1))
+    return found
+
+
+def _copies(moves: PieceMoves) -> list[list[int]]:
+    """Devices that want the same target tile."""
+    found: dict[Dims, list[int]] = defaultdict(list)
+    for device in np.flatnonzero(moves.target.has_data()).tolist():
+        found[int(moves.target.manual_group[device]), *moves.target.index[device].tolist()].append(device)
+    return list(found.values())
+
+
+def _doubling(have: list[int], lack: list[int]) -> Iterator[list[tuple[int, int]]]:
+    """Rounds in which everyone who has it passes it on.
+
+    >>> list(_doubling([0], [1, 2, 3]))
+    [[(0, 1)], [(0, 2), (1, 3)]]
+    """
+    while lack:
+        pairs = list(zip(have, lack, strict=False))
+        yield pairs
+        have, lack = have + lack[: len(pairs)], lack[len(pairs) :]

@@ -1,0 +1,34 @@
+"""What plans consist of: steps that all devices take together, with their meaning, HLO, bytes and price."""
+
+from hlosharding.reshard.steps.collective_steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Permute,
+    ReduceScatter,
+    exchange_seconds,
+)
+from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Slice
+from hlosharding.reshard.steps.pieces import Pieces, round_seconds
+from hlosharding.reshard.steps.rounds import RESULT, Round
+from hlosharding.reshard.steps.step import Pairs, Step, Tiles
+
+__all__ = [
+    "RESULT",
+    "AllGather",
+    "AllReduce",
+    "AllToAll",
+    "DynamicSlice",
+    "Keep",
+    "Pad",
+    "Pairs",
+    "Permute",
+    "Pieces",
+    "ReduceScatter",
+    "Round",
+    "Slice",
+    "Step",
+    "Tiles",
+    "exchange_seconds",
+    "round_seconds",
+]

@@ -1,0 +1,87 @@
+"""A tile assignment and one of its subgroups: devices with the same tile, as copies or with partial sums.
+
+Floor: reshard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hlosharding.reshard.layout import Dims, Layout, Table
+from hlosharding.reshard.matching import matched
+from hlosharding.reshard.request import Reshard
+from hlosharding.sharding import HloSharding, SubgroupType
+from hlosharding.spmd import Groups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subgroup:
+    """One subgroup of a tile assignment."""
+
+    devices: Table
+    types: tuple[SubgroupType, ...]
+    rank: int
+    """Of the array."""
+    at: int
+    """The dim of the subgroup."""
+
+    @classmethod
+    def of(cls, reshard: Reshard, sharding: HloSharding, kind: Literal["replicated", "unreduced"]) -> Subgroup | None:
+        """The subgroup of a kind, or None."""
+        rank = reshard.shape.rank
+        if sharding.kind == kind:
+            return cls(np.arange(reshard.num_devices).reshape(*(1,) * rank, -1), (kind,), rank, rank)
+        dim = sharding.subgroup_dim(kind) if sharding.kind == "tiled" else None
+        return None if dim is None else cls(sharding.tiles.array, sharding.subgroup_types, rank, dim)
+
+    @property
+    def rows(self) -> Table:
+        """[group, member]"""
+        return np.moveaxis(self.devices, self.at, -1).reshape(-1, self.devices.shape[self.at])
+
+    @property
+    def groups(self) -> Groups:
+        """The subgroup's device groups."""
+        return tuple(map(tuple, self.rows.tolist()))
+
+    def replicated(self) -> HloSharding:
+        """The members become copies."""
+        types: list[SubgroupType] = [*self.types]
+        types[self.at - self.rank] = "replicated"
+        return HloSharding.subgroup(self.devices, types)
+
+    def divisible(self, dims: Dims) -> Iterator[int]:
+        """Dims that the members can split further: whole ones, and those whose tile is that of the parts together."""
+        parts = self.devices.shape[self.at]
+        for dim, size in enumerate(dims):
+            ways = self.devices.shape[dim]
+            if parts > 1 and (ways == 1 or -(-size // ways) == -(-size // (ways * parts)) * parts):
+                yield dim
+
+    def scattered(self, dim: int, mine: Layout, other: Layout) -> tuple[HloSharding, Groups]:
+        """The members split `dim`, each taking the part of which `other` gives it most; groups in that order."""
+        rows = np.array([_by_overlap(row, dim, mine, other) for row in self.rows])
+        moved = np.moveaxis(self.devices, self.at, -1)
+        devices = np.moveaxis(rows.reshape(moved.shape), -1, dim + 1)
+        shape = [*self.devices.shape[: self.rank], *(n for d, n in enumerate(self.devices.shape) if d >= self.rank)]
+        shape[dim] *= shape.pop(self.at)
+        types: list[SubgroupType] = [t for d, t in enumerate(self.types, self.rank) if d != self.at]
+        return HloSharding.subgroup(devices.reshape(shape), types), tuple(map(tuple, rows.tolist()))
+
+
+def _by_overlap(row: Table, dim: int, mine: Layout, other: Layout) -> list[int]:
+    """Members in the order of the parts of their common tile that they get."""
+    parts = len(row)
+    start, size = mine.starts[row[0], dim], -(-mine.tile[dim] // parts)
+    starts = start + size * np.arange(parts)
+    low, high = other.bounds()
+    along = np.minimum(high[row, dim][:, None], starts + size) - np.maximum(low[row, dim][:, None], starts)
+    mine_low, mine_high = (bound[row[0]] for bound in mine.bounds())
+    across = np.maximum(np.minimum(high[row], mine_high) - np.maximum(low[row], mine_low), 0)
+    across[:, dim] = 1
+    part_of = matched(np.maximum(along, 0) * across.prod(axis=1)[:, None])
+    return row[np.argsort(part_of)].tolist()
