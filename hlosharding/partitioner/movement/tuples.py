@@ -59,6 +59,7 @@ def _tuple_part(
 
 
 def take_element(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
+    """What the tuple holds there; a sum that only this element's reader can need still waits."""
     source = context.values[inst.operands[0]]
     assert isinstance(source, TupleValue)
     element = source.elements[inst.tuple_index]
