@@ -11,8 +11,8 @@ from typing import Any
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.broadcast_dims import slice_to_move, slimmed
-from hlosharding.partitioner.choice import Lowering, MovePlan
+from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
+from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.iteration_space import leaf
 from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.value import (
@@ -40,11 +40,11 @@ class Decisions:
     prices: Prices
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
-    moves: dict[Any, MovePlan | None] = field(default_factory=dict)
+    moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loops: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
     """The forms of a loop's carry, where they were found once already (the loop around it is tried more than once)."""
     overlap: str = "off"
-    """When products become loops (`rings.OVERLAPS`)."""
+    """When products become loops (`collective_matmul.OVERLAPS`)."""
     faster_collective_matmuls: dict[Any, bool] = field(default_factory=dict)
     """Of products that could be loops: are they faster so?"""
     has_manual_groups: bool = False
@@ -227,8 +227,8 @@ class Context:
         if self.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
             return self._reshard_inside(value, target, reason)
         if value.broadcast_dims and value.reduce_kind is None:
-            slices = slice_to_move(value.shape, value.sharding, target, value.broadcast_dims)
-            if slices and self.prices.move(value.shape, value.sharding, target, None) > 0:
+            slices = dims_of_one_slice(value.shape, value.sharding, target, value.broadcast_dims)
+            if slices and self.prices.reshard_seconds(value.shape, value.sharding, target, None) > 0:
                 return self._reshard_slice(value, target, slices, reason)
         if value.narrow is not None and self.price(value.narrow, target) < self.price(value, target):
             return self._reshard_narrow(value, value.narrow, target, reason)
@@ -265,7 +265,7 @@ class Context:
         """Of a value that is the same along `dims` one slice moves, and is repeated where it arrives."""
         emitter, tile = self.emitter, value.local.shape.dims
         limits = [1 if d in dims else size for d, size in enumerate(tile)]
-        slim, source, wanted = slimmed(value.shape, value.sharding, target, dims)
+        slim, source, wanted = one_slice_of(value.shape, value.sharding, target, dims)
         part = Value(
             emitter.slice(value.local, [0] * len(tile), limits), slim, source, manual_groups=self.manual_groups
         )
@@ -294,7 +294,9 @@ class Context:
         """Seconds to have the value in another sharding; nothing where it is made anew."""
         if value.is_at_hand:
             return 0.0
-        return self.prices.move(*slimmed(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind)
+        return self.prices.reshard_seconds(
+            *one_slice_of(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind
+        )
 
     def whole(self, value: Value, reason: str = "replicate") -> Value:
         """The value replicated; of a manual region: over each of its groups."""

@@ -20,9 +20,9 @@ from hlosharding.partitioner.overrides import (
     BATCH_OVER_ALL,
     ONE_ORDER,
     ShardingOverride,
+    batch_parallel_shardings,
     relaxed_shardings,
     sharding_overrides,
-    spread,
 )
 from hlosharding.partitioner.passes import hoist_invariants, verify_and_sync
 from hlosharding.partitioner.prices import Prices
@@ -94,7 +94,7 @@ def _with_decisions(module: Module, bound: Collection[str], decisions: Decisions
         why = {i: ONE_ORDER for i, sharding in ordered.items() if sharding is not shardings[i]}
         return _partitioned(module, ordered, decisions, num_partitions, why)
     local = _partitioned(module, shardings, decisions, num_partitions)
-    other = spread(module, shardings, bound, num_partitions)
+    other = batch_parallel_shardings(module, shardings, bound, num_partitions)
     if other is None:
         return local
     why = {i: BATCH_OVER_ALL for i, sharding in other.items() if sharding != shardings.get(i)}

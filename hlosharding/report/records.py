@@ -253,8 +253,7 @@ def simulation_record(simulation: Simulation) -> Record:
 
 
 def partitioned_record(partitioned: Partitioned) -> Record:
-    """`hlosharding.partition/1`: boundary, collectives, cost, sharding overrides and warnings of a per-device program.
-    """
+    """`hlosharding.partition/1`: boundary, collectives, cost, sharding overrides and warnings of a per-device program."""
     entry = partitioned.module.entry
     root = partitioned.module.sharding(entry.root)
     return {
