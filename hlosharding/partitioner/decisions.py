@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.choice import Lowering, MovePlan
+from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
 from hlosharding.sharding import HloSharding
@@ -29,7 +29,7 @@ class Decisions:
     """Names of the values that the user annotated."""
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
-    moves: dict[Any, MovePlan | None] = field(default_factory=dict)
+    moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loop_forms: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
     """The forms of a loop's carry, where they were found once already (the loop around it is tried more than once)."""
     faster_collective_matmuls: dict[Any, bool] = field(default_factory=dict)

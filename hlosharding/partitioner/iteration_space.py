@@ -1,8 +1,14 @@
-"""An op's iteration space and its shardings: one tiling over the factors of a signature says where everything lies.
+"""The algebra of iteration spaces: one sharding over the factors of an op says how all its operands and results are
+sharded.
 
 Floor: partitioner.  Pure algebra on HloShardings; knows no instructions and no prices.  A sharding of the iteration
-space has one data dim per factor.  `lift` makes one from an operand's sharding, `project` goes back, and
-`project_result` marks what is still to be reduced.
+space has one data dim per factor.  `lift` makes one from an operand's sharding, `project` makes an operand's sharding
+from one, and `project_result` marks partial results as unreduced.
+
+    dot, m k, k n -> m n                  factors (m, k, n) are numbers 0, 1, 2
+    lhs sharded [2,4]<=[8]                lifted by its dims (0,), (1,):      space [2,4,1]<=[8]
+    rhs of that space                     projected to its dims (1,), (2,):   [4,1,2]<=[2,4]T(1,0), 2 copies
+    result                                projected to (0,), (2,), k split:   [2,1,4]<=[8], 4 partial sums each
 """
 
 from __future__ import annotations
@@ -28,6 +34,9 @@ def lift(sharding: HloSharding, dims: tuple[Dims, ...], num_factors: int) -> Hlo
     """The iteration-space sharding that an operand's (or result's) sharding implies.
 
     `dims` names the factor of each dim (an empty tuple where it has none); other factors are not tiled.
+
+    >>> str(lift(HloSharding.parse("{devices=[2,4]<=[8]}"), ((0,), (1,)), 3))
+    '{devices=[2,4,1]<=[8]}'
     """
     if sharding.kind != "tiled" or not num_factors:
         return REPLICATED
@@ -40,7 +49,11 @@ def lift(sharding: HloSharding, dims: tuple[Dims, ...], num_factors: int) -> Hlo
 
 @lru_cache(maxsize=1 << 16)
 def project(space: HloSharding, dims: tuple[Dims, ...]) -> HloSharding:
-    """The sharding of an operand under an iteration-space sharding: factors it does not carry become replication."""
+    """The sharding of an operand under an iteration-space sharding: factors it does not carry become replication.
+
+    >>> str(project(HloSharding.parse("{devices=[2,4,1]<=[8]}"), ((1,), (2,))))
+    '{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}'
+    """
     if space.kind != "tiled" or not dims:
         return REPLICATED
     target = [d for d, factors in enumerate(dims) if len(factors) == 1]
@@ -49,7 +62,11 @@ def project(space: HloSharding, dims: tuple[Dims, ...]) -> HloSharding:
 
 @lru_cache(maxsize=1 << 16)
 def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -> HloSharding:
-    """As `project`, but devices that differ only along the factors `deferred` hold partial results (unreduced)."""
+    """As `project`, but devices that differ only along the factors `deferred` hold partial results (unreduced).
+
+    >>> str(project_result(HloSharding.parse("{devices=[2,4,1]<=[8]}"), ((0,), (2,)), (1,)))
+    '{devices=[2,1,4,1]<=[8] last_tile_dims={unreduced, replicated}}'
+    """
     parts = int(np.prod([space.data_dims[f] for f in deferred])) if space.kind == "tiled" else 1
     if parts == 1:
         return project(space, dims)
@@ -57,8 +74,8 @@ def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -
     kept = [factors[0] for factors in dims if len(factors) == 1]
     rest = [f for f in range(len(space.data_dims)) if f not in kept and f not in deferred]
     grid = grid.transpose([*kept, *deferred, *rest, grid.ndim - 1])
-    ways = iter(kept)
-    data = tuple(space.data_dims[next(ways)] if len(factors) == 1 else 1 for factors in dims)
+    factor = iter(kept)
+    data = tuple(space.data_dims[next(factor)] if len(factors) == 1 else 1 for factors in dims)
     tiles = grid.reshape((*data, parts, -1))
     return HloSharding.subgroup(tiles, ("unreduced", "replicated")).meaning
 

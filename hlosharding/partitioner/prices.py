@@ -1,4 +1,4 @@
-"""The partitioner's prices: seconds of moving a value from one sharding to another, and of computing.
+"""The partitioner's prices: seconds to bring a value from one sharding to another, and to compute.
 
 Floor: partitioner.  Formulas are the cost room's; here only what they are asked for.
 """
@@ -24,7 +24,7 @@ _LATENCY_SHARE = {"bytes": 1e-9, "balanced": 1e-5, "time": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What moving costs a device: bytes received, mean over devices, and predicted seconds."""
+    """What communication costs: bytes received, mean over devices, and predicted seconds."""
 
     mean_bytes: float = 0.0
     seconds: float = 0.0
@@ -42,26 +42,21 @@ class Prices:
 
     machine: Machine
     objective: str = "balanced"
-    _moves: dict[tuple[Shape, HloSharding, HloSharding, str | None], float] = field(default_factory=dict)
+    _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], float] = field(default_factory=dict)
 
-    def move(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
-        """Seconds to bring an array from `source` to `target`."""
+    def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
+        """`comparable_seconds` to bring an array from `source` to `target`, partial results combined on the way."""
         if source is target or not shape.is_array:
             return 0.0
         key = (shape, source, target, reduce_kind)
-        seconds = self._moves.get(key)
+        seconds = self._known.get(key)
         if seconds is None:
-            seconds = self._moves[key] = self.rated(self.way(shape, source, target, reduce_kind))
+            cost = self.reshard_cost(shape, source, target, reduce_kind)
+            seconds = self._known[key] = self.comparable_seconds(cost)
         return seconds
 
-    def rated(self, cost: Cost) -> float:
-        """Seconds that a choice between splits counts: unless the objective is time, those of the bytes."""
-        if self.objective == "time":
-            return cost.seconds
-        return cost.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE[self.objective] * cost.seconds
-
-    def way(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
-        """What the planner's way from `source` to `target` costs."""
+    def reshard_cost(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
+        """Bytes and predicted seconds of the steps that the planner chooses from `source` to `target`."""
         if source is target or not shape.is_array:
             return NOTHING
         machine = self.machine
@@ -77,22 +72,32 @@ class Prices:
         found = plan(request)
         return Cost(found.mean_bytes, found.seconds)
 
-    def worth(self, cost: Cost) -> float:
-        """The one figure that the objective minimises."""
+    def comparable_seconds(self, cost: Cost) -> float:
+        """Seconds by which splits of one op are compared.
+
+        Where the objective is time, those predicted; else bytes over the bandwidth, and so little of the predicted
+        seconds that they decide only between splits of (nearly) the same bytes.
+        """
+        if self.objective == "time":
+            return cost.seconds
+        return cost.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE[self.objective] * cost.seconds
+
+    def objective_value(self, cost: Cost) -> float:
+        """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""
         return combined(self.objective, cost.mean_bytes, cost.seconds)
 
-    def gather_partials(self, shape: Shape, partial: HloSharding) -> float:
-        """Seconds to bring all partial results of an array to every device that shares in it."""
+    def gather_partials_seconds(self, shape: Shape, partial: HloSharding) -> float:
+        """`comparable_seconds` to all-gather an array's partial results among the devices that have them."""
         parts = stacked_partials(partial)
         gathered = shape.with_dims((parts.num_tiles_along(0), *shape.dims))
-        return self.move(gathered, parts, untile(parts, (0,)), None)
+        return self.reshard_seconds(gathered, parts, untile(parts, (0,)), None)
 
-    def work(self, elements: int, nbytes: int, contracts: bool) -> float:
-        """Seconds of an op over `elements` points that touches `nbytes` of memory."""
+    def compute_seconds(self, points: int, nbytes: int, contracts: bool) -> float:
+        """Seconds of an op over so many points of its iteration space that touches `nbytes` of memory."""
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return _WORK_WEIGHT * 2 * elements / rate + nbytes / self.machine.memory_bandwidth
+        return _WORK_WEIGHT * 2 * points / rate + nbytes / self.machine.memory_bandwidth
 
-    def neighbours(self, nbytes: float, strips: int) -> float:
-        """Seconds to receive `nbytes` of halo in so many strips."""
-        latency = strips * self.machine.inside.latency * _LATENCY_SHARE[self.objective]
+    def halo_seconds(self, nbytes: float, messages: int) -> float:
+        """`comparable_seconds` to receive `nbytes` of halo in so many messages."""
+        latency = messages * self.machine.inside.latency * _LATENCY_SHARE[self.objective]
         return latency + nbytes / self.machine.inside.bandwidth

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
-from hlosharding.partitioner.broadcast_dims import slice_to_move, slimmed
+from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.reshard import plan_steps
@@ -66,7 +66,9 @@ def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
     """Seconds to have the value in another sharding; nothing where it is made anew."""
     if value.is_at_hand:
         return 0.0
-    return context.prices.move(*slimmed(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind)
+    return context.prices.reshard_seconds(
+        *one_slice_of(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind
+    )
 
 
 # How a value travels
@@ -80,8 +82,8 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
     if context.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
         return _in_groups(context, value, target, reason)
     if value.broadcast_dims and value.reduce_kind is None:
-        slices = slice_to_move(value.shape, value.sharding, target, value.broadcast_dims)
-        if slices and context.prices.move(value.shape, value.sharding, target, None) > 0:
+        slices = dims_of_one_slice(value.shape, value.sharding, target, value.broadcast_dims)
+        if slices and context.prices.reshard_seconds(value.shape, value.sharding, target, None) > 0:
             return _as_slice(context, value, target, slices, reason)
     narrow = value.narrow
     if narrow is not None and reshard_price(context, narrow, target) < reshard_price(context, value, target):
@@ -125,7 +127,7 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     """Of a value that is constant along `dims` one slice moves, and is repeated where it arrives."""
     emitter, tile = context.emitter, value.local.shape.dims
     limits = [1 if d in dims else size for d, size in enumerate(tile)]
-    slim, source, wanted = slimmed(value.shape, value.sharding, target, dims)
+    slim, source, wanted = one_slice_of(value.shape, value.sharding, target, dims)
     part = Value(emitter.slice(value.local, [0] * len(tile), limits), slim, source, manual_groups=context.manual_groups)
     moved = reshard(context, part, wanted, reason).local
     kept = [d for d in range(len(tile)) if d not in dims]

@@ -98,6 +98,14 @@ class Signature:
         """(leaf, dim) of every place a factor has among the results."""
         return _places(self.results, factor)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Asked for with every op that is partitioned: a signature is part of the key of what is decided of it."""
+        return hash((self.factors, self.operands, self.results))
+
     @cached_property
     def index(self) -> dict[str, int]:
         """Factor name to index."""

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hlosharding.partitioner.factors.local_computations import LOCAL_COMPUTATIONS
+
 from hlosharding.cost.work import CONTROL, FREE, SPECIAL
 from hlosharding.executor import catalog as _emitters_are_filled  # noqa: F401  (its import fills EMITTERS)
 from hlosharding.executor.emit import EMITTERS, REFUSED
 from hlosharding.ir import ALL_OPCODES, shape_inference
 from hlosharding.partitioner.factors.deferred_reductions import LINEAR
-from hlosharding.partitioner.factors.local_computations import LOCAL_COMPUTATIONS
 from hlosharding.partitioner.strategies import STRATEGIES
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
@@ -25,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "ops.md"
 HEAD = """# Every op, and where its facts stand
 
-Made by `make golden` from the tables themselves. Three columns are decisions: *rule* (what is true of its dims), *policy* (when a
-split travels) and *strategy* (how it is partitioned). The others are rows of plain tables; a word without a link is the default of the
-table. [ARCHITECTURE.md](../ARCHITECTURE.md) says what the rooms are.
+Made by `make golden` from the tables themselves. Three columns are decisions: *rule* (what is true of its dims),
+*policy* (when a split travels) and *strategy* (how it is partitioned). The others are rows of plain tables; a word
+without a link is the default of the table. [ARCHITECTURE.md](../ARCHITECTURE.md) says what the rooms are.
 
 | opcode | shape law | rule | policy | strategy | local computation | deferred reduction | emission | work |
 |---|---|---|---|---|---|---|---|---|

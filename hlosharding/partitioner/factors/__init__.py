@@ -1,31 +1,24 @@
-"""The strategy for ops whose dims are declared: choose a split of the factors, compute pieces, reduce partial sums."""
+"""The strategy for ops with a signature: choose a split of its factors, compute on tiles, reduce partial results."""
 
-from hlosharding.partitioner.factors import dynamic_slices, indexed_pieces, reductions  # noqa: F401  (fill PIECES)
-from hlosharding.partitioner.factors.deferred_reductions import (
+from hlosharding.partitioner.factors.deferred_reductions import pass_through, waiting_pays
+from hlosharding.partitioner.factors.elementwise import FAST_ELEMENTWISE, lower_aligned_elementwise
+from hlosharding.partitioner.factors.factor_lowering import choice_of, lower_by_factors, lower_by_signature
+from hlosharding.partitioner.factors.local_rules import LOCAL_RULES, LocalRule
+from hlosharding.partitioner.factors.loop_accumulators import (
     Paths,
     accumulators,
     deferred_sums,
     first_leaf,
     is_only_reader,
     may_accumulate,
-    pass_through,
-    waiting_pays,
 )
-from hlosharding.partitioner.factors.elementwise import FAST_ELEMENTWISE, lower_aligned_elementwise
-from hlosharding.partitioner.factors.factor_lowering import (
-    choice_of,
-    compute_whole,
-    lower_by_factors,
-    lower_by_signature,
-    warn_of_gathers,
-)
-from hlosharding.partitioner.factors.pieces import PIECES, Piece
+from hlosharding.partitioner.factors.whole_computation import compute_whole, warn_of_gathers
 
 __all__ = [
     "FAST_ELEMENTWISE",
-    "PIECES",
+    "LOCAL_RULES",
+    "LocalRule",
     "Paths",
-    "Piece",
     "accumulators",
     "choice_of",
     "compute_whole",

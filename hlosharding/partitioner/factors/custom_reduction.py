@@ -1,7 +1,11 @@
 """Partial results that only the op itself can combine: gathered from their devices, and the op done once more on them.
 
-Floor: partitioner.  A reduction with a reducer of its own (arg-max), and the largest k: each piece names its own k, and
-the best of those are the best of all.
+Floor: partitioner.  A reduction with a reducer of its own (arg-max), and the largest k: each device offers the k
+largest of its tile, and the k largest of those are the result.
+
+    tiles, k = 2       7 1 5 | 6 9 2
+    candidates         7 5   | 9 6          with their places in the whole array: 0 2 | 4 3
+    all-gather, again  9 7                  places 4 0
 """
 
 from __future__ import annotations
@@ -15,75 +19,69 @@ import numpy as np
 
 from hlosharding.ir import GatherDims, Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.pieces import PIECES, Piece, plain_piece
+from hlosharding.partitioner.factors.local_op import LocalOp, emit_same_op
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.resharding import replicate
-from hlosharding.registry import Registry
 from hlosharding.rules import Reduce, Signature, Whole, top_k
 from hlosharding.sharding import HloSharding, offsets, partial_sum_groups
 from hlosharding.spmd import Emitter, identity
 
+Groups = tuple[tuple[int, ...], ...]
+Leaves = tuple[Instruction, ...]
+
 
 @dataclass(frozen=True, slots=True)
-class Combining:
+class CustomReduction:
     """How partial results of one kind of op become one."""
 
-    fill: Callable[[Context, Instruction, int], Any]
+    applies: Callable[[Instruction], bool]
+    """To this op?"""
+    padding: Callable[[Context, Instruction, int], Any]
     """A number (or scalar instruction) that may stand in the padding of an operand."""
-    combine: Callable[[Emitter, Piece, tuple[Instruction, ...], tuple[tuple[int, ...], ...]], tuple[Instruction, ...]]
-    """The result leaves, from those of each piece and the groups of devices that hold them."""
+    combine: Callable[[Emitter, LocalOp, Leaves, Groups], Leaves]
+    """The result leaves, from those of each device and the groups of devices that hold parts of one result."""
 
 
-_COMBINING: Registry[str, Combining] = Registry("ops that combine their own partial results")
-
-
-def combining_of(inst: Instruction) -> Combining | None:
-    """How the op combines partial results that are no plain sum; None where it cannot."""
-    return _COMBINING.get("topk" if top_k(inst) else inst.opcode)
-
-
-def combined(emitter: Emitter, piece: Piece, local: Instruction) -> tuple[Instruction, ...]:
+def combined(emitter: Emitter, op: LocalOp, reduction: CustomReduction, local: Instruction) -> Leaves:
     """The leaves of the result, whole in every group of devices that held a part of it."""
-    how = combining_of(piece.inst)
-    assert how is not None, "only such ops have partial results of an unknown kind"
     emitter.reason = "combine partial results"
-    groups = partial_sum_groups(piece.choice.results[0], emitter.num_partitions)
-    return how.combine(emitter, piece, _leaves(emitter, local), groups)
+    groups = partial_sum_groups(op.choice.results[0], emitter.num_partitions)
+    return reduction.combine(emitter, op, _leaves(emitter, local), groups)
 
 
-def _leaves(emitter: Emitter, local: Instruction) -> tuple[Instruction, ...]:
+def _leaves(emitter: Emitter, local: Instruction) -> Leaves:
     return tuple(emitter.elements(local)) if local.shape.is_tuple else (local,)
 
 
 # ---- a reduction with a reducer of its own
 
 
-def _initial(context: Context, inst: Instruction, index: int) -> Instruction:
+def _initial_value(context: Context, inst: Instruction, index: int) -> Instruction:
     return replicate(context, array_of(context, inst.operands[len(inst.operands) // 2 + index])).local
 
 
-def _reduced_again(
-    emitter: Emitter, piece: Piece, parts: tuple[Instruction, ...], groups: tuple[tuple[int, ...], ...]
-) -> tuple[Instruction, ...]:
+def _reduced_again(emitter: Emitter, op: LocalOp, parts: Leaves, groups: Groups) -> Leaves:
     stacked = [emitter.all_gather(emitter.reshape(p, (1, *p.shape.dims)), 0, groups) for p in parts]
-    inits = piece.operands[len(piece.operands) // 2 :]
-    return _leaves(emitter, emitter.local(piece.inst, piece.shape, (*stacked, *inits), dimensions=(0,)))
+    inits = op.operands[len(op.operands) // 2 :]
+    return _leaves(emitter, emitter.local(op.inst, op.shape, (*stacked, *inits), dimensions=(0,)))
 
 
-_COMBINING.add("reduce", Combining(_initial, _reduced_again))
+BY_OWN_REDUCER = CustomReduction(lambda inst: True, _initial_value, _reduced_again)
 
 
 # ---- the largest k
 
 
-def candidates_signature(inst: Instruction, signature: Signature, x: HloSharding) -> Signature | None:
-    """Of a choice of the largest k: another truth, in which the dim is split and each piece offers its own k.
+def candidates_signature(inst: Instruction, signature: Signature, x: HloSharding | None) -> Signature | None:
+    """An alternative signature of a top-k, in which the dim is split and each device offers its own k candidates.
 
-    None where the candidates with their places are no less than the elements they are taken from.
+    None for other ops, and where the candidates with their places are no less than the elements they are taken from.
+    `x` is the operand's sharding.
     """
-    how, shape = top_k(inst), inst.operands[0].shape
-    if how is None or x.kind != "tiled":
+    how = top_k(inst)
+    if how is None or x is None or x.kind != "tiled":
         return None
+    shape = inst.operands[0].shape
     offered = how.k * x.num_tiles_along(shape.rank - 1) * sum(leaf.byte_size // leaf.size for leaf in inst.shape.leaves)
     return _of_candidates(signature) if offered <= shape.dims[-1] * shape.byte_size // shape.size else None
 
@@ -94,53 +92,50 @@ def _of_candidates(signature: Signature) -> Signature:
     return Signature(tuple(factors), signature.operands, signature.results)
 
 
-def _last(context: Context, inst: Instruction, index: int) -> np.ndarray:
+def _never_chosen(context: Context, inst: Instruction, index: int) -> np.ndarray:
     how = top_k(inst)
     assert how is not None
     return identity("maximum" if how.largest else "minimum", inst.operands[0].shape)
 
 
-@PIECES.register("topk", "custom-call")
-def _offered(emitter: Emitter, piece: Piece) -> Instruction:
-    """The largest of a tile, named by their places in the whole array."""
-    how = top_k(piece.inst)
-    if how is None or piece.choice.reduce_kind is None:
-        return plain_piece(emitter, piece)
-    x, dims = piece.operands[0], piece.inst.operands[0].shape.dims
-    found = _largest(emitter, piece, x, min(how.k, x.shape.dims[-1]))
-    starts = offsets(piece.choice.operands[0], dims, len(dims) - 1, emitter.num_partitions)
+def emit_top_k(emitter: Emitter, op: LocalOp) -> Instruction:
+    """The largest of a tile with their places in the whole array; any other custom call as it is."""
+    how = top_k(op.inst)
+    if how is None or op.choice.reduce_kind is None:
+        return emit_same_op(emitter, op)
+    x, dims = op.operands[0], op.inst.operands[0].shape.dims
+    found = _largest(emitter, op, x, min(how.k, x.shape.dims[-1]))
+    starts = offsets(op.choice.operands[0], dims, len(dims) - 1, emitter.num_partitions)
     start = emitter.per_device(starts)
     places = emitter.binary("add", found[1], emitter.full(start, found[1].shape))
     return emitter.op("tuple", Shape.tuple((found[0].shape, places.shape)), (found[0], places))
 
 
-def _largest(emitter: Emitter, piece: Piece, x: Instruction, k: int) -> tuple[Instruction, ...]:
-    shape = Shape.tuple(tuple(s.with_dims((*x.shape.dims[:-1], k)) for s in piece.inst.shape.tuple_shapes))
-    if piece.inst.opcode == "topk":
-        return _leaves(emitter, plain_piece(emitter, piece, (x,), shape=shape, k=lambda _: k))
-    return _leaves(emitter, plain_piece(emitter, piece, (x,), shape=shape))
+def _largest(emitter: Emitter, op: LocalOp, x: Instruction, k: int) -> Leaves:
+    shape = Shape.tuple(tuple(s.with_dims((*x.shape.dims[:-1], k)) for s in op.inst.shape.tuple_shapes))
+    if op.inst.opcode == "topk":
+        return _leaves(emitter, emit_same_op(emitter, op, (x,), shape=shape, k=lambda _: k))
+    return _leaves(emitter, emit_same_op(emitter, op, (x,), shape=shape))
 
 
-def _best_of_all(
-    emitter: Emitter, piece: Piece, parts: tuple[Instruction, ...], groups: tuple[tuple[int, ...], ...]
-) -> tuple[Instruction, ...]:
+def _largest_of_all(emitter: Emitter, op: LocalOp, parts: Leaves, groups: Groups) -> Leaves:
     """Candidates stand in the order of their tiles, so that of equal ones the first in the whole array wins."""
-    how, last = top_k(piece.inst), parts[0].shape.rank - 1
+    how, last = top_k(op.inst), parts[0].shape.rank - 1
     assert how is not None
-    values, places = (_real_ones(emitter, piece, emitter.all_gather(p, last, groups), len(groups[0])) for p in parts)
-    best, chosen = _largest(emitter, piece, values, how.k)
+    values, places = (_real_ones(emitter, op, emitter.all_gather(p, last, groups), len(groups[0])) for p in parts)
+    best, chosen = _largest(emitter, op, values, how.k)
     return best, _taken(emitter, places, chosen)
 
 
-def _real_ones(emitter: Emitter, piece: Piece, candidates: Instruction, pieces: int) -> Instruction:
+def _real_ones(emitter: Emitter, op: LocalOp, candidates: Instruction, num_tiles: int) -> Instruction:
     """The candidates without those that come from padding: the last tiles may have fewer than k elements."""
-    size, tile = piece.inst.operands[0].shape.dims[-1], piece.operands[0].shape.dims[-1]
+    size, tile = op.inst.operands[0].shape.dims[-1], op.operands[0].shape.dims[-1]
     last, dims = candidates.shape.rank - 1, candidates.shape.dims
-    offered = dims[last] // pieces
-    if size >= (pieces - 1) * tile + offered:
+    offered = dims[last] // num_tiles
+    if size >= (num_tiles - 1) * tile + offered:
         return candidates
     parts: list[Instruction] = []
-    for number in range(pieces):
+    for number in range(num_tiles):
         real = min(offered, size - number * tile)
         if real > 0:
             starts, limits = [0] * len(dims), list(dims)
@@ -160,4 +155,4 @@ def _taken(emitter: Emitter, places: Instruction, chosen: Instruction) -> Instru
     )  # fmt: skip
 
 
-_COMBINING.add("topk", Combining(_last, _best_of_all))
+TOP_K = CustomReduction(lambda inst: top_k(inst) is not None, _never_chosen, _largest_of_all)

@@ -1,8 +1,14 @@
-"""Pieces of dynamic slices along split dims: every device takes, or writes, the rows that lie in its own tile.
+"""Dynamic slices and updates along split dims: every device takes, or writes, the rows that lie in its own tile.
 
-Floor: partitioner.  A device looks at a window of its tile: as large as the block, or the whole tile where that is
-smaller.  Of a slice it gives its rows at their place in the block and zeros elsewhere, so that the pieces add up; of an
-update it writes its rows, and what was there for those of others.
+Floor: partitioner.  A device looks at a window of its tile: as large as the slice, or the whole tile where that is
+smaller.  Of a dynamic-slice it gives its rows at their place in the slice and zeros elsewhere, so that the devices'
+results add up; of a dynamic-update-slice it writes its rows, and what was there for those of others.
+
+    rows of the array      0 1 2 3 | 4 5 6 7        two tiles of four rows
+    slice of three rows        [2 3   4]            start 2
+    window in each tile      (1 2 3)|(4 5 6)        as large as the slice, clamped into the tile
+    offset of the slice in its window       1 | -2
+    result                   2 3 0  | 0 0 4         they add up to 2 3 4
 """
 
 from __future__ import annotations
@@ -10,70 +16,72 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.factors.indexed_pieces import as_index, row_starts, signed_indices, split_rows
-from hlosharding.partitioner.factors.pieces import PIECES, Piece, plain_piece
+from hlosharding.partitioner.factors.local_op import LocalOp, emit_same_op
+from hlosharding.partitioner.factors.row_indices import as_index, row_starts, signed_indices, split_row_dims
 from hlosharding.spmd import Emitter, identity
 
 
-@PIECES.register("dynamic-slice")
-def _dynamic_slice(emitter: Emitter, piece: Piece) -> Instruction:
-    rows, (array, *starts) = split_rows(piece), _whole_from_zero(emitter, piece, first=1)
+def emit_dynamic_slice(emitter: Emitter, op: LocalOp) -> Instruction:
+    """The device's rows of a dynamic-slice, and zeros for those of other devices."""
+    rows, (array, *starts) = split_row_dims(op), _whole_from_zero(emitter, op, first=1)
     if not rows:
-        return plain_piece(emitter, piece, (array, *starts))
-    block, sizes, offsets = piece.shape.dims, list(piece.shape.dims), dict[int, Instruction]()
+        return emit_same_op(emitter, op, (array, *starts))
+    wanted, sizes, offsets = op.shape.dims, list(op.shape.dims), dict[int, Instruction]()
     for dim in rows:
-        sizes[dim] = min(block[dim], array.shape.dims[dim])
-        starts[dim], offsets[dim] = _window(emitter, piece, dim, starts[dim], block[dim])
-    found = plain_piece(
-        emitter, piece, (array, *starts), shape=piece.shape.with_dims(tuple(sizes)),
+        sizes[dim] = min(wanted[dim], array.shape.dims[dim])
+        starts[dim], offsets[dim] = _window(emitter, op, dim, starts[dim], wanted[dim])
+    found = emit_same_op(
+        emitter, op, (array, *starts), shape=op.shape.with_dims(tuple(sizes)),
         dynamic_slice_sizes=lambda _: tuple(sizes),
     )  # fmt: skip
     for dim in rows:
-        found = _rows(emitter, found, dim, offsets[dim], block[dim])
-    alone = [_holds(emitter, offsets[d], 1, 1) for d in rows if block[d] == 1]
-    if not alone:
+        found = _rows(emitter, found, dim, offsets[dim], wanted[dim])
+    # A single row is not moved to its place by zeros around it: it counts, or it does not.
+    single = [_holds(emitter, offsets[d], 1, 1) for d in rows if wanted[d] == 1]
+    if not single:
         return found
-    return emitter.select(_all(emitter, alone), found, emitter.full(identity("add", found.shape), found.shape))
+    return emitter.select(_all(emitter, single), found, emitter.full(identity("add", found.shape), found.shape))
 
 
-@PIECES.register("dynamic-update-slice")
-def _dynamic_update_slice(emitter: Emitter, piece: Piece) -> Instruction:
-    rows, (array, update, *starts) = split_rows(piece), _whole_from_zero(emitter, piece, first=2)
+def emit_dynamic_update_slice(emitter: Emitter, op: LocalOp) -> Instruction:
+    """The tile with those rows of the update that lie in it."""
+    rows, (array, update, *starts) = split_row_dims(op), _whole_from_zero(emitter, op, first=2)
     if not rows:
-        return plain_piece(emitter, piece, (array, update, *starts))
+        return emit_same_op(emitter, op, (array, update, *starts))
     mine: list[tuple[int, Instruction]] = []
     for dim in rows:
-        block = update.shape.dims[dim]
-        size = min(block, array.shape.dims[dim])
-        starts[dim], offset = _window(emitter, piece, dim, starts[dim], block)
+        count = update.shape.dims[dim]
+        size = min(count, array.shape.dims[dim])
+        starts[dim], offset = _window(emitter, op, dim, starts[dim], count)
         first = emitter.op("negate", offset.shape, (offset,))
         update = _rows(emitter, update, dim, first, size)
-        mine.append((dim, _holds(emitter, first, size, block)))
+        mine.append((dim, _holds(emitter, first, size, count)))
     dims = update.shape.dims
     here = _all(emitter, [emitter.broadcast(m, dims, (d,) if m.shape.rank else ()) for d, m in mine])
     kept = emitter.select(here, update, emitter.dynamic_slice(array, starts, dims))
-    return plain_piece(emitter, piece, (array, kept, *starts))
+    return emit_same_op(emitter, op, (array, kept, *starts))
 
 
-def _whole_from_zero(emitter: Emitter, piece: Piece, first: int) -> tuple[Instruction, ...]:
-    """Operands with start 0 for dims that are taken whole: the op would clamp to that, the op on a tile might not."""
-    array, part = piece.inst.operands[0].shape, piece.inst.shape if first == 1 else piece.inst.operands[1].shape
+def _whole_from_zero(emitter: Emitter, op: LocalOp, first: int) -> tuple[Instruction, ...]:
+    """Operands with start 0 for dims that are taken whole: the op would clamp to that, the op on a tile might not.
+
+    `first` is the operand that holds the first start.
+    """
+    array, part = op.inst.operands[0].shape, op.inst.shape if first == 1 else op.inst.operands[1].shape
     return tuple(
         emitter.constant(np.zeros((), o.shape.dtype)) if d >= 0 and array.dims[d] == part.dims[d] else o
-        for d, o in enumerate(piece.operands, start=-first)
+        for d, o in enumerate(op.operands, start=-first)
     )
 
 
-def _window(
-    emitter: Emitter, piece: Piece, dim: int, start: Instruction, block: int
-) -> tuple[Instruction, Instruction]:
-    """Where the device's window starts in its tile, and where the block starts in that window (perhaps outside)."""
-    whole, tile = piece.inst.operands[0].shape.dims[dim], piece.operands[0].shape.dims[dim]
-    start = emitter.clamp(signed_indices(emitter, start), 0, whole - block)
-    shift = as_index(emitter, emitter.per_device(row_starts(emitter, piece, dim)), start.shape)
+def _window(emitter: Emitter, op: LocalOp, dim: int, start: Instruction, count: int) -> tuple[Instruction, Instruction]:
+    """Where the device's window starts in its tile, and where the slice starts in that window (perhaps outside)."""
+    whole, tile = op.inst.operands[0].shape.dims[dim], op.operands[0].shape.dims[dim]
+    start = emitter.clamp(signed_indices(emitter, start), 0, whole - count)
+    shift = as_index(emitter, emitter.per_device(row_starts(emitter, op, dim)), start.shape)
     start = emitter.binary("subtract", start, shift)
     # XLA's CPU backend does not clamp a negative start alike in a slice and in an update fused with it.
-    begin = emitter.clamp(start, 0, tile - min(block, tile))
+    begin = emitter.clamp(start, 0, tile - min(count, tile))
     return begin, emitter.binary("subtract", start, begin)
 
 

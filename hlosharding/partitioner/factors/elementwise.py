@@ -1,6 +1,7 @@
 """Ops on one element after the other whose operands all have the sharding that the result shall have: most ops.
 
-Floor: partitioner.  Nothing moves and nothing is to be decided: the op itself, on tiles.  All else is declared.
+Floor: partitioner.  Nothing moves and nothing is to be decided: the op itself, on tiles.  All else is lowered by the
+factors of its signature.
 """
 
 from __future__ import annotations
@@ -8,16 +9,15 @@ from __future__ import annotations
 from hlosharding.ir import ELEMENTWISE, Instruction
 from hlosharding.partitioner.broadcast_dims import common_dims
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.pieces import is_computed_as_is
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 
 # A copy is no op here, a convert remembers what it was made of, and a bitcast may have a dim more than its operand.
-FAST_ELEMENTWISE = frozenset(filter(is_computed_as_is, ELEMENTWISE)) - {"copy", "convert", "bitcast-convert"}
+FAST_ELEMENTWISE = ELEMENTWISE - {"copy", "convert", "bitcast-convert"}
 
 
 def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | None:
-    """The op of an opcode in `FAST_ELEMENTWISE` on tiles; None where an operand lies otherwise, or owes a sum."""
+    """The op of an opcode in `FAST_ELEMENTWISE` on tiles; None where an operand is sharded otherwise, or partial."""
     given = context.shardings.get(inst.id)
     if given is None or context.decisions.has_manual_groups or context.manual_groups is not None:
         return None

@@ -1,90 +1,108 @@
-"""Halo exchange: give each device a run of elements along one dim that starts and ends beyond its own tile.
+"""Halo exchange: give each device the elements along one dim that its window needs, beyond its own tile too.
 
-Floor: partitioner.  Strips travel between neighbours by permutes, one per direction and distance, no more than is
-needed; what lies outside the array is filled.  Works for uneven tiles, for several hops and for negative padding.
+Floor: partitioner.  Strips travel between neighbours by collective permutes, one per direction and distance, no more
+than is needed; what lies outside the array is filled.  Works for uneven tiles, for several hops and for negative
+padding.
+
+    tiles                  0 1 2 3|4 5 6 7|8 9 ...
+    device 1 receives            3          8         one strip from the left, one from the right
+    joins                       [3 4 5 6 7 8]
+    and cuts out `count` elements from its own start on
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape, WindowDim
+from hlosharding.ir import Instruction, WindowDim
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Emitter, inside
 
 
+class Strip(NamedTuple):
+    """Elements at the edge of a tile that another tile's device may need."""
+
+    distance: int
+    """How many tiles further the device is that needs them."""
+    size: int
+    readers: frozenset[int]
+    """Tiles whose devices need some of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class HaloPlan:
-    """What the pieces of one windowed dim need: piece p computes a result tile from `count` elements at `starts[p]`."""
+    """What one windowed dim needs: the device of tile t computes its results from `count` elements at `starts[t]`."""
 
     tile: int
     """Elements of the operand a device holds."""
     starts: tuple[int, ...]
-    """First element of the operand each piece takes; may lie before the array."""
+    """Per tile the first element of the operand that is taken; may lie before the array."""
     count: int
-    runs: tuple[tuple[int, int], ...]
-    """Of each piece the first element inside the array that it needs, and one past the last; empty for no results."""
+    needed: tuple[tuple[int, int], ...]
+    """Per tile the first element inside the array that is needed, and one past the last; equal for no results."""
     window: WindowDim
     """The local window: what of the padding is left once elements outside the array are filled in."""
     lags: tuple[int, ...] = ()
-    """Of each piece how many results too early it begins; they are to be cut off."""
+    """Per tile how many results too early it begins; they are to be cut off."""
 
     @property
     def left(self) -> int:
-        """The most that any piece needs from before its tile: what all hold room for."""
-        return max([0, *(p * self.tile - low for p, (low, high) in enumerate(self.runs) if low < high)])
+        """The most elements that anyone needs from before its tile: what all have room for."""
+        return max([0, *(t * self.tile - low for t, (low, high) in enumerate(self.needed) if low < high)])
 
     @property
     def right(self) -> int:
         """Likewise from behind it."""
-        return max([0, *(high - (p + 1) * self.tile for p, (low, high) in enumerate(self.runs) if low < high)])
+        return max([0, *(high - (t + 1) * self.tile for t, (low, high) in enumerate(self.needed) if low < high)])
 
     @property
     def is_far(self) -> bool:
-        """Do pieces need so much that the dim is better whole?"""
+        """Is so much needed that the dim is better whole?"""
         return self.left + self.right > self.tile * (len(self.starts) - 1)
 
     @property
     def received(self) -> float:
-        """Elements a device receives, mean over the pieces."""
-        total = sum(size * len(wanting) for side in (-1, 1) for _, size, wanting in self.strips(side))
+        """Elements a device receives, mean over the tiles."""
+        total = sum(strip.size * len(strip.readers) for side in (-1, 1) for strip in self.strips(side))
         return total / len(self.starts)
 
     @property
     def messages(self) -> int:
         """Strips that anyone receives."""
-        return sum(bool(wanting) for side in (-1, 1) for _, _, wanting in self.strips(side))
+        return sum(bool(strip.readers) for side in (-1, 1) for strip in self.strips(side))
 
-    def strips(self, side: int) -> list[tuple[int, int, frozenset[int]]]:
-        """(distance, elements, pieces that need some of them) of the strips from one side, nearest first.
+    def strips(self, side: int) -> list[Strip]:
+        """The strips from one side (-1: from tiles before), nearest first.
 
         >>> HaloPlan(2, (0, 1, 3), 3, ((0, 2), (1, 4), (3, 6)), WindowDim(3)).strips(-1)
-        [(1, 1, frozenset({1, 2}))]
+        [Strip(distance=1, size=1, readers=frozenset({1, 2}))]
         """
-        found, amount, distance = [], self.left if side < 0 else self.right, 1
+        found: list[Strip] = []
+        amount, distance = self.left if side < 0 else self.right, 1
         while amount > 0:
             size = min(amount, self.tile)
-            wanting = frozenset(p for p in range(len(self.runs)) if self._reads(p, p + side * distance, side, size))
-            found.append((distance, size, wanting))
+            tiles = range(len(self.needed))
+            readers = frozenset(t for t in tiles if self._reads(t, t + side * distance, side, size))
+            found.append(Strip(distance, size, readers))
             amount, distance = amount - size, distance + 1
         return found
 
-    def _reads(self, piece: int, other: int, side: int, size: int) -> bool:
-        """Does a piece need any of the `size` elements at the near edge of another tile?"""
-        if not 0 <= other < len(self.runs):
+    def _reads(self, tile: int, other: int, side: int, size: int) -> bool:
+        """Does a tile need any of the `size` elements at the near edge of another one?"""
+        if not 0 <= other < len(self.needed):
             return False
         start = (other + 1) * self.tile - size if side < 0 else other * self.tile
-        low, high = self.runs[piece]
+        low, high = self.needed[tile]
         return max(low, start) < min(high, start + size)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Which piece of a split factor each device computes, and who computes the next one."""
+class FactorTiles:
+    """Which tile of a split factor each device computes, and which device computes the next one."""
 
     space: HloSharding
     """The split of all factors of the op."""
@@ -92,72 +110,75 @@ class Pieces:
     numbers: tuple[int, ...]
     """Per device."""
 
-    def neighbours(self, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
-        """(source, target) where the source's piece lies `distance` further, for the pieces `wanting`.
+    def pairs(self, distance: int, readers: frozenset[int]) -> tuple[tuple[int, int], ...]:
+        """(source, target) where the source's tile lies `distance` further, for the tiles `readers`.
 
         All other factors are the same: a device may hold only its part of what others hold whole.
         """
-        return _neighbours(self.space, self.factor, distance, wanting)
-
-
-def fetch(
-    emitter: Emitter,
-    x: Instruction,
-    shape: Shape,
-    sharding: HloSharding,
-    dim: int,
-    plan: HaloPlan,
-    pieces: Pieces,
-    fill: Any,
-) -> Instruction:
-    """`x` with `dim` replaced by the run that each device's piece needs; places outside the array hold `fill`.
-
-    `sharding` is that of `x`, whose `dim` is split like the pieces, or whole: then nothing is sent.
-    """
-    emitter.reason = "halo"
-    starts = tuple(plan.starts[p] for p in pieces.numbers)
-    if sharding.num_tiles_along(dim) > 1:
-        before, behind = (_received(emitter, x, dim, plan, pieces, side) for side in (-1, 1))
-        joined = emitter.concatenate([*reversed(before), x, *behind], dim)
-        offsets = [start - p * plan.tile + plan.left for start, p in zip(starts, pieces.numbers, strict=True)]
-    else:
-        joined, offsets = x, list(starts)
-    # Offsets are those of each device's run in what it holds; runs that begin or end outside are padded for.
-    low = max(0, -min(offsets))
-    high = max(0, max(offsets) + plan.count - joined.shape.dims[dim])
-    padding = [[amount if d == dim else 0 for d in range(shape.rank)] for amount in (low, high)]
-    joined = emitter.pad(joined, padding[0], padding[1], fill)
-    run = cut(emitter, joined, dim, [o + low for o in offsets], plan.count)
-    return _filled(emitter, run, dim, starts, shape.dims[dim], fill)
-
-
-def _received(
-    emitter: Emitter, x: Instruction, dim: int, plan: HaloPlan, pieces: Pieces, side: int
-) -> list[Instruction]:
-    """The strips from one side, nearest first; only pieces that need one receive it."""
-    found = []
-    for distance, size, wanting in plan.strips(side):
-        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
-        starts[dim], limits[dim] = (plan.tile - size, plan.tile) if side < 0 else (0, size)
-        strip = emitter.slice(x, starts, limits)
-        # Where nobody reads a strip its place is kept by whatever is at hand.
-        pairs = pieces.neighbours(side * distance, wanting)
-        found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
-    return found
+        return _pairs(self.space, self.factor, distance, readers)
 
 
 @lru_cache(maxsize=1 << 12)
-def _neighbours(space: HloSharding, factor: int, distance: int, wanting: frozenset[int]) -> tuple[tuple[int, int], ...]:
+def _pairs(space: HloSharding, factor: int, distance: int, readers: frozenset[int]) -> tuple[tuple[int, int], ...]:
     tiles = np.moveaxis(space.tiles.array, factor, 0)
     pairs: list[tuple[int, int]] = []
-    for piece in sorted(wanting):
-        if 0 <= piece + distance < len(tiles):
-            sources, targets = tiles[piece + distance].reshape(-1), tiles[piece].reshape(-1)
+    for tile in sorted(readers):
+        if 0 <= tile + distance < len(tiles):
+            sources, targets = tiles[tile + distance].reshape(-1), tiles[tile].reshape(-1)
             pairs += zip(map(int, sources), map(int, targets), strict=True)
     return tuple(pairs)
 
 
-def cut(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], count: int) -> Instruction:
+@dataclass(frozen=True, slots=True)
+class HaloExchange:
+    """One exchange along one dim of an operand."""
+
+    dim: int
+    size: int
+    """Of the dim, of the whole array."""
+    is_split: bool
+    """Is the operand split along the dim?  If it is whole nothing is sent."""
+    plan: HaloPlan
+    tiles: FactorTiles
+    fill: Any
+    """What places outside the array hold."""
+
+
+def exchange_halo(emitter: Emitter, x: Instruction, halo: HaloExchange) -> Instruction:
+    """`x` with the dim replaced by the elements that each device's window needs."""
+    emitter.reason = "halo"
+    dim, plan, tiles = halo.dim, halo.plan, halo.tiles.numbers
+    starts = tuple(plan.starts[t] for t in tiles)
+    if halo.is_split:
+        before, behind = (_received(emitter, x, halo, side) for side in (-1, 1))
+        joined = emitter.concatenate([*reversed(before), x, *behind], dim)
+        offsets = [start - t * plan.tile + plan.left for start, t in zip(starts, tiles, strict=True)]
+    else:
+        joined, offsets = x, list(starts)
+    # Offsets count in what a device holds; what begins or ends outside of that is padded for.
+    low = max(0, -min(offsets))
+    high = max(0, max(offsets) + plan.count - joined.shape.dims[dim])
+    padding = [[amount if d == dim else 0 for d in range(x.shape.rank)] for amount in (low, high)]
+    joined = emitter.pad(joined, padding[0], padding[1], halo.fill)
+    needed = cut_out(emitter, joined, dim, [o + low for o in offsets], plan.count)
+    return _filled(emitter, needed, halo, starts)
+
+
+def _received(emitter: Emitter, x: Instruction, halo: HaloExchange, side: int) -> list[Instruction]:
+    """The strips from one side, nearest first; only devices that need one receive it."""
+    found: list[Instruction] = []
+    dim, tile = halo.dim, halo.plan.tile
+    for distance, size, readers in halo.plan.strips(side):
+        starts, limits = [0] * x.shape.rank, list(x.shape.dims)
+        starts[dim], limits[dim] = (tile - size, tile) if side < 0 else (0, size)
+        strip = emitter.slice(x, starts, limits)
+        # Where nobody reads a strip, the device's own elements keep its place.
+        pairs = halo.tiles.pairs(side * distance, readers)
+        found.append(emitter.collective_permute(strip, pairs) if pairs else strip)
+    return found
+
+
+def cut_out(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], count: int) -> Instruction:
     """`count` elements along `dim` from each device's own offset on."""
     sizes = tuple(count if d == dim else s for d, s in enumerate(x.shape.dims))
     if len(set(offsets)) == 1:
@@ -168,12 +189,13 @@ def cut(emitter: Emitter, x: Instruction, dim: int, offsets: list[int], count: i
     return emitter.dynamic_slice(x, places, sizes)
 
 
-def _filled(emitter: Emitter, run: Instruction, dim: int, starts: tuple[int, ...], size: int, fill: Any) -> Instruction:
-    count = run.shape.dims[dim]
-    value = emitter.full(fill, run.shape)
-    if any(s + count > size for s in starts):
-        run = emitter.select(inside(emitter, run.shape, dim, starts, size), run, value)
+def _filled(emitter: Emitter, x: Instruction, halo: HaloExchange, starts: tuple[int, ...]) -> Instruction:
+    """`x`, which begins at place `starts[device]`, with `fill` where a place lies outside the array."""
+    dim, count = halo.dim, x.shape.dims[halo.dim]
+    value = emitter.full(halo.fill, x.shape)
+    if any(s + count > halo.size for s in starts):
+        x = emitter.select(inside(emitter, x.shape, dim, starts, halo.size), x, value)
     if any(s < 0 for s in starts):
-        before = inside(emitter, run.shape, dim, starts, 0)
-        run = emitter.select(before, value, run)
-    return run
+        before = inside(emitter, x.shape, dim, starts, 0)
+        x = emitter.select(before, value, x)
+    return x

@@ -1,1 +1,5 @@
-"""Ops that only move elements or make them: slices, pads, reshapes, constants, iota, broadcasts."""
+"""Ops that only move elements (data movement, reshapes) or make them (generators)."""
+
+from hlosharding.partitioner.movement import data_movement, generators, reshapes
+
+__all__ = ["data_movement", "generators", "reshapes"]

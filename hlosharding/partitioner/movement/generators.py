@@ -1,7 +1,7 @@
-"""Values made from nothing, or from a scalar: constants, iota, broadcasts.  Each device makes its own tile.
+"""Generators: values made from nothing, or from a scalar: constants, iota, broadcasts.  Each device makes its own tile.
 
-Floor: partitioner.  Such values are made anew in every sharding a user wants, so they never travel.  Random numbers
-alone are drawn once each, and sent to all that hold them.
+Floor: partitioner.  Such values are rematerialized in every sharding a user wants, so they are never resharded.  Random
+numbers alone are drawn once each, and sent to all that hold them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import numpy as np
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import PIECES, Piece, lower_by_factors
+from hlosharding.partitioner.factors import lower_by_factors
 from hlosharding.partitioner.region_values import array_of, unpack
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims, offsets, without_partials
-from hlosharding.spmd import Emitter
 
 
 def constant(context: Context, inst: Instruction) -> AnyValue:
@@ -102,8 +101,8 @@ def _drawn_apart(sharding: HloSharding, dims: tuple[int, ...], num_devices: int)
         grid = np.arange(num_devices).reshape(*(1,) * len(dims), -1)
     tile = local_shape_dims(sharding, dims)
     dim = tile.index(max(tile))
-    ways = [n * grid.shape[-1] if d == dim else n for d, n in enumerate(grid.shape[:-1])]
-    return HloSharding.partial_tile(np.moveaxis(grid, -1, dim + 1).reshape(*ways, 1)).meaning
+    splits = [n * grid.shape[-1] if d == dim else n for d, n in enumerate(grid.shape[:-1])]
+    return HloSharding.partial_tile(np.moveaxis(grid, -1, dim + 1).reshape(*splits, 1)).meaning
 
 
 def _rematerialized(
@@ -121,9 +120,3 @@ def _rematerialized(
     if sharding.kind not in ("tiled", "replicated") or "unreduced" in sharding.subgroup_types:
         return Value(make(REPLICATED), inst.shape, sharding)
     return Value(make(sharding), inst.shape, sharding, rematerialize=rematerialize, broadcast_dims=broadcast_dims)
-
-
-@PIECES.register("broadcast")
-def _broadcast_piece(emitter: Emitter, piece: Piece) -> Instruction:
-    """Made once for equal broadcasts of one value: programs are full of them."""
-    return emitter.broadcast(piece.operands[0], piece.result_shapes[0].dims, piece.inst.dimensions)

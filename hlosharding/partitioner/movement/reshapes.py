@@ -2,7 +2,10 @@
 
 Floor: partitioner.  A pair (operand sharding, result sharding) may be reshaped locally when, in each smallest group of
 dims that the reshape maps onto each other, either nothing changes or all splits are even and every device's elements
-stay its own.
+stay its own.  Else, where it is cheaper, elements move straight from the operand's tiles to those of the result:
+
+    f32[12] in 4 tiles     0 1 2|3 4 5|6 7 8|9 10 11
+    f32[6,2] in 3 tiles    0 1 2 3|4 5 6 7|8 9 10 11       elements between unlike tile edges move: 3; 6, 7; ...
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape, slimmed
+from hlosharding.partitioner.broadcast_dims import broadcast_dims_after_reshape, one_slice_of
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Cost
@@ -33,46 +36,48 @@ from hlosharding.sharding import (
 Dims = tuple[int, ...]
 
 
+Pair = tuple[HloSharding, HloSharding]
+"""(operand sharding, result sharding)"""
+
+
 def reshape(context: Context, inst: Instruction) -> AnyValue:
-    """The cheapest of: the result's tiling carried back, the operand's carried on, each without what hinders."""
+    """The cheapest of: the result's tiling carried back, the operand's carried on, or elements moved between both."""
     value, shape = array_of(context, inst.operands[0]), inst.shape
     wanted = context.wanted_leaves(inst)[0]
     source, target = choose_reshape(context, value, shape, wanted)
     moved = reshard(context, value, source, "operand of a reshape")
     if not is_local_reshape(source, value.shape.dims, target, shape.dims):
-        return _over_borders(context, inst, moved, target)
+        return _across_tile_edges(context, inst, moved, target)
     local = context.emitter.reshape(moved.local, local_shape(context, shape, target).dims)
-    broadcast_dims = value.broadcast_dims and broadcast_dims_after_reshape(
-        value.shape.dims, shape.dims, value.broadcast_dims
-    )
-    made = Value(
-        local, shape, target, value.reduce_kind if source is value.sharding else None, broadcast_dims=broadcast_dims
-    )
+    known = value.broadcast_dims and broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
+    kind = value.reduce_kind if source is value.sharding else None
+    made = Value(local, shape, target, kind, broadcast_dims=known)
     return made if target is wanted else to_wanted(context, made, wanted)
 
 
-def _over_borders(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
-    """Where each run of dims is one line of elements on both sides: the elements between unlike borders move."""
+def _across_tile_edges(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
+    """Where each group of dims is one line of elements on both sides: the elements between unlike tile edges move."""
     transfer = _transfer(context, value.shape, value.whole_sharding, inst.shape, target)
-    assert transfer is not None, "only such a pair is chosen that lines can be shipped for"
+    assert transfer is not None, "only such a pair is chosen that has a transfer"
     emitter = context.emitter
     emitter.reason = "elements moved by a reshape"
-    runs = [
+    lines = [
         math.prod(value.local.shape.dims[d] for d in here)
         for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
     ]
-    local = transfer.pieces.emit(emitter, emitter.reshape(value.local, runs))
+    local = transfer.pieces.emit(emitter, emitter.reshape(value.local, lines))
     return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
 
 
 def _transfer(
     context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
 ) -> Transfer | None:
+    """How elements get from the operand's tiles to the result's; None where lines of elements do not line up."""
     if 0 in shape.dims or {"manual", "unreduced"} & {*source.subgroup_types, *target.subgroup_types}:
         return None
-    found, n = reshape_runs(shape.dims, result.dims), context.num_partitions
-    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in found))
-    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in found))
+    groups, n = reshape_runs(shape.dims, result.dims), context.num_partitions
+    before = layout_of(source, shape.dims, n).flattened(tuple(here for here, _ in groups))
+    after = layout_of(target, result.dims, n).flattened(tuple(there for _, there in groups))
     if before is None or after is None:
         return None
     flat, prices = shape.with_dims(before.dims), context.prices
@@ -80,47 +85,60 @@ def _transfer(
     return plan_transfer(whole, (before,), after, flat, machine=prices.machine, objective=prices.objective)
 
 
-def choose_reshape(
-    context: Context, value: Value, shape: Shape, wanted: HloSharding | None
-) -> tuple[HloSharding, HloSharding]:
+def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> Pair:
     """(operand sharding, result sharding) of the reshape; memoised.
 
     Local, or straight from what the operand has to what is wanted, elements moving between.
     """
     asked = None if wanted is None else wanted.uid
     key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.broadcast_dims, asked)
-    found = context.decisions.reshapes.get(key)
-    if found is None:
-        prices, broadcast_dims = (
-            context.prices,
-            broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims),
-        )
-
-        def price(pair: tuple[HloSharding, HloSharding]) -> float:
-            source, target = pair
-            work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
-            return (
-                reshard_price(context, value, source)
-                + prices.move(*slimmed(shape, target, wanted or target, broadcast_dims), None)
-                + prices.work(0, work, False)
-            )
-
-        found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
-        if wanted is not None and value.rematerialize is None and price(found) > 0:
-            own, local = value.whole_sharding, shape.with_dims(local_shape_dims(wanted, shape.dims))
-            transfer = (
-                _transfer(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
-            )
-            if transfer is not None:
-                moved = reshard_price(context, value, own) + prices.rated(Cost(transfer.mean_bytes, transfer.seconds))
-                found = (own, wanted) if moved + prices.work(0, local.byte_size, False) < price(found) else found
-        context.decisions.reshapes[key] = found
-    return found
+    known = context.decisions.reshapes
+    if key not in known:
+        known[key] = _cheapest_pair(context, value, shape, wanted)
+    return known[key]
 
 
-def _pairs(
-    source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None
-) -> Iterator[tuple[HloSharding, HloSharding]]:
+def _cheapest_pair(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> Pair:
+    def seconds(pair: Pair) -> float:
+        return _local_reshape_seconds(context, value, shape, pair, wanted)
+
+    best = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=seconds)
+    if wanted is None or value.rematerialize is not None or seconds(best) <= 0:
+        return best
+    transfer = _transfer_seconds(context, value, shape, wanted)
+    return best if transfer is None or transfer >= seconds(best) else (value.whole_sharding, wanted)
+
+
+def _local_reshape_seconds(
+    context: Context, value: Value, shape: Shape, pair: Pair, wanted: HloSharding | None
+) -> float:
+    """Reshard the operand, reshape tiles, reshard the result."""
+    (source, target), prices = pair, context.prices
+    known = broadcast_dims_after_reshape(value.shape.dims, shape.dims, value.broadcast_dims)
+    result = prices.reshard_seconds(*one_slice_of(shape, target, wanted or target, known), None)
+    return reshard_price(context, value, source) + result + _copy_seconds(context, shape, target)
+
+
+def _transfer_seconds(context: Context, value: Value, shape: Shape, wanted: HloSharding) -> float | None:
+    """Reduce the operand where it is a partial result, and move elements to the tiles that are wanted."""
+    own = value.whole_sharding
+    if "tiled" not in (own.kind, wanted.kind):
+        return None
+    transfer = _transfer(context, value.shape, own, shape, wanted)
+    if transfer is None:
+        return None
+    sent = context.prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))
+    return reshard_price(context, value, own) + sent + _copy_seconds(context, shape, wanted)
+
+
+def _copy_seconds(context: Context, shape: Shape, sharding: HloSharding) -> float:
+    """Seconds to write one tile of the result."""
+    tile = shape.with_dims(local_shape_dims(sharding, shape.dims))
+    return context.prices.compute_seconds(0, tile.byte_size, False)
+
+
+def _pairs(source: HloSharding, dims: Dims, result_dims: Dims, wanted: HloSharding | None) -> Iterator[Pair]:
+    """Pairs that reshape locally: the one from what is wanted first, then that from what the operand has."""
     if wanted is not None and wanted.kind in ("tiled", "replicated"):
         for pair in _local_pairs(wanted, result_dims, dims):
             yield pair[1], pair[0]
@@ -130,9 +148,9 @@ def _pairs(
 
 
 @lru_cache(maxsize=1 << 14)
-def _local_pairs(sharding: HloSharding, dims: Dims, other_dims: Dims) -> tuple[tuple[HloSharding, HloSharding], ...]:
+def _local_pairs(sharding: HloSharding, dims: Dims, other_dims: Dims) -> tuple[Pair, ...]:
     """Pairs that start from `sharding`: as it is, or without the tiles that do not get through."""
-    found = []
+    found: list[Pair] = []
     carried = propagate_through_reshape(dims, other_dims, sharding).meaning
     back = propagate_through_reshape(other_dims, dims, carried).meaning
     for here, there in ((sharding, carried), (back, carried)):

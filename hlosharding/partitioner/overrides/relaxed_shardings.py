@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hlosharding.ir import COLLECTIVES, ELEMENTWISE, Computation, Instruction, Module
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.overrides.op_sets import BINDING, BINDING_RESULTS, PACK, READ_PARTS
 from hlosharding.sharding import REPLICATED, HloSharding
-
-# Their shardings are agreed on with others, or what they are for.
-AGREED = COLLECTIVES | {
-    "parameter", "constant", "iota", "while", "conditional", "call", "copy", "opt-barrier", "custom-call", "infeed",
-    "recv", "partition-id", "after-all", "add-dependency", "rng", "rng-bit-generator", "rng-get-and-update-state",
-}  # fmt: skip
-# Ops that may read less than there is.
-_CUTTING = frozenset({"slice", "dynamic-slice", "reduce", "gather"})
-_PACKING = frozenset({"tuple", "get-tuple-element"})
 
 
 def relaxed_shardings(module: Module, bound: Collection[str]) -> dict[int, HloSharding]:
@@ -31,22 +23,22 @@ def relaxed_shardings(module: Module, bound: Collection[str]) -> dict[int, HloSh
     found = dict(module.shardings)
     names = frozenset(bound)
     for computation in module.computations:
-        _suit(computation, names, found)
+        _relax(computation, names, found)
     return found
 
 
-def _suit(computation: Computation, bound: frozenset[str], found: dict[int, HloSharding]) -> None:
-    free: set[Instruction] = set()
+def _relax(computation: Computation, bound: frozenset[str], found: dict[int, HloSharding]) -> None:
+    relaxed: set[Instruction] = set()
     for inst in reversed(computation.instructions):
         given = found.get(inst.id)
         if given is None or given.kind == "tiled" or not inst.users:
             continue
-        if inst.opcode in AGREED or inst.is_root or inst.name in bound:
+        if inst.opcode in BINDING or inst.is_root or inst.name in bound:
             continue
         if any(leaf(s) is not REPLICATED for s in given.leaves):
             continue
-        if all(_needs_no_whole(u, inst, free, found) for u in inst.users):
-            free.add(inst)
+        if all(_needs_no_whole(u, inst, relaxed, found) for u in inst.users):
+            relaxed.add(inst)
             asked = _asked_alike(inst, found)
             if asked is None:
                 del found[inst.id]
@@ -63,16 +55,16 @@ def _asked_alike(inst: Instruction, found: dict[int, HloSharding]) -> HloShardin
 
 
 def _needs_no_whole(
-    user: Instruction, inst: Instruction, free: set[Instruction], found: dict[int, HloSharding]
+    user: Instruction, inst: Instruction, relaxed: set[Instruction], found: dict[int, HloSharding]
 ) -> bool:
-    if user in free:
+    if user in relaxed:
         return True
-    if inst.opcode == "tuple" or user.opcode in _PACKING:
+    if inst.shape.is_tuple or user.opcode in PACK:
         return False
-    if user.opcode in _CUTTING:
+    if user.opcode in READ_PARTS:
         return user.shape.is_array and user.shape.byte_size < inst.shape.byte_size
     given = found.get(user.id)
-    return given is not None and user.shape.is_array and _is_split(given) and user.opcode not in AGREED - {"copy"}
+    return given is not None and user.shape.is_array and _is_split(given) and user.opcode not in BINDING_RESULTS
 
 
 def _is_split(sharding: HloSharding) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Module
-from hlosharding.partitioner.overrides.batch_parallel import spread
+from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
 from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
 from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER
 from hlosharding.sharding import HloSharding
@@ -38,6 +38,6 @@ def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: i
         yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
         return
     yield ShardingTable(relaxed, {})
-    other = spread(module, relaxed, annotated, num_partitions)
+    other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
     if other is not None:
         yield ShardingTable(other, {i: BATCH_OVER_ALL for i, s in other.items() if s != relaxed.get(i)})

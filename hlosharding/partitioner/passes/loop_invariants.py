@@ -186,7 +186,7 @@ def _dearest_first(module: Module, found: Sequence[_Invariant], prices: Prices) 
 def _worth(collective: Collective, prices: Prices) -> float:
     groups = collective.pairs if collective.groups is None else collective.groups
     seconds = collective_time(collective.kind, collective.nbytes, collective.group_size, groups, prices.machine)
-    return prices.worth(Cost(collective.bytes_per_execution, seconds))
+    return prices.objective_value(Cost(collective.bytes_per_execution, seconds))
 
 
 def _fitting(module: Module, loop: Instruction, made: Sequence[Instruction], most: float) -> int:

@@ -6,11 +6,11 @@ import pytest
 
 from hlosharding.ir import WindowDim
 from hlosharding.partitioner.factors.halo import HaloPlan
-from hlosharding.partitioner.factors.window_plans import halo_plan, selection_plans, taps_plan
+from hlosharding.partitioner.factors.window_plans import selection_plan, split_result_plan, split_window_plan
 
 
 def plan(window: WindowDim, size: int, result: int, ways: int) -> HaloPlan:
-    found = halo_plan(window, size, result, ways)
+    found = split_result_plan(window, size, result, ways)
     assert found is not None
     return found
 
@@ -74,7 +74,7 @@ def test_a_stride_brings_pieces_back_into_step() -> None:
 
 def test_each_piece_holds_its_taps() -> None:
     window = WindowDim(size=8, padding_low=1, padding_high=1)
-    found = taps_plan(window, 8, 3, 4)
+    found = split_window_plan(window, 8, 3, 4)
     assert found is not None
     assert found.window.size == 2
     # Piece p sees taps 2p and 2p + 1 of three results: four places from 2p - 1 on.
@@ -83,29 +83,29 @@ def test_each_piece_holds_its_taps() -> None:
 
 
 def test_the_last_piece_may_hold_fewer_taps() -> None:
-    found = taps_plan(WindowDim(size=5, padding_low=1, window_dilation=2), 10, 3, 2)
+    found = split_window_plan(WindowDim(size=5, padding_low=1, window_dilation=2), 10, 3, 2)
     assert found is not None
     # Taps 0, 1, 2 of results 0, 1, 2 see places -1 to 5; taps 3 and 4 places 5 to 9.
-    assert found.runs == ((0, 6), (5, 10))
+    assert found.needed == ((0, 6), (5, 10))
     assert (found.left, found.right) == (0, 1)
 
 
 def test_taps_that_no_stride_brings_into_step_are_not_split() -> None:
     # Dilated by 2, every second place: the first tap sees elements, the second one gaps.
-    assert taps_plan(WindowDim(size=2, stride=2, base_dilation=2), 4, 4, 2) is None
+    assert split_window_plan(WindowDim(size=2, stride=2, base_dilation=2), 4, 4, 2) is None
 
 
 def test_taps_of_a_reversed_window_meet_the_operand_from_its_end() -> None:
-    found = taps_plan(WindowDim(size=5, window_reversal=True), 5, 1, 2)
+    found = split_window_plan(WindowDim(size=5, window_reversal=True), 5, 1, 2)
     assert found is not None
     # The first piece holds elements 3 and 4 of the kernel, which meet places 1 and 0.
     assert found.starts == (-1, 2)
-    assert found.runs == ((0, 2), (2, 5))
+    assert found.needed == ((0, 2), (2, 5))
 
 
 @pytest.mark.parametrize("ways", [2, 4])
 def test_windows_that_select_in_their_own_tile_need_nothing(ways: int) -> None:
-    found = selection_plans(WindowDim(size=2, stride=2), 16, 8, ways)
+    found = selection_plan(WindowDim(size=2, stride=2), 16, 8, ways)
     assert found is not None
     operand, source, begins = found
     assert (operand.left, operand.right, source.left, source.right, set(begins)) == (0, 0, 0, 0, {0})
@@ -113,7 +113,7 @@ def test_windows_that_select_in_their_own_tile_need_nothing(ways: int) -> None:
 
 def test_overlapping_windows_come_with_all_their_elements() -> None:
     # Windows of 3 every 2, tiles of 4: the window before touches element 0, the last one reaches behind.
-    found = selection_plans(WindowDim(size=3, stride=2, padding_high=1), 16, 8, 4)
+    found = selection_plan(WindowDim(size=3, stride=2, padding_high=1), 16, 8, 4)
     assert found is not None
     operand, source, begins = found
     assert (operand.left, operand.right) == (2, 1)
@@ -123,9 +123,9 @@ def test_overlapping_windows_come_with_all_their_elements() -> None:
 
 def test_tiles_out_of_step_with_the_stride_begin_at_their_own_windows() -> None:
     # Windows of 2 side by side, tiles of 3: the second tile begins inside window 1, the last one inside window 4.
-    found = selection_plans(WindowDim(size=2, stride=2), 12, 6, 4)
+    found = selection_plan(WindowDim(size=2, stride=2), 12, 6, 4)
     assert found is not None
     operand, source, begins = found
     assert begins == (0, 1, 0, 1)
-    assert operand.runs == ((0, 4), (2, 6), (6, 10), (8, 12))
-    assert source.runs == ((0, 2), (1, 3), (3, 5), (4, 6))
+    assert operand.needed == ((0, 4), (2, 6), (6, 10), (8, 12))
+    assert source.needed == ((0, 2), (1, 3), (3, 5), (4, 6))

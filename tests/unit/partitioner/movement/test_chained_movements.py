@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hlosharding.partitioner.movement.element_moves import Move, move_of
+from hlosharding.partitioner.movement.chained_movements import chained_movement
+from hlosharding.partitioner.movement.op_movements import DataMovement
 from tests.support.program_check import one_device
 from tests.support.split_programs import module_of, values
 
@@ -15,21 +16,21 @@ X, Y = "x = f32[12,5] parameter(0)", "y = f32[4,5] parameter(1)"
 ZERO, ONE = "v = f32[] constant(0)", "w = f32[] constant(1)"
 
 
-def chain(*lines: str) -> Move:
-    found = move_of(module_of("\n".join(lines)).entry.root)
+def chain(*lines: str) -> DataMovement:
+    found = chained_movement(module_of("\n".join(lines)).entry.root)
     assert found is not None
     return found
 
 
-def carried_out(move: Move, arrays: dict[str, np.ndarray]) -> np.ndarray:
+def carried_out(movement: DataMovement, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """The result that the regions say."""
-    out = np.full(move.dims, np.nan, np.float32)
-    if move.base is not None:
-        out[...] = arrays[move.base.name]
-    if move.fill is not None:
-        out[...] = move.fill.literal
-    for region in move.regions:
-        source = arrays[move.operands[region.operand].name]
+    out = np.full(movement.dims, np.nan, np.float32)
+    if movement.base is not None:
+        out[...] = arrays[movement.base.name]
+    if movement.fill is not None:
+        out[...] = movement.fill.literal
+    for region in movement.regions:
+        source = arrays[movement.operands[region.operand].name]
         for j in product(*map(range, region.sizes)):
             place = tuple(t + i * s for t, i, s in zip(region.target, j, region.target_steps, strict=True))
             taken = tuple(t + i * s for t, i, s in zip(region.source, j, region.source_steps, strict=True))
@@ -58,42 +59,42 @@ def carried_out(move: Move, arrays: dict[str, np.ndarray]) -> np.ndarray:
          "ROOT r = f32[19,5] concatenate(z, x, y), dimensions={0}"),
     ],
 )  # fmt: skip
-def test_a_move_says_what_the_ops_do(lines: tuple[str, ...]) -> None:
+def test_a_movement_says_what_the_ops_do(lines: tuple[str, ...]) -> None:
     module = module_of("\n".join(lines))
     arguments = [values(p.shape, seed) for seed, p in enumerate(module.entry.parameters)]
     arrays = {p.name: a for p, a in zip(module.entry.parameters, arguments, strict=True)}
-    found = move_of(module.entry.root)
+    found = chained_movement(module.entry.root)
     assert found is not None
     np.testing.assert_array_equal(carried_out(found, arrays), one_device(module, arguments)[0])
 
 
 def test_a_chain_leaves_out_what_nobody_else_needs() -> None:
-    move = chain(
+    movement = chain(
         X, ZERO, "p = f32[13,5] pad(x, v), padding=1_0x0_0", "ROOT r = f32[12,5] slice(p), slice={[0:12], [0:5]}"
     )
-    assert ([o.name for o in move.operands], [i.name for i in move.between]) == (["x"], ["p"])
+    assert ([o.name for o in movement.operands], [i.name for i in movement.skipped]) == (["x"], ["p"])
 
 
 def test_what_somebody_else_needs_is_not_passed_over() -> None:
-    move = chain(
+    movement = chain(
         X,
         ZERO,
         "p = f32[13,5] pad(x, v), padding=1_0x0_0",
         "n = f32[13,5] negate(p)",
         "ROOT r = f32[26,5] concatenate(p, n), dimensions={0}",
     )
-    assert {o.name for o in move.operands} == {"p", "n"}
+    assert {o.name for o in movement.operands} == {"p", "n"}
 
 
-def test_two_fills_are_two_moves() -> None:
-    move = chain(
+def test_two_fills_are_two_movements() -> None:
+    movement = chain(
         X, ZERO, ONE, "p = f32[13,5] pad(x, v), padding=1_0x0_0", "ROOT r = f32[14,5] pad(p, w), padding=1_0x0_0"
     )
-    assert [o.name for o in move.operands] == ["p"]
+    assert [o.name for o in movement.operands] == ["p"]
 
 
-def test_a_place_known_only_later_is_no_move() -> None:
+def test_a_place_known_only_later_is_no_movement() -> None:
     module = module_of(
         f"{X}\n a = s32[] parameter(1)\n ROOT r = f32[4,5] dynamic-slice(x, a, a), dynamic_slice_sizes={{4,5}}"
     )
-    assert move_of(module.entry.root) is None
+    assert chained_movement(module.entry.root) is None

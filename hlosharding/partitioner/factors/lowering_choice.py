@@ -1,0 +1,147 @@
+"""Everything that is decided of an op before anything is emitted, made once for equal ops on equally sharded operands.
+
+Floor: partitioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hlosharding.ir import Instruction, Shape
+from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
+from hlosharding.partitioner.choice import FactorChoice, Lowering
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
+from hlosharding.partitioner.factors.factor_choice import choose
+from hlosharding.partitioner.factors.factor_roles import splittable
+from hlosharding.partitioner.factors.local_rules import local_rule
+from hlosharding.partitioner.factors.windowed_factors import WindowedFactors, reversed_taps_dims
+from hlosharding.partitioner.resharding import local_shape
+from hlosharding.partitioner.value import Value
+from hlosharding.rules import Reduce, Signature
+from hlosharding.sharding import HloSharding, uneven_dims
+
+Wanted = tuple[HloSharding | None, ...]
+Dims = tuple[int, ...]
+
+# Sums in these depend on their order in the first digit already, and XLA's CPU all-reduce drops the NaN of f8e8m0fnu.
+_NO_PARTIAL_SUMS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
+
+
+class _Op(NamedTuple):
+    """All of an instruction that a choice depends on."""
+
+    opcode: str
+    shape: Shape
+    signatures: tuple[Signature, ...]
+    """That of the op's rule, and an alternative one."""
+    windows: tuple[WindowedFactors, ...]
+    """Of each signature."""
+    has_custom_reduction: bool
+
+
+def lowering_of(
+    context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
+) -> Lowering:
+    """The cheapest split over all signatures of the op, and what follows from it."""
+    op, known = _op_of(inst, signature, values), context.decisions.lowerings
+    # Spellings, not meanings: no call of a sharding's own hash.
+    asked = [None if w is None else w.uid for w in wanted]
+    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand, v.broadcast_dims) for v in values]
+    key = (op, *asked, *given)
+    lowering = known.get(key)
+    if lowering is None:
+        lowering = known[key] = _decided(context, inst, op, values, wanted)
+    return lowering
+
+
+def _op_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
+    rule, signatures = local_rule(inst.opcode), (signature,)
+    if rule.alternative is not None:
+        alternative = rule.alternative(inst, signature, values[0].sharding if values else None)
+        signatures = (signature, alternative) if alternative is not None else signatures
+    if rule.windows is None:
+        windows = tuple((None,) * len(s.factors) for s in signatures)
+    else:
+        windows = tuple(rule.windows(inst, s) for s in signatures)
+    has_reduction = rule.custom_reduction is not None and rule.custom_reduction.applies(inst)
+    return _Op(inst.opcode, inst.shape, signatures, windows, has_reduction)
+
+
+def _decided(context: Context, inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted) -> Lowering:
+    rule, leaves = local_rule(op.opcode), op.shape.leaves
+    broadcast_dims: tuple[Dims, ...] = ((),) * len(leaves)
+    if rule.keeps_broadcast_dims:
+        broadcast_dims = broadcast_dims_of_results(op.signatures[0], [v.broadcast_dims for v in values])
+    problems = [
+        _problem(inst, op, number, _operands(inst, op, number, values), _results(op, number, wanted, broadcast_dims))
+        for number in range(len(op.signatures))
+    ]
+    choice = choose(problems, context.prices)
+    shapes = tuple(
+        local_shape(context, shape, sharding) for shape, sharding in zip(leaves, choice.results, strict=True)
+    )
+    masked = _masked_dims(op.windows[op.signatures.index(choice.signature)], choice, values)
+    is_plain = not choice.deferred and not any(masked)
+    itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
+    return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself)
+
+
+def _problem(
+    inst: Instruction, op: _Op, number: int, operands: tuple[Operand, ...], results: tuple[Result, ...]
+) -> ChoiceProblem:
+    signature = op.signatures[number]
+    return ChoiceProblem(
+        signature=signature,
+        operands=operands,
+        results=results,
+        allowed=_allowed(op, signature),
+        windows=op.windows[number],
+    )
+
+
+def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) -> tuple[Operand, ...]:
+    """The operands as signature `number` sees them."""
+    taps = reversed_taps_dims(inst, op.windows[number])
+    return tuple(
+        Operand(
+            shape=value.shape,
+            sharding=value.sharding,
+            dims=dims,
+            reduce_kind=value.reduce_kind,
+            is_free=value.is_at_hand,
+            broadcast_dims=value.broadcast_dims,
+            reversed_dims=taps if index == 1 else (),
+        )
+        for index, (value, dims) in enumerate(zip(values, op.signatures[number].operands, strict=True))
+    )
+
+
+def _results(op: _Op, number: int, wanted: Wanted, broadcast_dims: tuple[Dims, ...]) -> tuple[Result, ...]:
+    leaves = zip(op.shape.leaves, wanted, op.signatures[number].results, broadcast_dims, strict=True)
+    return tuple(Result(shape=s, wanted=w, dims=dims, broadcast_dims=known) for s, w, dims, known in leaves)
+
+
+def _allowed(op: _Op, signature: Signature) -> frozenset[int]:
+    """Factors that may be split."""
+    rule = local_rule(op.opcode)
+    allowed = splittable(
+        signature,
+        halo=rule.windows is not None,
+        indexed=rule.shifts_indices,
+        any_reducer=op.has_custom_reduction,
+    )
+    if any(leaf.element_type in _NO_PARTIAL_SUMS for leaf in op.shape.leaves):
+        return frozenset(n for n in allowed if not isinstance(signature.factors[n].owes, Reduce))
+    return allowed
+
+
+def _masked_dims(windows: WindowedFactors, choice: FactorChoice, values: Sequence[Value]) -> tuple[Dims, ...]:
+    """Per operand the uneven dims whose padding the op would mix in.  Windows see to their own."""
+    mixed = [isinstance(f.owes, Reduce) and w is None for f, w in zip(choice.signature.factors, windows, strict=True)]
+    tensors = zip(values, choice.operands, choice.signature.operands, strict=True)
+    return tuple(
+        tuple(d for d in uneven_dims(sharding, value.shape.dims) if any(mixed[f] for f in dims[d]))
+        for value, sharding, dims in tensors
+    )

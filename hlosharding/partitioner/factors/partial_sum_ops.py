@@ -1,0 +1,233 @@
+"""Ops on partial sums: which ops may be done before the reduction instead of after it, and how.
+
+Floor: partitioner.  Never through a narrowing convert: a narrow sum of partial sums overflows where the narrowed sum
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from hlosharding.ir import Instruction, is_neutral
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.region_values import array_of, deferred_operand
+from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
+from hlosharding.partitioner.value import Value
+from hlosharding.rules import Reduce, Signature, signature_of
+from hlosharding.sharding import (
+    HloSharding,
+    is_local_reshape,
+    local_shape_dims,
+    propagate_through_reshape,
+    without_partials,
+)
+
+# Sums of partial sums overflow in narrower floats long before the sum of the sums does.
+WIDE = frozenset({"f32", "f64", "bf16", "c64", "c128"})
+
+
+def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> Value | None:
+    """The unreduced value of an operand that nobody but `inst` uses."""
+    deferred = deferred_operand(context, operand, inst)
+    return None if deferred is None else deferred.partial
+
+
+def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
+    """partial sums + partial sums: of the same groups, and of the reduction `kind`, which the op itself is."""
+    left, right = (_partial_sums(context, inst, o) for o in inst.operands)
+    if (
+        left is None
+        or right is None
+        or left.sharding is not right.sharding
+        or {left.reduce_kind, right.reduce_kind} != {kind}
+    ):
+        return None
+    return Value(
+        context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind
+    )
+
+
+def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> Value | None:
+    """partial sums * value (or / value), where the value need not be resharded; `positions`: where partial sums may be.
+
+    Not narrow floats: they overflow early.
+    """
+    if inst.shape.element_type not in WIDE:
+        return None
+    for position in positions:
+        partial_sums = _partial_sums(context, inst, inst.operands[position])
+        if partial_sums is None or partial_sums.reduce_kind != "add" or inst.operands[0] is inst.operands[1]:
+            continue
+        factor, target = array_of(context, inst.operands[1 - position]), without_partials(partial_sums.sharding)
+        if reshard_price(context, factor, target) > 0:
+            continue
+        whole = reshard(context, factor, target)
+        operands = (partial_sums.local, whole.local) if position == 0 else (whole.local, partial_sums.local)
+        return Value(
+            context.emitter.local(inst, partial_sums.local.shape, operands), inst.shape, partial_sums.sharding, "add"
+        )
+    return None
+
+
+def _negated(context: Context, inst: Instruction) -> Value | None:
+    """- partial sums."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None or partial_sums.reduce_kind != "add":
+        return None
+    return Value(
+        context.emitter.local(inst, partial_sums.local.shape, (partial_sums.local,)),
+        inst.shape,
+        partial_sums.sharding,
+        "add",
+    )
+
+
+def _widened(context: Context, inst: Instruction) -> Value | None:
+    """Partial sums of a wider float: their sum is only more exact.  (Integers wrap around in their own width.)"""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None or not (partial_sums.shape.is_floating and inst.shape.is_floating):
+        return None
+    if inst.shape.element_type not in _WIDER.get(partial_sums.shape.element_type, ()):
+        return None
+    shape = partial_sums.local.shape.with_type(inst.shape.element_type)
+    return Value(
+        context.emitter.local(inst, shape, (partial_sums.local,)),
+        inst.shape,
+        partial_sums.sharding,
+        partial_sums.reduce_kind,
+    )
+
+
+_WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
+
+
+def _transposed(context: Context, inst: Instruction) -> Value | None:
+    """The partial sums' dims, and their tiles, in another order."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None:
+        return None
+    sharding, order = partial_sums.sharding, inst.dimensions
+    if sharding.kind == "tiled":
+        tiles = sharding.tiles.array
+        sharding = _unreduced_like(tiles.transpose(*order, *range(len(order), tiles.ndim)), sharding)
+    return Value(context.emitter.transpose(partial_sums.local, order), inst.shape, sharding, partial_sums.reduce_kind)
+
+
+def _reshaped(context: Context, inst: Instruction) -> Value | None:
+    """The partial sums reshaped, where their tiles line up with the result's dims."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    sharding = (
+        None
+        if partial_sums is None
+        else _sharding_after_reshape(partial_sums.sharding, partial_sums.shape.dims, inst.shape.dims)
+    )
+    if partial_sums is None or sharding is None:
+        return None
+    local = context.emitter.reshape(partial_sums.local, local_shape_dims(sharding, inst.shape.dims))
+    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+
+
+def _sharding_after_reshape(
+    sharding: HloSharding, before: tuple[int, ...], after: tuple[int, ...]
+) -> HloSharding | None:
+    """The partial sums' sharding behind a reshape; None where tiles do not line up."""
+    if sharding.kind != "tiled":
+        return sharding
+    tiles, whole = sharding.tiles.array, without_partials(sharding)
+    carried = propagate_through_reshape(before, after, whole).meaning
+    if not is_local_reshape(whole, before, carried, after):
+        return None
+    splits = carried.data_dims if carried.kind == "tiled" else (1,) * len(after)
+    if carried.kind == "tiled" and (carried.tiles.array.reshape(-1) != whole.tiles.array.reshape(-1)).any():
+        return None
+    return _unreduced_like(tiles.reshape(*splits, *tiles.shape[len(before) :]), sharding)
+
+
+def _unreduced_like(tiles: np.ndarray, like: HloSharding) -> HloSharding:
+    """A sharding of other tiles with the subgroups of `like`."""
+    return HloSharding.subgroup(tiles, like.subgroup_types).meaning
+
+
+def _reduced(context: Context, inst: Instruction) -> Value | None:
+    """A sum of partial sums over dims that no device has a part of; the largest of partial maxima, and so on."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    signature = signature_of(inst)
+    if partial_sums is None or len(inst.operands) != 2 or not isinstance(signature, Signature):
+        return None
+    kinds = {f.owes.kind for f in signature.factors if isinstance(f.owes, Reduce)}
+    sharding = _without_dims(partial_sums.sharding, inst.dimensions)
+    if kinds != {partial_sums.reduce_kind} or sharding is None:
+        return None
+    init = replicate(context, array_of(context, inst.operands[1]))
+    if not is_neutral(init.local, next(iter(kinds))):
+        return None
+    shape = local_shape(context, inst.shape, sharding)
+    local = context.emitter.local(inst, shape, (partial_sums.local, init.local))
+    return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
+
+
+def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding | None:
+    """The sharding without dims that are whole; None where one of them is split."""
+    if sharding.kind != "tiled":
+        return sharding
+    if any(sharding.data_dims[d] > 1 for d in dims):
+        return None
+    return _unreduced_like(np.squeeze(sharding.tiles.array, dims), sharding)
+
+
+def _copied(context: Context, inst: Instruction) -> Value | None:
+    """A copy is often a former annotation: see `waiting_pays` for how that binds."""
+    return _partial_sums(context, inst, inst.operands[0])
+
+
+class DeferralRule(NamedTuple):
+    """What an op means to reductions that wait."""
+
+    on_partial_sums: Callable[[Context, Instruction], Value | None] | None = None
+    """The op on partial sums; None where these do not allow it.  No function: never."""
+    is_sum: bool = False
+    """Does it add up (or take the largest of, ...) its operands, so that two deferred reductions become one?"""
+    makes_partial_sums: bool = False
+    """May its own result be partial sums?"""
+
+
+# A tuple's element may be the partial sums that a loop gives back.
+_MAKES = DeferralRule(makes_partial_sums=True)
+
+DEFERRAL_RULES: dict[str, DeferralRule] = {
+    "add": DeferralRule(partial(_sum, kind="add"), is_sum=True),
+    "and": DeferralRule(partial(_sum, kind="and"), is_sum=True),
+    "convert": DeferralRule(_widened),
+    "convolution": _MAKES,
+    "copy": DeferralRule(_copied),
+    "divide": DeferralRule(partial(_scaled, positions=(0,))),
+    "dot": _MAKES,
+    "gather": _MAKES,
+    "get-tuple-element": _MAKES,
+    "maximum": DeferralRule(partial(_sum, kind="maximum"), is_sum=True),
+    "minimum": DeferralRule(partial(_sum, kind="minimum"), is_sum=True),
+    "multiply": DeferralRule(partial(_scaled, positions=(0, 1))),
+    "negate": DeferralRule(_negated),
+    "or": DeferralRule(partial(_sum, kind="or"), is_sum=True),
+    "reduce": DeferralRule(_reduced, makes_partial_sums=True),
+    "reduce-window": _MAKES,
+    "reshape": DeferralRule(_reshaped),
+    "scatter": _MAKES,
+    "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True),
+    "transpose": DeferralRule(_transposed),
+}
+_NONE = DeferralRule()
+
+
+def deferral_rule(inst: Instruction) -> DeferralRule:
+    """What an instruction means to reductions that wait."""
+    return DEFERRAL_RULES.get(inst.opcode, _NONE)
+
+
+def is_linear(inst: Instruction) -> bool:
+    """May it be done on partial sums?"""
+    return deferral_rule(inst).on_partial_sums is not None

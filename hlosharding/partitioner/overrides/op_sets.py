@@ -1,0 +1,22 @@
+"""Which ops bind the shardings of their operands and results, and which read less than there is.
+
+Floor: partitioner.  Tables: opcodes stand nowhere else in this folder.
+"""
+
+from __future__ import annotations
+
+from hlosharding.ir import COLLECTIVES, ELEMENTWISE
+
+BINDING = COLLECTIVES | {
+    "parameter", "constant", "iota", "while", "conditional", "call", "copy", "opt-barrier", "custom-call", "infeed",
+    "recv", "partition-id", "after-all", "add-dependency", "rng", "rng-bit-generator", "rng-get-and-update-state",
+}  # fmt: skip
+"""Their shardings are agreed on with others (callers, loops), or what they are for."""
+BINDING_RESULTS = BINDING - {"copy"}
+"""Those whose own sharding says nothing about what they need of an operand."""
+READ_PARTS = frozenset({"slice", "dynamic-slice", "reduce", "gather"})
+"""Ops that may read less than there is."""
+PACK = frozenset({"tuple", "get-tuple-element"})
+"""Ops that only put values together, or take them apart."""
+FOLLOW_USERS = ELEMENTWISE | {"broadcast"}
+"""Values that are made as their users want them, where all want the same."""
