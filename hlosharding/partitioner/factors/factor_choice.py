@@ -25,7 +25,6 @@ from hlosharding.rules import Dims, Halo, Reduce, Signature, Whole
 from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
-    local_shape_dims,
     merge_if_compatible,
     move_and_merge_tiles,
     without_partials,
@@ -381,7 +380,7 @@ def _placed(
         split = [plan for (_, plan), whole in zip(seen, is_whole, strict=True) if not whole]
         place = untile(target, tuple(dim for (dim, _), whole in zip(seen, is_whole, strict=True) if whole))
         if not any(plan.is_far for plan in split):
-            tile = shape.with_dims(local_shape_dims(place, shape.dims)).byte_size
+            tile = shape.with_dims(place.tile_shape(shape.dims)).byte_size
             strips = sum(prices.neighbours(tile * plan.received / plan.tile, plan.messages) for plan in split)
             ways.append((move(place) + strips, place))
     return min(ways, key=lambda way: way[0])
@@ -404,4 +403,4 @@ def _elements(signature: Signature, ways: Sequence[int]) -> int:
 
 def _local_bytes(problem: Problem, operands: Sequence[HloSharding], results: Sequence[HloSharding]) -> int:
     pairs = [*zip(problem.operand_shapes, operands, strict=True), *zip(problem.result_shapes, results, strict=True)]
-    return sum(s.with_dims(local_shape_dims(sharding, s.dims)).byte_size for s, sharding in pairs if s.is_array)
+    return sum(s.with_dims(sharding.tile_shape(s.dims)).byte_size for s, sharding in pairs if s.is_array)

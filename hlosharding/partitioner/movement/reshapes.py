@@ -24,7 +24,6 @@ from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
     is_local_reshape,
-    local_shape_dims,
     propagate_through_reshape,
     reshape_runs,
     uneven_dims,
@@ -62,7 +61,7 @@ def _over_borders(context: Context, inst: Instruction, value: Value, target: Hlo
         for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
     ]
     local = transfer.pieces.emit(emitter, emitter.reshape(value.local, runs))
-    return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
+    return Value(emitter.reshape(local, target.tile_shape(inst.shape.dims)), inst.shape, target)
 
 
 def _transfer(
@@ -98,7 +97,7 @@ def choose_reshape(
 
         def price(pair: tuple[HloSharding, HloSharding]) -> float:
             source, target = pair
-            work = shape.with_dims(local_shape_dims(target, shape.dims)).byte_size
+            work = shape.with_dims(target.tile_shape(shape.dims)).byte_size
             return (
                 reshard_price(context, value, source)
                 + prices.move(*slimmed(shape, target, wanted or target, broadcast_dims), None)
@@ -107,7 +106,7 @@ def choose_reshape(
 
         found = min(_pairs(value.whole_sharding, value.shape.dims, shape.dims, wanted), key=price)
         if wanted is not None and value.rematerialize is None and price(found) > 0:
-            own, local = value.whole_sharding, shape.with_dims(local_shape_dims(wanted, shape.dims))
+            own, local = value.whole_sharding, shape.with_dims(wanted.tile_shape(shape.dims))
             transfer = (
                 _transfer(context, value.shape, own, shape, wanted) if "tiled" in (own.kind, wanted.kind) else None
             )
