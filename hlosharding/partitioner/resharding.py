@@ -15,7 +15,7 @@ from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.reshard import plan_steps
-from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims
+from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
 
 
@@ -26,7 +26,7 @@ def local_shape(context: Context, shape: Shape, sharding: HloSharding) -> Shape:
         known = context.decisions.local_shapes[sharding.uid] = {}
     found = known.get(shape)
     if found is None:
-        found = shape.with_dims(local_shape_dims(sharding, shape.dims)) if shape.is_array else shape
+        found = shape.with_dims(sharding.tile_shape(shape.dims)) if shape.is_array else shape
         known[shape] = found
     return found
 
@@ -132,7 +132,7 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     moved = reshard(context, part, wanted, reason).local
     kept = [d for d in range(len(tile)) if d not in dims]
     line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
-    local = emitter.broadcast(line, local_shape_dims(target, value.shape.dims), kept)
+    local = emitter.broadcast(line, target.tile_shape(value.shape.dims), kept)
     made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
     made.reshards[value.sharding] = value
     return made

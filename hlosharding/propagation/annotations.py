@@ -82,13 +82,7 @@ def _process_call(
     parameters_allowed: tuple[bool, ...],
     trail: Trail,
 ) -> None:
-    sharding, operand = graph.sharding[i], graph.operands[i][0]
-    if sharding is None:
-        raise PropagationError(
-            f"the Sharding call %{graph.instructions[i].name} has no sharding",
-            where=graph.instructions[i].location or None,
-            remedy="give it one, e.g. sharding={replicated}",
-        )
+    sharding, operand = _sharding_of_call(graph, i), graph.operands[i][0]
     open_dims = unspecified_dims(graph.instructions[i].opaque)
     # An unknown sharding only carries a shard group or open dims; on a parameter a copy is needed all the same.
     replaced = not cse_prevention and (not sharding.is_unknown() or graph.is_parameter(operand))
@@ -109,6 +103,17 @@ def _process_call(
         trail.note(operand, -1, "annotation", [i], None, graph.sharding[i])
     if moves_group:
         graph.bypass(i)
+
+
+def _sharding_of_call(graph: Graph, i: int) -> HloSharding:
+    sharding = graph.sharding[i]
+    if sharding is None:
+        raise PropagationError(
+            f"the Sharding call %{graph.instructions[i].name} has no sharding",
+            where=graph.instructions[i].location or None,
+            remedy="give it one, e.g. sharding={replicated}",
+        )
+    return sharding
 
 
 def _group(sharding: HloSharding | None) -> ShardGroup | None:

@@ -23,41 +23,10 @@ class Graph:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.instructions: list[Instruction] = list(module.instructions)
-        number = {c: n for n, c in enumerate(module.computations)}
-        self.computations = list(number)
-        self.opcode = [i.opcode for i in self.instructions]
-        # Most instructions have two operands and one user: no inner loop for those.
-        self.operands: list[Ids] = [
-            (o[0].id, o[1].id) if len(o := i.operands) == 2 else tuple([x.id for x in o]) for i in self.instructions
-        ]
-        self.called: list[Ids] = [()] * len(self.instructions)
-        self.calling = [i.id for i in self.instructions if i.called]
-        """The few instructions that call computations."""
-        for i in self.calling:
-            self.called[i] = tuple([number[c] for c in self.instructions[i].called])
-        self.order = [[i.id for i in c.instructions] for c in number]
-        self.computation = [0] * len(self.instructions)
-        for n, ids in enumerate(self.order):
-            for i in ids:
-                self.computation[i] = n
-        self._controlled = {i.id for i in self.instructions if i.control_predecessors}
+        self._read_instructions()
+        self._read_computations()
+        self._read_shardings()
         self._post_orders: dict[int, list[int]] = {}
-        self.roots = [c.root.id for c in number]
-        self.entry = number[module.entry]
-        self.users: list[Ids] = [
-            (u[0].id,) if len(u := i.users) == 1 else tuple([x.id for x in u]) for i in self.instructions
-        ]
-        self._of_opcode: defaultdict[str, list[int]] = defaultdict(list)
-        for i, opcode in enumerate(self.opcode):
-            self._of_opcode[opcode].append(i)
-        self.parameters = self._parameters()
-        self.sharding: list[HloSharding | None] = [None] * len(self.instructions)
-        for i, sharding in module.shardings.items():
-            shape = self.instructions[i].shape
-            self.sharding[i] = _normal(shape, sharding) if shape.is_tuple else sharding
-        self.given = list(self.sharding)
-        """What the user wrote."""
         self.copies: dict[int, None] = {}
         """In the order in which they were made."""
         self.bypassed: list[int] = []
@@ -66,6 +35,46 @@ class Graph:
         """Computations of execution threads that were not asked for: they count as empty."""
         self.foreign_async: set[int] = set()
         """Async ops whose work is done on such a thread."""
+
+    def _read_instructions(self) -> None:
+        self.instructions: list[Instruction] = list(self.module.instructions)
+        self.opcode = [i.opcode for i in self.instructions]
+        self._of_opcode: defaultdict[str, list[int]] = defaultdict(list)
+        for i, opcode in enumerate(self.opcode):
+            self._of_opcode[opcode].append(i)
+        # Most instructions have two operands and one user: no inner loop for those.
+        self.operands: list[Ids] = [
+            (o[0].id, o[1].id) if len(o := i.operands) == 2 else tuple([x.id for x in o]) for i in self.instructions
+        ]
+        self.users: list[Ids] = [
+            (u[0].id,) if len(u := i.users) == 1 else tuple([x.id for x in u]) for i in self.instructions
+        ]
+        self._controlled = {i.id for i in self.instructions if i.control_predecessors}
+
+    def _read_computations(self) -> None:
+        number = {c: n for n, c in enumerate(self.module.computations)}
+        self.computations = list(number)
+        self.entry = number[self.module.entry]
+        self.roots = [c.root.id for c in number]
+        self.order = [[i.id for i in c.instructions] for c in number]
+        self.computation = [0] * len(self.instructions)
+        for n, ids in enumerate(self.order):
+            for i in ids:
+                self.computation[i] = n
+        self.called: list[Ids] = [()] * len(self.instructions)
+        self.calling = [i.id for i in self.instructions if i.called]
+        """The few instructions that call computations."""
+        for i in self.calling:
+            self.called[i] = tuple([number[c] for c in self.instructions[i].called])
+        self.parameters = self._parameters()
+
+    def _read_shardings(self) -> None:
+        self.sharding: list[HloSharding | None] = [None] * len(self.instructions)
+        for i, sharding in self.module.shardings.items():
+            shape = self.instructions[i].shape
+            self.sharding[i] = _normal(shape, sharding) if shape.is_tuple else sharding
+        self.given = list(self.sharding)
+        """What the user wrote."""
 
     def of_opcode(self, opcode: str) -> list[int]:
         """The instructions that had that opcode when the module was read."""

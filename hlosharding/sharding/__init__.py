@@ -36,7 +36,6 @@ from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
 from hlosharding.sharding.tiles import (
     REPLICATED,
-    local_shape_dims,
     member_numbers,
     offsets,
     partial_sum_groups,
@@ -93,7 +92,6 @@ __all__ = [
     "is_strictly_better",
     "is_subtiling_or_equal",
     "leaf_sizes",
-    "local_shape_dims",
     "manual_subgroup_sharding",
     "member_numbers",
     "memoised",

@@ -5,7 +5,6 @@ Floor: sharding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -87,11 +86,6 @@ def partial_sum_groups(sharding: HloSharding, num_devices: int) -> tuple[Dims, .
         return (tuple(range(num_devices)),)
     tiles = np.moveaxis(sharding.tiles.array, dim, -1)
     return tuple(tuple(map(int, row)) for row in tiles.reshape(-1, tiles.shape[-1]))
-
-
-def local_shape_dims(sharding: HloSharding, dims: Sequence[int]) -> Dims:
-    """Sizes of a tile (rounded up); the dims themselves where nothing is tiled."""
-    return tuple(sharding.tile_shape(tuple(dims))) if sharding.kind == "tiled" else tuple(dims)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -21,7 +21,6 @@ from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
     HloSharding,
     is_local_reshape,
-    local_shape_dims,
     propagate_through_reshape,
     without_partials,
 )
@@ -127,7 +126,7 @@ def _reshaped(context: Context, inst: Instruction) -> Value | None:
     )
     if partial_sums is None or sharding is None:
         return None
-    local = context.emitter.reshape(partial_sums.local, local_shape_dims(sharding, inst.shape.dims))
+    local = context.emitter.reshape(partial_sums.local, sharding.tile_shape(inst.shape.dims))
     return Value(local, inst.shape, sharding, partial_sums.reduce_kind)
 
 

@@ -23,7 +23,7 @@ from hlosharding.partitioner.factors.factor_roles import (
 from hlosharding.partitioner.factors.halo import HaloPlan
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.prices import Prices
-from hlosharding.sharding import HloSharding, local_shape_dims, without_partials
+from hlosharding.sharding import HloSharding, without_partials
 
 
 def priced_split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice | None:
@@ -56,7 +56,7 @@ def compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices
 
 
 def _tile(shape: Shape, sharding: HloSharding) -> Shape:
-    return shape.with_dims(local_shape_dims(sharding, shape.dims))
+    return shape.with_dims(sharding.tile_shape(shape.dims))
 
 
 def _result_seconds(result: Result, source: HloSharding, kind: str | None, prices: Prices) -> float:

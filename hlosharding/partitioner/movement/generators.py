@@ -17,7 +17,7 @@ from hlosharding.partitioner.region_values import array_of, unpack
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import REPLICATED, HloSharding, local_shape_dims, offsets, without_partials
+from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_partials
 
 
 def constant(context: Context, inst: Instruction) -> AnyValue:
@@ -99,7 +99,7 @@ def _drawn_apart(sharding: HloSharding, dims: tuple[int, ...], num_devices: int)
         grid = sharding.tiles.array.reshape(*sharding.data_dims, -1)
     else:
         grid = np.arange(num_devices).reshape(*(1,) * len(dims), -1)
-    tile = local_shape_dims(sharding, dims)
+    tile = sharding.tile_shape(dims)
     dim = tile.index(max(tile))
     splits = [n * grid.shape[-1] if d == dim else n for d, n in enumerate(grid.shape[:-1])]
     return HloSharding.partial_tile(np.moveaxis(grid, -1, dim + 1).reshape(*splits, 1)).meaning

@@ -27,7 +27,6 @@ from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
     is_local_reshape,
-    local_shape_dims,
     propagate_through_reshape,
     reshape_runs,
     uneven_dims,
@@ -66,7 +65,7 @@ def _across_tile_edges(context: Context, inst: Instruction, value: Value, target
         for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
     ]
     local = transfer.pieces.emit(emitter, emitter.reshape(value.local, lines))
-    return Value(emitter.reshape(local, local_shape_dims(target, inst.shape.dims)), inst.shape, target)
+    return Value(emitter.reshape(local, target.tile_shape(inst.shape.dims)), inst.shape, target)
 
 
 def _transfer(
@@ -133,7 +132,7 @@ def _transfer_seconds(context: Context, value: Value, shape: Shape, wanted: HloS
 
 def _copy_seconds(context: Context, shape: Shape, sharding: HloSharding) -> float:
     """Seconds to write one tile of the result."""
-    tile = shape.with_dims(local_shape_dims(sharding, shape.dims))
+    tile = shape.with_dims(sharding.tile_shape(shape.dims))
     return context.prices.compute_seconds(0, tile.byte_size, False)
 
 

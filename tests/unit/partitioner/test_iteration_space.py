@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from hlosharding.partitioner.iteration_space import leaf, lift, project, project_result
-from hlosharding.sharding import HloSharding
-from hlosharding.sharding.tiles import (
-    REPLICATED,
-    local_shape_dims,
-    member_numbers,
-    offsets,
-    partial_sum_groups,
-    tile_table,
-    uneven_dims,
-    without_partials,
-)
+from hlosharding.sharding import REPLICATED, HloSharding, member_numbers, partial_sum_groups, without_partials
 
 parse = HloSharding.parse
 # A dot m k, k n -> m n: factors m = 0, k = 1, n = 2.
 LEFT, RIGHT, OUT = ((0,), (1,)), ((1,), (2,)), ((0,), (2,))
-
-
-def test_the_tile_table_follows_the_device_order() -> None:
-    assert tile_table(parse("{devices=[2,2]3,1,2,0}"), 2, 4) == ((1, 1), (0, 1), (1, 0), (0, 0))
-    assert tile_table(REPLICATED, 2, 3) == ((0, 0),) * 3
-
-
-def test_offsets_count_in_rounded_tiles() -> None:
-    assert offsets(parse("{devices=[4]<=[4]}"), (10,), 0, 4) == (0, 3, 6, 9)
-    assert offsets(parse("{devices=[2,2]<=[2,2]T(1,0)}"), (5, 4), 0, 4) == (0, 3, 0, 3)
 
 
 def test_an_operand_lifts_to_its_factors() -> None:
@@ -69,19 +47,6 @@ def test_partials_of_all_devices() -> None:
 
 def test_nothing_owed_is_a_plain_projection() -> None:
     assert project_result(parse("{devices=[2,1,4]<=[8]}"), OUT, (1,)) == parse("{devices=[2,4]<=[8]}")
-
-
-@pytest.mark.parametrize(
-    ("text", "dims", "local", "uneven"),
-    [
-        ("{devices=[2,4]<=[8]}", (6, 10), (3, 3), (1,)),
-        ("{devices=[8,1]<=[8]}", (3, 5), (1, 5), (0,)),
-        ("{replicated}", (3, 5), (3, 5), ()),
-    ],
-)
-def test_tiles_round_up(text: str, dims: tuple[int, ...], local: tuple[int, ...], uneven: tuple[int, ...]) -> None:
-    assert local_shape_dims(parse(text), dims) == local
-    assert uneven_dims(parse(text), dims) == uneven
 
 
 def test_leaves_have_one_spelling() -> None:
