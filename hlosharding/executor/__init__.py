@@ -1,6 +1,6 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
-from hlosharding.executor.compile_once import kept
+from hlosharding.executor.compile_once import compile_once
 from hlosharding.executor.layout import Layout, assemble, split
 from hlosharding.executor.program import Executable, Program, find_devices
 from hlosharding.executor.raw import raw
@@ -16,7 +16,7 @@ __all__ = [
     "as_python",
     "assemble",
     "find_devices",
-    "kept",
+    "compile_once",
     "lay_out",
     "raw",
     "run_local",

@@ -277,7 +277,7 @@ class _Writer:
         namer = Namer()
         keys = [namer.fresh(wish(r)) for r in shared.results]
         saved = len(shared.lines) * (shared.calls - 1)
-        decorator = "@kept" if saved >= _MANY_SAVED else "@jax.jit"
+        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit"
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
         self._shared[shared] = name, keys
         return name, keys
@@ -391,7 +391,7 @@ class _Writer:
             body += "\nfrom jax.experimental.compute_on import compute_on"
         if "io_callback(" in blocks:
             body += "\nfrom jax.experimental import io_callback"
-        ours = [name for name, is_used in (("kept", "@kept\n" in blocks), ("raw", self._raw)) if is_used]
+        ours = [name for name, is_used in (("compile_once", "@compile_once\n" in blocks), ("raw", self._raw)) if is_used]
         if ours:
             body += f"\n\nfrom hlosharding.executor import {', '.join(ours)}"
         names = ", ".join(f'"{n}"' for n in self.axes.names) + ("," if len(self.axes.names) == 1 else "")

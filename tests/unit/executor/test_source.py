@@ -72,7 +72,7 @@ def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> Non
     # Small weights: deep nets of large ones are chaotic.
     layers = jax.tree.map(lambda w: w / 8, weights(count))
     program = Program(traced(jax.value_and_grad(network), layers, X))
-    assert ("@kept\n" in program.source) == is_kept
+    assert ("@compile_once\n" in program.source) == is_kept
     compiled = program.compile().compiled.as_text()
     assert (compiled.count(" call(") >= count - 4) == is_kept
     expected = jax.tree.leaves(jax.value_and_grad(network)(layers, X))
