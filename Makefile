@@ -1,6 +1,8 @@
 # Two commands do everything: `make demo` and `make test`.  Both first make .venv and install into it, once.
 VENV    ?= .venv
 EXTRAS  ?= dev,examples
+# The versions that pip installs.
+CONSTRAINTS ?= constraints.txt
 # How many test processes: one per core.
 WORKERS ?= auto
 
@@ -8,17 +10,17 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest bench golden clean
+.PHONY: help setup demo test lint format pytest newest bench golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z]+: .*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
 
 setup: $(STAMP) ## .venv with everything installed
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: setup     ## the main job: a GPT-2 training step sharded, explained and run
@@ -35,6 +37,9 @@ lint: setup     ## ruff, pyright, import-linter
 pytest: setup   ## doctests and all tests
 	$(BIN)/python -m pytest -n $(WORKERS)
 
+newest:         ## a short set on the newest JAX, where the machine has Python 3.12 or 3.13
+	@WORKERS=$(WORKERS) .ci/newest
+
 format: setup   ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -46,5 +51,5 @@ golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
 
 clean:          ## remove .venv and caches
-	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-newest build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,13 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if not marked:
-        return
-    reason = why_no_gpu()
-    if reason:
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    for marker, why_not in (("gpu", why_no_gpu), ("oracle", why_no_oracle)):
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        reason = why_not() if marked else None
+        if reason:
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def why_no_gpu() -> str | None:
@@ -73,6 +72,13 @@ def why_no_gpu() -> str | None:
     except RuntimeError as error:
         return f"JAX sees no GPU: {error}"
     return None
+
+
+def why_no_oracle() -> str | None:
+    """The reason why the XLA in jaxlib cannot be asked, or None where it can be."""
+    from hlosharding import xla_bridge
+
+    return None if xla_bridge.has_gspmd_lowering() else "this JAX and its jaxlib have no GSPMD"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks import cases
 from benchmarks.verdict import finish, judged
 from examples import devices
-from hlosharding.executor import Program
+from hlosharding.executor import ShardMapProgram
 
 LAYERS, REPEATS, LIMIT = 24, 2, 1.0
 
@@ -37,11 +37,11 @@ def main() -> None:
     module = case.traced().propagate().partition().module
     found = time.perf_counter() - start
     start = time.perf_counter()
-    source = Program(module).source
+    source = ShardMapProgram(module).source
     written = time.perf_counter() - start
     ours, live = [], []
     for _ in range(REPEATS):  # in turns, so that a busy machine slows both
-        ours.append(seconds(lambda: Program(module).compile().compiled))
+        ours.append(seconds(lambda: ShardMapProgram(module).compile().compiled))
         live.append(seconds(lambda: jax.jit(case.function, **case.options).lower(*case.arguments).compile()))
     text, good = judged((min(ours) - written) / min(live), LIMIT)
     table = Table("what", "seconds", title=f"{case.name}: from trace to executable")

@@ -463,7 +463,7 @@ def without_shardings(proto: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledModule:
     """A compiled HLO module on `num_devices` CPU devices, each of which runs the same local program."""
 
     executable: Any
@@ -520,7 +520,7 @@ def cpu_devices(count: int) -> tuple[Any, ...]:
     return tuple(devices[:count])
 
 
-def compile_proto(proto: bytes, num_devices: int = 1) -> Program:
+def compile_proto(proto: bytes, num_devices: int = 1) -> CompiledModule:
     """Compile a serialized HloModuleProto as it stands for `num_devices` CPU devices; no SPMD pass runs.
 
     Collectives are the explicit ones of the module, over partition ids.  Shardings are dropped.  Cached.
@@ -529,7 +529,7 @@ def compile_proto(proto: bytes, num_devices: int = 1) -> Program:
 
 
 @functools.lru_cache(maxsize=512)
-def _compile(proto: bytes, num_devices: int) -> Program:
+def _compile(proto: bytes, num_devices: int) -> CompiledModule:
     devices = cpu_devices(num_devices)
     module = hlo_proto_to_stablehlo(proto)
     try:
@@ -538,7 +538,7 @@ def _compile(proto: bytes, num_devices: int) -> Program:
         )
     except _FATAL as error:
         raise ExecutionError(f"XLA could not compile the module: {str(error)[:2000]}") from error
-    return Program(executable, devices)
+    return CompiledModule(executable, devices)
 
 
 def _compile_options(count: int, devices: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
-from hlosharding.executor import Layout, Program
+from hlosharding.executor import BoundaryArray, ShardMapProgram
 from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
@@ -117,14 +117,14 @@ class Partitioned(InNotebooks):
         return call
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> ShardMapProgram:
         """The generated source with the layouts of its boundary, as the executor takes it."""
         _refuse_tokens(self._source.entry)
         inputs, outputs = self._boundary
-        return Program(self.module, inputs=inputs, outputs=outputs)
+        return ShardMapProgram(self.module, inputs=inputs, outputs=outputs)
 
     @cached_property
-    def _boundary(self) -> tuple[list[Layout], list[Layout]]:
+    def _boundary(self) -> tuple[list[BoundaryArray], list[BoundaryArray]]:
         entry, signature = self._source.entry, self._source.signature
         inputs = [layout for p in entry.parameters for layout in self._layouts(p)]
         outputs = self._layouts(entry.root)
@@ -134,13 +134,13 @@ class Partitioned(InNotebooks):
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
-    def _layouts(self, inst: Instruction) -> list[Layout]:
+    def _layouts(self, inst: Instruction) -> list[BoundaryArray]:
         """Global shape and sharding of each array of an entry parameter, or of the root."""
         is_root = inst is self._source.entry.root
         local = self.module.entry.root if is_root else self.module.entry.parameters[inst.parameter_number]
         sharding = self.module.sharding(local)
         assert sharding is not None, "the partitioner shards the whole boundary"
-        return [Layout(shape, leaf) for shape, leaf in zip(inst.shape.leaves, sharding.leaves, strict=True)]
+        return [BoundaryArray(shape, leaf) for shape, leaf in zip(inst.shape.leaves, sharding.leaves, strict=True)]
 
     def _flatten(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         signature = self._source.signature
@@ -245,7 +245,7 @@ def _device_count(module: Module) -> int:
     return next(iter(named), None) or 1
 
 
-def _in_memory(layouts: list[Layout], kinds: Sequence[str | None]) -> list[Layout]:
+def _in_memory(layouts: list[BoundaryArray], kinds: Sequence[str | None]) -> list[BoundaryArray]:
     """Layouts with the kinds of memory that the user asked for; `kinds` is empty where there are none."""
     if not kinds:
         return layouts

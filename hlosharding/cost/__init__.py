@@ -1,7 +1,7 @@
 """What things cost: machines, local ops, collectives, memory, whole programs."""
 
 from hlosharding.cost import machines
-from hlosharding.cost.collective_time import collective_time, layout_of, layout_time, op_time
+from hlosharding.cost.collective_time import collective_time, group_placement, op_time, placement_time
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
@@ -20,12 +20,12 @@ __all__ = [
     "Subtotal",
     "collective_time",
     "cost",
-    "layout_of",
-    "layout_time",
+    "group_placement",
     "local_time",
     "machines",
     "op_cost",
     "op_time",
     "peak_memory",
+    "placement_time",
     "simulate",
 ]

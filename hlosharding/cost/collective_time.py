@@ -20,7 +20,7 @@ from hlosharding.errors import CostError
 Groups = tuple[tuple[int, ...], ...]
 
 
-class Layout(NamedTuple):
+class GroupPlacement(NamedTuple):
     """Where the members of a group (the worst of the groups) stand."""
 
     size: int
@@ -34,26 +34,26 @@ class Layout(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def layout_of(groups: Groups, machine: Machine) -> Layout:
-    """The layout of the worst group: most nodes, then fewest members in a node.
+def group_placement(groups: Groups, machine: Machine) -> GroupPlacement:
+    """Where the members of the worst group stand: most nodes, then fewest members in a node.
 
     >>> from hlosharding.cost import machines
-    >>> layout_of(((0, 1, 8, 9), (2, 3, 10, 11)), machines.h100(16))[:3]
+    >>> group_placement(((0, 1, 8, 9), (2, 3, 10, 11)), machines.h100(16))[:3]
     (4, 2, 2)
     """
     if not groups:
         groups = (tuple(range(machine.num_devices)),)
     if machine.topology == "torus":
-        return max((_torus_layout(group, machine) for group in groups), key=lambda w: (w.size, w.nodes, w.axes))
-    return max((_switch_layout(group, machine) for group in groups), key=lambda w: (w.nodes, w.size, -w.per_node))
+        return max((_on_torus(group, machine) for group in groups), key=lambda w: (w.size, w.nodes, w.axes))
+    return max((_on_switches(group, machine) for group in groups), key=lambda w: (w.nodes, w.size, -w.per_node))
 
 
-def _switch_layout(group: tuple[int, ...], machine: Machine) -> Layout:
+def _on_switches(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
     members = Counter(device // machine.devices_per_node for device in group)
-    return Layout(len(group), min(members.values(), default=1), len(members))
+    return GroupPlacement(len(group), min(members.values(), default=1), len(members))
 
 
-def _torus_layout(group: tuple[int, ...], machine: Machine) -> Layout:
+def _on_torus(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
     axes: list[tuple[int, int, bool]] = []
     inner = machine.devices_per_node
     covered = 1
@@ -70,18 +70,18 @@ def _torus_layout(group: tuple[int, ...], machine: Machine) -> Layout:
     if covered * nodes != len(group) and len(group) > 1:
         # No box: one open chain that winds through the torus.
         axes = [(len(group), max(1, ceil(covered / len(group))), False)]
-    return Layout(len(group), max(1, len(group) // nodes), nodes, tuple(axes))
+    return GroupPlacement(len(group), max(1, len(group) // nodes), nodes, tuple(axes))
 
 
 @lru_cache(maxsize=65536)
-def permute_layout(pairs: tuple[tuple[int, int], ...], machine: Machine) -> Layout:
-    """The layout of the worst (source, target) pair of a permute; size 1 if nothing moves."""
+def permute_placement(pairs: tuple[tuple[int, int], ...], machine: Machine) -> GroupPlacement:
+    """Where the worst (source, target) pair of a permute stands; size 1 if nothing moves."""
     moving = [(s, t) for s, t in pairs if s != t]
     if not moving:
-        return Layout(1, 1, 1)
+        return GroupPlacement(1, 1, 1)
     nodes = 1 + any(machine.node_of(s) != machine.node_of(t) for s, t in moving)
     hops = max(_torus_hops(s, t, machine) for s, t in moving) if machine.topology == "torus" else 1
-    return Layout(2, 1, nodes, (), hops)
+    return GroupPlacement(2, 1, nodes, (), hops)
 
 
 def _torus_hops(source: int, target: int, machine: Machine) -> int:
@@ -159,7 +159,7 @@ def _one_level(kind: str, n: int, size: float, link: Link) -> tuple[float, str]:
     return min((formula(n, size, link.latency, link.bandwidth), name) for name, formula in table.items())
 
 
-def _two_levels(kind: str, where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+def _two_levels(kind: str, where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
     inside, between = machine.inside, machine.between
     g, nodes = where.per_node, where.nodes
     if g == 1:
@@ -191,7 +191,7 @@ def _hierarchical(kind: str, g: int, nodes: int, size: float, inside: Link, betw
     return (2 * near if kind == "all-reduce" else near) + far, "hierarchical"
 
 
-def _torus(kind: str, where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+def _torus(kind: str, where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
     """Rings along every axis at once: their links add up; an open chain uses its links one way at a time."""
     link, n = machine.inside, where.size
     width = sum((2 if closed else 1) / stride for _, stride, closed in where.axes) * link.bandwidth
@@ -205,27 +205,27 @@ def _torus(kind: str, where: Layout, size: float, machine: Machine) -> tuple[flo
     return times * (hops * link.latency + share * size / width), "torus rings"
 
 
-def _permute(where: Layout, size: float, machine: Machine) -> tuple[float, str]:
+def _permute(where: GroupPlacement, size: float, machine: Machine) -> tuple[float, str]:
     link = machine.between if where.nodes > 1 else machine.inside
     return where.hops * link.seconds(size), "direct"
 
 
 @lru_cache(maxsize=262144)
-def layout_time(kind: str, nbytes: float, layout: Layout, machine: Machine) -> tuple[float, str]:
-    """Seconds and the name of the cheapest algorithm, for callers that hold a `Layout`."""
-    if layout.size < 2 or nbytes <= 0:
+def placement_time(kind: str, nbytes: float, where: GroupPlacement, machine: Machine) -> tuple[float, str]:
+    """Seconds and the name of the cheapest algorithm, for callers that hold a `GroupPlacement`."""
+    if where.size < 2 or nbytes <= 0:
         return 0.0, "none"
     if kind == "collective-permute":
-        seconds, name = _permute(layout, nbytes, machine)
+        seconds, name = _permute(where, nbytes, machine)
     elif kind not in ALGORITHMS:
         known = ", ".join((*ALGORITHMS, "collective-permute"))
         raise CostError(f"no price for collective {kind!r}", remedy=f"use one of {known}")
-    elif layout.nodes > 1:
-        seconds, name = _two_levels(kind, layout, nbytes, machine)
-    elif layout.axes:
-        seconds, name = _torus(kind, layout, nbytes, machine)
+    elif where.nodes > 1:
+        seconds, name = _two_levels(kind, where, nbytes, machine)
+    elif where.axes:
+        seconds, name = _torus(kind, where, nbytes, machine)
     else:
-        seconds, name = _one_level(kind, layout.size, nbytes, machine.inside)
+        seconds, name = _one_level(kind, where.size, nbytes, machine.inside)
     return machine.collective_launch + seconds, name
 
 
@@ -247,14 +247,14 @@ def collective_time(
     """
     if kind == "collective-permute":
         pairs = ((0, 1),) if groups is None else _tuples(groups)
-        return layout_time(kind, nbytes, permute_layout(pairs, machine), machine)[0]  # pyright: ignore[reportArgumentType]
-    where = _neighbours(group_size, machine) if groups is None else layout_of(_tuples(groups), machine)
-    return layout_time(kind, nbytes, where, machine)[0]
+        return placement_time(kind, nbytes, permute_placement(pairs, machine), machine)[0]  # pyright: ignore[reportArgumentType]
+    where = _neighbours(group_size, machine) if groups is None else group_placement(_tuples(groups), machine)
+    return placement_time(kind, nbytes, where, machine)[0]
 
 
 @lru_cache(maxsize=4096)
-def _neighbours(size: int, machine: Machine) -> Layout:
-    return layout_of((tuple(range(size)),), machine)
+def _neighbours(size: int, machine: Machine) -> GroupPlacement:
+    return group_placement((tuple(range(size)),), machine)
 
 
 def _tuples(groups: Sequence[Sequence[int]]) -> Groups:

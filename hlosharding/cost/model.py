@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
-from hlosharding.cost.collective_time import layout_of, layout_time, op_time, permute_layout
+from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
@@ -247,7 +247,7 @@ def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> flo
 def collective_seconds(collective: Collective, machine: Machine) -> float:
     """Seconds of one execution of a collective."""
     if collective.groups is None:
-        where = permute_layout(collective.pairs or (), machine)
+        where = permute_placement(collective.pairs or (), machine)
     else:
-        where = layout_of(collective.groups, machine)
-    return layout_time(collective.kind, collective.nbytes, where, machine)[0]
+        where = group_placement(collective.groups, machine)
+    return placement_time(collective.kind, collective.nbytes, where, machine)[0]

@@ -1,22 +1,22 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
-from hlosharding.executor.compile_once import kept
-from hlosharding.executor.layout import Layout, assemble, split
-from hlosharding.executor.program import Executable, Program, find_devices
+from hlosharding.executor.boundary import BoundaryArray, assemble, split
+from hlosharding.executor.compile_once import compile_once
+from hlosharding.executor.program import Executable, ShardMapProgram, find_devices
 from hlosharding.executor.raw import raw
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, lay_out, sharded_array
 from hlosharding.executor.source import as_python
 
 __all__ = [
+    "BoundaryArray",
     "Executable",
-    "Layout",
-    "Program",
+    "ShardMapProgram",
     "ShardedArray",
     "as_python",
     "assemble",
+    "compile_once",
     "find_devices",
-    "kept",
     "lay_out",
     "raw",
     "run_local",

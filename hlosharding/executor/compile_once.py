@@ -1,4 +1,4 @@
-"""`@kept`: a function of a generated program that XLA's CPU compiler compiles once, however often it is called.
+"""`@compile_once`: a function of a generated program that XLA's CPU compiler compiles once, however often it is called.
 
 Floor: executor.  Knows JAX's calls; nothing of what the functions compute.
 """
@@ -10,12 +10,12 @@ from functools import wraps
 from typing import Any
 
 
-def kept(function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """`jax.jit` of a function whose calls stay calls on CPU devices; elsewhere XLA inlines them, as it does by default.
 
     A repeated layer then costs its compile time once.
 
-    >>> kept(lambda x: x + 1)(1)
+    >>> compile_once(lambda x: x + 1)(1)
     Array(2, dtype=int32, weak_type=True)
     """
     import jax

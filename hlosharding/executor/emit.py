@@ -17,7 +17,7 @@ from hlosharding.ir import Computation, Instruction
 from hlosharding.registry import Registry
 
 
-class Program(Protocol):
+class WrittenProgram(Protocol):
     """What an emitter may ask of the program that is being written."""
 
     axes: Axes
@@ -46,7 +46,7 @@ class Op:
 
     inst: Instruction
     args: tuple[str, ...]
-    program: Program
+    program: WrittenProgram
 
     @property
     def arg_list(self) -> str:
@@ -54,8 +54,8 @@ class Op:
         return ", ".join(self.args)
 
 
-Emitter: TypeAlias = Callable[[Op], str]
-EMITTERS: Registry[str, Emitter] = Registry("EMITTERS")
+WriteOp: TypeAlias = Callable[[Op], str]
+EMITTERS: Registry[str, WriteOp] = Registry("EMITTERS")
 REFUSED: Registry[str, str] = Registry("REFUSED")
 """Opcodes that no program we run may hold, each with the reason."""
 

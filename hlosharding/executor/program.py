@@ -17,9 +17,9 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, ShardingError
+from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.callbacks import check_callbacks
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
-from hlosharding.executor.layout import Layout
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
@@ -43,7 +43,7 @@ def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]
     return found[:number]
 
 
-class Program:
+class ShardMapProgram:
     """One partitioned module with its generated source.
 
     `module` has local shapes and explicit collectives; `inputs` and `outputs` give global shape and sharding of each
@@ -54,8 +54,8 @@ class Program:
         self,
         module: Module,
         *,
-        inputs: Sequence[Layout] | None = None,
-        outputs: Sequence[Layout] | None = None,
+        inputs: Sequence[BoundaryArray] | None = None,
+        outputs: Sequence[BoundaryArray] | None = None,
         causes: Mapping[int, str] | None = None,
     ) -> None:
         self.module = module
@@ -116,7 +116,7 @@ _SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 class Executable:
     """A program on given devices; partition i runs on `devices[i]`."""
 
-    program: Program
+    program: ShardMapProgram
     devices: tuple[Any, ...]
     donate: tuple[int, ...] = ()
     _lies_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
@@ -154,11 +154,11 @@ class Executable:
         order = [self.devices[d] for d in info.device_ids]
         return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
 
-    def _jax_sharding(self, layout: Layout) -> Any:
+    def _jax_sharding(self, layout: BoundaryArray) -> Any:
         sharding = self._sharding_over_axes(layout)
         return sharding if layout.memory is None else sharding.with_memory_kind(layout.memory)
 
-    def _sharding_over_axes(self, layout: Layout) -> Any:
+    def _sharding_over_axes(self, layout: BoundaryArray) -> Any:
         import jax
 
         axes = self.program.written.axes
@@ -283,7 +283,7 @@ class Executable:
             by_device = {s.device: s.data for s in join_tiles(local, self.devices).addressable_shards}
         return restacked(by_device, list(self.mesh.devices.flat), sharding)
 
-    def _wrap(self, result: Any, layout: Layout) -> Any:
+    def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
         if layout.spec is not None:
             return result
         register()

@@ -14,12 +14,12 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
+from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
 from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
-from hlosharding.executor.layout import Layout, assemble, entry_layouts, split
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, while_parts
@@ -33,15 +33,15 @@ def run_reference(
     global_arrays: Sequence[Any],
     num_devices: int | None = None,
     *,
-    inputs: Sequence[Layout] | None = None,
-    outputs: Sequence[Layout] | None = None,
+    inputs: Sequence[BoundaryArray] | None = None,
+    outputs: Sequence[BoundaryArray] | None = None,
 ) -> list[np.ndarray]:
     """Global arrays in (one per leaf of the entry's parameters), global numpy arrays out.
 
-    `num_devices` defaults to the module's; `inputs` and `outputs` as for `Program`.
+    `num_devices` defaults to the module's; `inputs` and `outputs` as for `ShardMapProgram`.
     """
     count = num_devices or max(1, module.num_partitions)
-    found_inputs, found_outputs = entry_layouts(module, inputs, outputs)
+    found_inputs, found_outputs = boundary_arrays(module, inputs, outputs)
     if len(global_arrays) != len(found_inputs):
         raise ExecutionError(f"{len(global_arrays)} arrays for the {len(found_inputs)} inputs of {module.name}")
     local = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.axes import Needs, choose_axes
-from hlosharding.executor.layout import Layout, assemble, split
+from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -127,7 +127,7 @@ def lay_out(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
 
     rank = np.ndim(array)
     axes = choose_axes(None, len(devices), Needs(shardings=frozenset({(sharding, rank)})))
-    layout = Layout(Shape.from_dtype(array.dtype, np.shape(array)), sharding).over(axes)
+    layout = BoundaryArray(Shape.from_dtype(array.dtype, np.shape(array)), sharding).over(axes)
     if layout.spec is None:
         return sharded_array(array, sharding, devices)
     mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(axes.sizes), axes.names)

@@ -15,12 +15,12 @@ import numpy as np
 from hlosharding.collector import collector_waits
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
+from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.emit import Op, emit
 from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.lax_collectives import device_groups, is_ordered, permute_pairs
 from hlosharding.executor.lax_elementwise import is_wide
-from hlosharding.executor.layout import Layout, entry_layouts
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
@@ -46,8 +46,8 @@ class Source:
     text: str
     constants: dict[str, np.ndarray]
     axes: Axes
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
+    inputs: tuple[BoundaryArray, ...]
+    outputs: tuple[BoundaryArray, ...]
     is_wide: bool
     """True for a program with 64-bit values: trace and call it under `jax.enable_x64(True)`."""
 
@@ -55,8 +55,8 @@ class Source:
 def as_python(
     module: Module,
     *,
-    inputs: Sequence[Layout] | None = None,
-    outputs: Sequence[Layout] | None = None,
+    inputs: Sequence[BoundaryArray] | None = None,
+    outputs: Sequence[BoundaryArray] | None = None,
     causes: Mapping[int, str] | None = None,
 ) -> str:
     """The program's text.
@@ -70,8 +70,8 @@ def as_python(
 def write_source(
     module: Module,
     *,
-    inputs: Sequence[Layout] | None = None,
-    outputs: Sequence[Layout] | None = None,
+    inputs: Sequence[BoundaryArray] | None = None,
+    outputs: Sequence[BoundaryArray] | None = None,
     causes: Mapping[int, str] | None = None,
 ) -> Source:
     """Write a partitioned module (local shapes, explicit collectives).
@@ -79,7 +79,7 @@ def write_source(
     `inputs` and `outputs`: global shape and sharding of each entry parameter's and of the root's leaves; from the
     module's sharding table where not given (all tiles even).
     """
-    found_inputs, found_outputs = entry_layouts(module, inputs, outputs)
+    found_inputs, found_outputs = boundary_arrays(module, inputs, outputs)
     axes = choose_axes(module.mesh, max(1, module.num_partitions), _needs(module, (*found_inputs, *found_outputs)))
     inputs_said = tuple(layout.over(axes) for layout in found_inputs)
     outputs_said = tuple(layout.over(axes) for layout in found_outputs)
@@ -88,7 +88,7 @@ def write_source(
     return Source(text, writer.constants, axes, inputs_said, outputs_said, writer.is_wide)
 
 
-def _needs(module: Module, layouts: Sequence[Layout]) -> Needs:
+def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:
     count = max(1, module.num_partitions)
     collectives = [i for i in module.instructions if i.opcode in COLLECTIVES]
     grouped = [i for i in collectives if i.opcode != "collective-permute"]
@@ -101,7 +101,7 @@ def _needs(module: Module, layouts: Sequence[Layout]) -> Needs:
 
 
 class _Writer:
-    """Writes functions, callees before callers; the emitters' `Program`."""
+    """Writes functions, callees before callers; the emitters' `WrittenProgram`."""
 
     def __init__(self, module: Module, axes: Axes, causes: dict[int, str]) -> None:
         self.module = module
@@ -277,7 +277,7 @@ class _Writer:
         namer = Namer()
         keys = [namer.fresh(wish(r)) for r in shared.results]
         saved = len(shared.lines) * (shared.calls - 1)
-        decorator = "@kept" if saved >= _MANY_SAVED else "@jax.jit"
+        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit"
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
         self._shared[shared] = name, keys
         return name, keys
@@ -321,7 +321,7 @@ class _Writer:
 
     # ---- the whole
 
-    def write(self, inputs: Sequence[Layout], outputs: Sequence[Layout]) -> str:
+    def write(self, inputs: Sequence[BoundaryArray], outputs: Sequence[BoundaryArray]) -> str:
         """The program's text."""
         flow = flow_of(self.module.entry)
         name = self._entry_name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
@@ -341,7 +341,7 @@ class _Writer:
         ])  # fmt: skip
 
     def _entry_signature(
-        self, parameters: Sequence[Leaf], inputs: Sequence[Layout], scope: Scope
+        self, parameters: Sequence[Leaf], inputs: Sequence[BoundaryArray], scope: Scope
     ) -> tuple[list[str], list[str], list[str]]:
         """Plain parameters, or for many of them one record `inputs`; lines that unstack scalars; the inputs' names."""
         namer = Namer(GLOBAL_NAMES)
@@ -361,14 +361,14 @@ class _Writer:
                 head.append(f"{scope.text(leaf)} = lax.reshape({scope.text(leaf)}, ())")
         return signature, head, keys
 
-    def _in_specs(self, keys: Sequence[str], layouts: Sequence[Layout]) -> str:
+    def _in_specs(self, keys: Sequence[str], layouts: Sequence[BoundaryArray]) -> str:
         lines = [
             f'{_INDENT}"{key}": {layout.spec_text(self.axes)},  # {_note(layout)}'
             for key, layout in zip(keys, layouts, strict=True)
         ]
         return "\n".join(["IN_SPECS = {", *lines, "}"])
 
-    def _out_specs(self, layouts: Sequence[Layout]) -> str:
+    def _out_specs(self, layouts: Sequence[BoundaryArray]) -> str:
         lines = [f"{_INDENT}{layout.spec_text(self.axes)},  # {_note(layout)}" for layout in layouts]
         return "\n".join(["OUT_SPECS = (", *lines, ")"])
 
@@ -391,7 +391,9 @@ class _Writer:
             body += "\nfrom jax.experimental.compute_on import compute_on"
         if "io_callback(" in blocks:
             body += "\nfrom jax.experimental import io_callback"
-        ours = [name for name, is_used in (("kept", "@kept\n" in blocks), ("raw", self._raw)) if is_used]
+        ours = [
+            name for name, is_used in (("compile_once", "@compile_once\n" in blocks), ("raw", self._raw)) if is_used
+        ]
         if ours:
             body += f"\n\nfrom hlosharding.executor import {', '.join(ours)}"
         names = ", ".join(f'"{n}"' for n in self.axes.names) + ("," if len(self.axes.names) == 1 else "")
@@ -414,11 +416,11 @@ class _Writer:
         return body
 
 
-def _note(layout: Layout) -> str:
+def _note(layout: BoundaryArray) -> str:
     return str(layout.shape) + (f" as stacked tiles, {layout.sharding}" if layout.is_stacked else "")
 
 
-def _at_boundary(text: str, layout: Layout) -> str:
+def _at_boundary(text: str, layout: BoundaryArray) -> str:
     return f"lax.reshape({text}, (1,))" if layout.is_stacked and not layout.shape.rank else text
 
 

@@ -27,7 +27,7 @@ GLOBAL_NAMES = frozenset(
         "io_callback",
         "compute_on",
         "IN_SPECS",
-        "kept",
+        "compile_once",
         "OUT_SPECS",
         "program",
         "raw",

@@ -7,7 +7,6 @@ from hlosharding.frontends.annotate import annotate
 from hlosharding.frontends.jax import (
     CustomPartitioning,
     PerDevice,
-    Signature,
     divides,
     is_one_array,
     shard_alike,
@@ -20,7 +19,6 @@ from hlosharding.frontends.prepare import prepare
 __all__ = [
     "CustomPartitioning",
     "PerDevice",
-    "Signature",
     "annotate",
     "divides",
     "is_one_array",

@@ -20,13 +20,13 @@ from hlosharding.propagation.inference import infer_backward
 from hlosharding.propagation.op_view import Edge
 from hlosharding.propagation.open_dims import refine_backward
 from hlosharding.propagation.special_users import step_with_special_users
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 
 _PAIR = 1 << 24
 """Two sharding numbers in one key: own * _PAIR + user's."""
 
 
-def backward_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
+def backward_sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
     """Try the places to do from last to first, users before operands: (improved, refined)."""
     nodes, level, current = state.nodes, state.level, state.current
     uses, special, open_dims = nodes.uses, nodes.special_backward, nodes.refined_backward
@@ -56,7 +56,7 @@ def backward_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
     return improved, refined
 
 
-def _key(state: State, p: int, user: int, edge: Edge) -> Any:
+def _key(state: PropagationState, p: int, user: int, edge: Edge) -> Any:
     """What decides, where the value's own and the user's sharding do not: other operands, or one leaf of a tuple."""
     own, theirs = state.current[p], state.current[user]
     if edge.leaf is None:
@@ -64,7 +64,7 @@ def _key(state: State, p: int, user: int, edge: Edge) -> Any:
     return own * _PAIR + state.leaf_number(theirs, edge.leaf)
 
 
-def _infer(state: State, p: int, user: int, edge: Edge) -> int:
+def _infer(state: PropagationState, p: int, user: int, edge: Edge) -> int:
     """The number of the improved sharding; 0 for no improvement."""
     state.busy = p
     sharding = state.at(user)

@@ -10,11 +10,11 @@ from hlosharding.propagation import policy
 from hlosharding.propagation.backward import backward_sweep
 from hlosharding.propagation.forward import forward_sweep
 from hlosharding.propagation.shard_groups import group_sweep
-from hlosharding.propagation.state import State, clash
+from hlosharding.propagation.state import PropagationState, clash
 from hlosharding.propagation.worklist import LATER
 
 
-def run_level(state: State, level: int) -> bool:
+def run_level(state: PropagationState, level: int) -> bool:
     """Sweep until a whole round changes nothing; was anything improved?  For levels 0 to 3, and once more for 3."""
     state.level = level
     if state.is_settled and level == policy.LAST_LEVEL:
@@ -34,7 +34,7 @@ def run_level(state: State, level: int) -> bool:
     return changed
 
 
-def _round(state: State) -> tuple[bool, bool]:
+def _round(state: PropagationState) -> tuple[bool, bool]:
     """Every computation once: (improved, refined)."""
     improved = refined = False
     for start, end in state.nodes.spans:
@@ -46,12 +46,12 @@ def _round(state: State) -> tuple[bool, bool]:
     return improved, refined
 
 
-def _has_work(state: State, start: int, end: int) -> bool:
+def _has_work(state: PropagationState, start: int, end: int) -> bool:
     tilings = state.forward.has_work(start, end) or state.backward.has_work(start, end)
     return tilings or bool(state.nodes.group_of)
 
 
-def _sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
+def _sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
     """One computation once, shard groups first, then forward, then backward: (improved, refined)."""
     improved = refined = False
     if state.nodes.group_of:
@@ -67,7 +67,7 @@ def _sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
 # ---- what a level begins with
 
 
-def _start_level(state: State, level: int) -> None:
+def _start_level(state: PropagationState, level: int) -> None:
     nodes, forward, backward = state.nodes, state.forward.state, state.backward.state
     if level <= 1:
         # Level 0 knows no merging: nothing that was tried there counts.
@@ -86,7 +86,7 @@ def _start_level(state: State, level: int) -> None:
     state.done_group.clear()
 
 
-def _mark_broadcasts(state: State) -> None:
+def _mark_broadcasts(state: PropagationState) -> None:
     """From here on they take from their operands: what was remembered of them does not hold any more."""
     nodes = state.nodes
     for p in nodes.broadcasts:
@@ -95,7 +95,7 @@ def _mark_broadcasts(state: State) -> None:
         nodes.ops[p].memo[1].clear()
 
 
-def _mark_neighbours(state: State) -> None:
+def _mark_neighbours(state: PropagationState) -> None:
     """Only who sees a sharding can take one; without SPMD, gather and scatter replicate whatever they see."""
     nodes, forward, backward = state.nodes, state.forward.state, state.backward.state
     if not nodes.spmd:

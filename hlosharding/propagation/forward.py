@@ -20,7 +20,7 @@ from typing import Any
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.op_view import OpView
 from hlosharding.propagation.open_dims import refine_forward
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import look_ahead
 from hlosharding.propagation.worklist import DONE
 from hlosharding.sharding import HloSharding
@@ -35,7 +35,7 @@ _TIE: Any = object()
 """Remembered where operands tie: then the answer also depends on what the users ahead would like."""
 
 
-def forward_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
+def forward_sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
     """Try the places to do from first to last, operands before users: (improved, refined)."""
     nodes, current = state.nodes, state.current
     inputs, ops, open_dims, which = nodes.inputs, nodes.ops, nodes.refined_forward, _memo_of(state.level)
@@ -66,7 +66,7 @@ def _memo_of(level: int) -> int:
     return 1 if level else 0
 
 
-def _take(state: State, p: int, answer: tuple[int, tuple[int, ...] | None, bool]) -> None:
+def _take(state: PropagationState, p: int, answer: tuple[int, tuple[int, ...] | None, bool]) -> None:
     number, positions, settled = answer
     reads = state.nodes.inputs[p]
     state.change(p, number, "operands", reads if positions is None else tuple([reads[n] for n in positions]))
@@ -74,7 +74,7 @@ def _take(state: State, p: int, answer: tuple[int, tuple[int, ...] | None, bool]
         state.forward.state[p] = DONE
 
 
-def _infer(state: State, p: int, key: Any, *, known_tie: bool) -> Answer:
+def _infer(state: PropagationState, p: int, key: Any, *, known_tie: bool) -> Answer:
     """Ask inference and remember.  Where operands tie, what the users ahead would like is part of the key."""
     state.busy = p
     op = state.nodes.ops[p]
@@ -104,12 +104,12 @@ def _infer(state: State, p: int, key: Any, *, known_tie: bool) -> Answer:
     return answer
 
 
-def _operands_of(state: State, key: tuple[int, ...]) -> list[HloSharding | None]:
+def _operands_of(state: PropagationState, key: tuple[int, ...]) -> list[HloSharding | None]:
     """The operands' shardings in a key."""
     return [state.shardings[n] for n in key[1:]]
 
 
-def _takes_no_more(state: State, op: OpView, key: tuple[int, ...]) -> bool:
+def _takes_no_more(state: PropagationState, op: OpView, key: tuple[int, ...]) -> bool:
     """Would the op, having taken from its operands, take nothing more?  Then trying it again is spared."""
     memo = op.memo[_memo_of(state.level)]
     if key in memo:

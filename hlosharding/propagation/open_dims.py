@@ -8,13 +8,13 @@ from __future__ import annotations
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import refinement
 from hlosharding.propagation.provenance import Direction
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import offer
 from hlosharding.propagation.worklist import DONE, TODO
 from hlosharding.sharding import HloSharding
 
 
-def refine_forward(state: State, p: int) -> bool:
+def refine_forward(state: PropagationState, p: int) -> bool:
     """Open dims take tiles from the operand (InferUnspecifiedDimsFromOperand); tried anew until it works."""
     state.forward.state[p] = TODO
     operand = state.nodes.operands[p][0]
@@ -28,7 +28,7 @@ def refine_forward(state: State, p: int) -> bool:
     return True
 
 
-def refine_backward(state: State, p: int) -> bool:
+def refine_backward(state: PropagationState, p: int) -> bool:
     """Open dims take tiles from the users, or from those of the conversion behind (InferUnspecifiedDimsFromUsers)."""
     nodes = state.nodes
     state.backward.state[p] = TODO
@@ -53,7 +53,7 @@ def refine_backward(state: State, p: int) -> bool:
     return found
 
 
-def _conversion(state: State, p: int) -> tuple[int | None, bool]:
+def _conversion(state: PropagationState, p: int) -> tuple[int | None, bool]:
     """The manual conversion behind an annotation, if that is its only user; False if its open dims differ."""
     nodes = state.nodes
     users = [user for user, _ in nodes.uses[p]]
@@ -64,7 +64,12 @@ def _conversion(state: State, p: int) -> tuple[int | None, bool]:
 
 
 def refine_from(
-    state: State, p: int, conversion: int | None, source: HloSharding | None, direction: Direction, cause: int
+    state: PropagationState,
+    p: int,
+    conversion: int | None,
+    source: HloSharding | None,
+    direction: Direction,
+    cause: int,
 ) -> bool:
     """Let the open dims at `p`, and the conversion behind it if there is one, take the tiles of `source`; did they?"""
     own = state.at(p)
@@ -89,7 +94,7 @@ def refine_from(
     return True
 
 
-def _overwrite(state: State, p: int, sharding: HloSharding, direction: Direction, cause: int) -> None:
+def _overwrite(state: PropagationState, p: int, sharding: HloSharding, direction: Direction, cause: int) -> None:
     old = state.current[p]
     state.put(p, sharding)
     state.note(p, direction, (cause,), old)

@@ -23,7 +23,7 @@ from hlosharding.propagation.neighbours import ValueLeaf
 from hlosharding.propagation.nodes import Nodes
 from hlosharding.propagation.policy import BROADCASTS, LAST_LEVEL, SHARD_BARRIER_FROM, SHARD_BARRIER_TO
 from hlosharding.propagation.provenance import Trail
-from hlosharding.propagation.state import State, clash
+from hlosharding.propagation.state import PropagationState, clash
 from hlosharding.sharding import HloSharding, find_common_sharding, merge_if_compatible
 
 
@@ -37,7 +37,7 @@ class Propagation(InNotebooks):
 
     changed: bool
     """What XLA's pass reports: was anything rewritten or improved?"""
-    _state: State = field(repr=False)
+    _state: PropagationState = field(repr=False)
 
     @cached_property
     def module(self) -> Module:
@@ -186,14 +186,16 @@ def _run(graph: Graph, options: _Options) -> Propagation:
     return Propagation(changed, state)
 
 
-def _prepare(graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool) -> State:
+def _prepare(
+    graph: Graph, notes: Annotations, boundary: boundaries.Boundary, trail: Trail, *, is_spmd: bool
+) -> PropagationState:
     annotations.check_while_bodies(graph)
     callers = data_flow.connect(graph, trail)
     outputs, parameters = boundary.any_output, boundary.any_parameter
     fixed = annotations.provided(graph, to_outputs=outputs, to_parameters=parameters)
     annotations.unknown_becomes_replicated(graph)
     nodes = Nodes(graph, notes, callers, fixed, spmd=is_spmd, to_outputs=outputs, to_parameters=parameters)
-    return State(nodes, trail)
+    return PropagationState(nodes, trail)
 
 
 def _finish(

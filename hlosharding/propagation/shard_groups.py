@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from hlosharding.propagation import policy
 from hlosharding.propagation.open_dims import refine_from
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 
 
-def group_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
+def group_sweep(state: PropagationState, start: int, end: int) -> tuple[bool, bool]:
     """Every member of a shard group takes from the others, in post order: (improved, refined)."""
     improved = refined = False
     for p in sorted(state.nodes.group_of):
@@ -25,7 +25,7 @@ def group_sweep(state: State, start: int, end: int) -> tuple[bool, bool]:
     return improved, refined
 
 
-def _take_from_group(state: State, p: int) -> bool:
+def _take_from_group(state: PropagationState, p: int) -> bool:
     """XLA's InferShardingFromShardGroup."""
     state.busy = p
     own, op = state.at(p), state.nodes.ops[p]
@@ -46,7 +46,7 @@ def _take_from_group(state: State, p: int) -> bool:
     return bool(sources)
 
 
-def _refine_open_dims(state: State, p: int) -> bool:
+def _refine_open_dims(state: PropagationState, p: int) -> bool:
     """XLA's InferUnspecifiedDimsFromShardGroup."""
     nodes = state.nodes
     if not state.combine or p not in nodes.open_dims:

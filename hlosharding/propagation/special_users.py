@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import offer
 from hlosharding.sharding import HloSharding
 
 
-def step_with_special_users(state: State, p: int) -> bool:
+def step_with_special_users(state: PropagationState, p: int) -> bool:
     """Let the value at `p` take from its users; did it?"""
     nodes, own = state.nodes, state.at(p)
     if own is not None and own.is_manual():
@@ -24,7 +24,7 @@ def step_with_special_users(state: State, p: int) -> bool:
     return _take_from_users(state, p)
 
 
-def _take_manual(state: State, p: int) -> bool:
+def _take_manual(state: PropagationState, p: int) -> bool:
     """A manual user makes an array manual; so does a user that would like it manual."""
     for use in state.nodes.uses[p]:
         sharding = state.at(use[0])
@@ -40,7 +40,7 @@ def _take_manual(state: State, p: int) -> bool:
     return False
 
 
-def _take_from_users(state: State, p: int) -> bool:
+def _take_from_users(state: PropagationState, p: int) -> bool:
     nodes, before, sources = state.nodes, state.current[p], ()
     for use in nodes.uses[p]:
         if use[1].op.opcode in policy.REPLICATES_OPERANDS:

@@ -30,7 +30,7 @@ def clash(graph: Graph, i: int, error: ShardingError) -> PropagationError:
     )
 
 
-class State:
+class PropagationState:
     """What the sweeps read and change.  Shardings are small integers here: so inference is a dictionary look-up."""
 
     def __init__(self, nodes: Nodes, trail: Trail) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from hlosharding.propagation import policy
 from hlosharding.propagation.inference import offer_to_operand
 from hlosharding.propagation.nodes import Use
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding
 
 
-def offer(state: State, p: int, use: Use, level: int) -> HloSharding | None:
+def offer(state: PropagationState, p: int, use: Use, level: int) -> HloSharding | None:
     """What one user would like the value at `p` to have (XLA's GetShardingFromUser)."""
     state.busy = p
     user, edge = use
@@ -22,7 +22,7 @@ def offer(state: State, p: int, use: Use, level: int) -> HloSharding | None:
     return offer_to_operand(edge, state.at(p), sharding, list(map(state.at, state.beside(user, edge))), level)
 
 
-def look_ahead(state: State, p: int) -> HloSharding | None:
+def look_ahead(state: PropagationState, p: int) -> HloSharding | None:
     """What the users ahead would like: back along the chain of single users from the first sharded one.
 
     XLA: LookaheadUserSharding.  Shardings between are set for the time of asking only.

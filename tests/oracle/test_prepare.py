@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hlosharding import xla_bridge
 from hlosharding.frontends import prepare
-from hlosharding.frontends.hlo.reading import from_hlo_proto, from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import from_hlo_proto, from_hlo_text
 from hlosharding.ir import Instruction, Module
 
 pytestmark = pytest.mark.oracle

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hlosharding import xla_bridge
 from hlosharding.frontends import load
-from hlosharding.frontends.hlo.reading import from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
 from hlosharding.propagation import propagate
 
 pytestmark = pytest.mark.oracle

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from hlosharding import xla_bridge
-from hlosharding.frontends.hlo.reading import devices_of, from_hlo_proto
 from hlosharding.frontends.hlo.sharding_scanner import scan_stablehlo
+from hlosharding.frontends.hlo.text_and_proto import devices_of, from_hlo_proto
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import Module
 

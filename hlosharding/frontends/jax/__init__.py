@@ -5,13 +5,11 @@ from hlosharding.frontends.jax.constraints import shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax.leaves import is_one_array
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
-from hlosharding.frontends.jax.signature import Signature
 from hlosharding.frontends.jax.tracing import trace
 
 __all__ = [
     "CustomPartitioning",
     "PerDevice",
-    "Signature",
     "divides",
     "from_compiled",
     "from_lowered",

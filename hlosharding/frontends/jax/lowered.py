@@ -9,7 +9,7 @@ from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto, partitions_in
-from hlosharding.frontends.jax.signature import Signature
+from hlosharding.frontends.jax.signature import FunctionSignature
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
@@ -37,7 +37,7 @@ def from_compiled(compiled: Any) -> Module:
     return module
 
 
-def _signature(lowered: Any, module: Module, facts: dict[str, Any]) -> Signature | None:
+def _signature(lowered: Any, module: Module, facts: dict[str, Any]) -> FunctionSignature | None:
     import jax
 
     infos, in_tree = jax.tree.flatten(lowered.args_info)
@@ -53,7 +53,7 @@ def _signature(lowered: Any, module: Module, facts: dict[str, Any]) -> Signature
         parameters[numbers[n]].op_name if n in numbers else jax.tree_util.keystr(path)
         for n, (path, _) in enumerate(paths)
     ]
-    return Signature(
+    return FunctionSignature(
         in_tree=in_tree,
         out_tree=out_tree,
         in_avals=tuple(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in infos),

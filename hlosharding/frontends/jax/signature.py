@@ -13,7 +13,7 @@ from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_ar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class FunctionSignature:
     """Boundary of a traced function.  All tuples are flat, in the order of the flattened pytrees."""
 
     in_tree: Any

@@ -1,6 +1,7 @@
-"""A JAX function to a Module: traced abstractly, lowered in GSPMD's dialect, boundary shardings attached.
+"""A JAX function to a Module: traced abstractly, lowered, read in GSPMD's form, boundary shardings attached.
 
-Floor: frontends.  JAX does the tracing and lowering; this file only prepares arguments and reads results.
+Floor: frontends.  JAX does the tracing and lowering: for GSPMD where it still can, for Shardy where not; the module is
+the same.
 """
 
 from __future__ import annotations
@@ -14,25 +15,14 @@ from hlosharding import xla_bridge
 from hlosharding.errors import TraceError
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
+from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import is_one_array, of_numbers
-from hlosharding.frontends.jax.signature import Signature
+from hlosharding.frontends.jax.leaves import of_numbers
+from hlosharding.frontends.jax.signature import FunctionSignature
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.shardy import without_shardy_marks
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """A call's arguments: those handed to JAX, and what each flat dynamic one is."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    tree: Any
-    avals: tuple[Any, ...]
-    shardings: tuple[HloSharding | None, ...]
-    mesh: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +63,7 @@ def trace(
     def traced(*args: Any, **kwargs: Any) -> Module:
         xla_bridge.hide_own_frames()
         where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
-        call = _arguments(args, kwargs, static, in_shardings, where_mesh)
+        call = arguments_of(args, kwargs, static, in_shardings, where_mesh)
         platforms = _platforms(platform, call.mesh)
         found: list[dict[str, Any]] = []
         as_calls = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
@@ -100,82 +90,8 @@ def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
         return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
-def _arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], in_shardings: Any, mesh: Any
-) -> _Arguments:
-    import jax
-
-    fixed = {n % len(args) for n in static if -len(args) <= n < len(args)}
-    dynamic = tuple(a for n, a in enumerate(args) if n not in fixed)
-    plain = jax.tree.map(lambda leaf: _aval(leaf, "") if is_one_array(leaf) else leaf, dynamic, is_leaf=is_one_array)
-    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), plain, "in_shardings")
-    entries += [None] * len(jax.tree.leaves(kwargs, is_leaf=is_one_array))
-    paths, tree = jax.tree_util.tree_flatten_with_path((dynamic, kwargs), is_leaf=is_one_array)
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
-    avals = [_aval(leaf, name) for (_, leaf), name in zip(paths, names, strict=True)]
-    wanted = [
-        boundary.resolve(entry, mesh, f"argument {name}") if entry is not None else _own_sharding(leaf)
-        for entry, (_, leaf), name in zip(entries, paths, names, strict=True)
-    ]
-    found = tuple(
-        of_numbers(boundary.as_hlo(w, a.shape, f"argument {name}"), a)
-        for w, a, name in zip(wanted, avals, names, strict=True)
-    )
-    handed = [_handed(leaf, aval, w) for (_, leaf), aval, w in zip(paths, avals, wanted, strict=True)]
-    new_dynamic, new_kwargs = jax.tree.unflatten(tree, handed)
-    remaining = iter(new_dynamic)
-    new_args = tuple(a if n in fixed else next(remaining) for n, a in enumerate(args))
-    return _Arguments(new_args, new_kwargs, tree, tuple(avals), found, mesh or boundary.mesh_of(wanted))
-
-
-def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:
-    # As jax.jit: a list stands for a tuple, and a single sharding for every argument.
-    if isinstance(in_shardings, list):
-        return tuple(in_shardings)
-    if isinstance(in_shardings, dict) and len(dynamic) == 1:
-        return (in_shardings,)
-    return in_shardings
-
-
-def _aval(leaf: Any, name: str) -> Any:
-    import jax
-
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
-    if is_one_array(leaf):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    try:
-        aval = jax.typeof(leaf)
-    except TypeError as error:
-        raise TraceError(
-            f"argument {name} is {type(leaf).__name__}, neither array nor ShapeDtypeStruct",
-            remedy="list its position in static_argnums, or pass jax.ShapeDtypeStruct(shape, dtype)",
-        ) from error
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-
-
-def _own_sharding(leaf: Any) -> Any:
-    """The NamedSharding that an array or ShapeDtypeStruct brings, if it spans several devices."""
-    from jax.sharding import NamedSharding
-
-    sharding = getattr(leaf, "sharding", None)
-    if isinstance(sharding, HloSharding):
-        return sharding
-    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
-
-
-def _handed(leaf: Any, aval: Any, wanted: Any) -> Any:
-    """What JAX sees: a shape, with the sharding where JAX can say it; Python scalars as they are."""
-    import jax
-
-    if wanted is None and isinstance(leaf, (bool, int, float, complex)):
-        return leaf
-    sharding = wanted if boundary.divides(wanted, aval.shape) else None
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
-
-
 def _lower(
-    fn: Callable[..., Any], call: _Arguments, out_shardings: Any, static: tuple[int, ...], lowering: dict[str, Any]
+    fn: Callable[..., Any], call: Arguments, out_shardings: Any, static: tuple[int, ...], lowering: dict[str, Any]
 ) -> Module:
     import jax
 
@@ -228,7 +144,7 @@ def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | No
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
 
-def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, static: tuple[int, ...]) -> None:
+def _attach(module: Module, lowered: Any, call: Arguments, results: _Results, static: tuple[int, ...]) -> None:
     """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
     facts = xla_bridge.lowering_facts(lowered)
     module.callbacks = facts.get("callbacks", ())
@@ -244,7 +160,7 @@ def _attach(module: Module, lowered: Any, call: _Arguments, results: _Results, s
     mesh_size = module.mesh.num_devices if module.mesh is not None else 1
     module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
     parameters = tuple(range(extra, extra + len(call.avals)))
-    module.signature = Signature(
+    module.signature = FunctionSignature(
         in_tree=call.tree,
         out_tree=results.tree,
         in_avals=call.avals,

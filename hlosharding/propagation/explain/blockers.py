@@ -13,7 +13,7 @@ from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.neighbours import ValueLeaf, held, leaf_count, passes_leaves, sources, users
 from hlosharding.propagation.policy import NEVER
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import offer
 from hlosharding.rules import Reduce, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, spell_short
@@ -24,7 +24,7 @@ Blocked = tuple[ValueLeaf, ValueLeaf, str]
 """A value that is not split, its split neighbour, and what kept the split out."""
 
 
-def blockers(state: State, value: ValueLeaf) -> list[str]:
+def blockers(state: PropagationState, value: ValueLeaf) -> list[str]:
     """A line per neighbour that is split, or one that says where the nearest split stopped."""
     graph, p = state.nodes.graph, state.nodes.place[value[0]]
     if p < 0:
@@ -46,7 +46,7 @@ def blockers(state: State, value: ValueLeaf) -> list[str]:
     return [_nearest(state, value)]
 
 
-def between(state: State, value: ValueLeaf, neighbour: ValueLeaf) -> str:
+def between(state: PropagationState, value: ValueLeaf, neighbour: ValueLeaf) -> str:
     """Why a value that is not split did not take the split of one neighbour; "" where they are none."""
     for look in (_forward, _backward):
         for _, other, reason in look(state, value):
@@ -55,7 +55,7 @@ def between(state: State, value: ValueLeaf, neighbour: ValueLeaf) -> str:
     return ""
 
 
-def _forward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
+def _forward(state: PropagationState, value: ValueLeaf) -> Iterator[Blocked]:
     """Its sources that are split."""
     graph = state.nodes.graph
     for n, source in enumerate(sources(graph, state.nodes.callers, value)):
@@ -68,7 +68,7 @@ def _forward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
         yield value, source, f"operand {n}, {_text(state, source)}: {why}"
 
 
-def _backward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
+def _backward(state: PropagationState, value: ValueLeaf) -> Iterator[Blocked]:
     """Its users that are split."""
     graph = state.nodes.graph
     for user in users(graph, state.nodes.callers, value):
@@ -76,28 +76,28 @@ def _backward(state: State, value: ValueLeaf) -> Iterator[Blocked]:
             yield value, user, f"user {_text(state, user)}: {why_not_backward(state, value, user)}"
 
 
-def _is_other_tuple(state: State, value: ValueLeaf) -> bool:
+def _is_other_tuple(state: PropagationState, value: ValueLeaf) -> bool:
     """A tuple of which it is not known which leaf is meant."""
     return value[1] is None and leaf_count(state.nodes.graph, value[0]) is not None
 
 
-def at(state: State, value: ValueLeaf) -> HloSharding | None:
+def at(state: PropagationState, value: ValueLeaf) -> HloSharding | None:
     """What a value has in the end."""
     return held(state.nodes.graph.sharding[value[0]], value[1])
 
 
-def _text(state: State, value: ValueLeaf) -> str:
+def _text(state: PropagationState, value: ValueLeaf) -> str:
     graph = state.nodes.graph
     leaf = "" if value[1] is None else f"{{{value[1]}}}"
     return f"%{graph.instructions[value[0]].name}{leaf} {spelled(state, at(state, value))}"
 
 
-def spelled(state: State, sharding: HloSharding | None) -> str:
+def spelled(state: PropagationState, sharding: HloSharding | None) -> str:
     """In the words of the module's mesh."""
     return spell_short(sharding, state.nodes.graph.module.mesh)
 
 
-def _op(state: State, i: int) -> str:
+def _op(state: PropagationState, i: int) -> str:
     inst = state.nodes.graph.instructions[i]
     return f"%{inst.name} ({state.nodes.graph.opcode[i]}{f' at {inst.location}' if inst.location else ''})"
 
@@ -105,9 +105,11 @@ def _op(state: State, i: int) -> str:
 # ---- where the nearest split ended
 
 
-def _nearest(state: State, value: ValueLeaf) -> str:
+def _nearest(state: PropagationState, value: ValueLeaf) -> str:
     graph, callers = state.nodes.graph, state.nodes.callers
-    searches: list[tuple[Callable[[ValueLeaf], list[ValueLeaf]], Callable[[State, ValueLeaf], Iterator[Blocked]]]] = [
+    searches: list[
+        tuple[Callable[[ValueLeaf], list[ValueLeaf]], Callable[[PropagationState, ValueLeaf], Iterator[Blocked]]]
+    ] = [
         (lambda v: sources(graph, callers, v), _forward),
         (lambda v: users(graph, callers, v), _backward),
     ]
@@ -120,7 +122,7 @@ def _nearest(state: State, value: ValueLeaf) -> str:
     return NOTHING
 
 
-def _from(state: State, value: ValueLeaf) -> str:
+def _from(state: PropagationState, value: ValueLeaf) -> str:
     """Where its chain ends, if that is another value."""
     graph = state.nodes.graph
     end = graph.instructions[chain(graph, state.trail, value)[-1].value[0]]
@@ -129,10 +131,10 @@ def _from(state: State, value: ValueLeaf) -> str:
 
 
 def _search(
-    state: State,
+    state: PropagationState,
     value: ValueLeaf,
     step: Callable[[ValueLeaf], list[ValueLeaf]],
-    look: Callable[[State, ValueLeaf], Iterator[Blocked]],
+    look: Callable[[PropagationState, ValueLeaf], Iterator[Blocked]],
 ) -> Blocked | None:
     """Breadth first from a value that is not split, to the first that has a split neighbour."""
     seen, ring = {value}, [value]
@@ -149,7 +151,7 @@ def _search(
 # ---- why not
 
 
-def why_not_forward(state: State, value: ValueLeaf, n: int, sharding: HloSharding) -> str:
+def why_not_forward(state: PropagationState, value: ValueLeaf, n: int, sharding: HloSharding) -> str:
     """Why an op did not take the sharding of operand `n`."""
     p = state.nodes.place[value[0]]
     op = state.nodes.ops[p]
@@ -167,7 +169,7 @@ def why_not_forward(state: State, value: ValueLeaf, n: int, sharding: HloShardin
     return _verdict(state, value, outcome[0], lost)
 
 
-def why_not_backward(state: State, value: ValueLeaf, user: ValueLeaf) -> str:
+def why_not_backward(state: PropagationState, value: ValueLeaf, user: ValueLeaf) -> str:
     """Why a value did not take what a user has."""
     nodes, p = state.nodes, state.nodes.place[value[0]]
     fixed = why_fixed(state, p, receives=nodes.receives_backward(nodes.ids[p], nodes.ops[p]))
@@ -182,12 +184,12 @@ def why_not_backward(state: State, value: ValueLeaf, user: ValueLeaf) -> str:
     return _verdict(state, value, offered, "none of its split dims exists here")
 
 
-def _offered(state: State, p: int, user: int) -> HloSharding | None:
+def _offered(state: PropagationState, p: int, user: int) -> HloSharding | None:
     use = next((use for use in state.nodes.uses[p] if use[0] == user), None)
     return None if use is None else offer(state, p, use, NEVER)
 
 
-def why_fixed(state: State, p: int, *, receives: bool) -> str | None:
+def why_fixed(state: PropagationState, p: int, *, receives: bool) -> str | None:
     """Why a value may take nothing at all; None: it may."""
     nodes, i = state.nodes, state.nodes.ids[p]
     op = nodes.ops[p]
@@ -204,7 +206,7 @@ def why_fixed(state: State, p: int, *, receives: bool) -> str | None:
     return f"GSPMD gives {op.opcode}{' ' + op.target if op.target else ''} no tiled sharding"
 
 
-def _verdict(state: State, value: ValueLeaf, offered: HloSharding, lost: str) -> str:
+def _verdict(state: PropagationState, value: ValueLeaf, offered: HloSharding, lost: str) -> str:
     p, leaf = state.nodes.place[value[0]], value[1]
     offered = held(offered, leaf) or offered
     if not is_split(offered):
@@ -216,7 +218,7 @@ def _verdict(state: State, value: ValueLeaf, offered: HloSharding, lost: str) ->
     return f"it would give {text}, which was refused when it was offered"
 
 
-def _fates(state: State, p: int, n: int, sharding: HloSharding) -> str:
+def _fates(state: PropagationState, p: int, n: int, sharding: HloSharding) -> str:
     """What becomes of the split dims of operand `n`."""
     split = [d for d, ways in enumerate(sharding.leaves[0].data_dims) if ways > 1]
     signature = signature_of(state.nodes.graph.instructions[state.nodes.ids[p]])

@@ -14,7 +14,7 @@ from hlosharding.propagation.explain.explanation import is_split
 from hlosharding.propagation.improving import improve
 from hlosharding.propagation.inference import infer_forward
 from hlosharding.propagation.policy import NEVER
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.propagation.user_offers import offer
 from hlosharding.sharding import HloSharding, is_subtiling_or_equal
 
@@ -35,7 +35,7 @@ class Clash:
         return (self.winner, self.loser) if self.role == "user" else (self.loser, self.winner)
 
 
-def clashes(state: State, i: int) -> Iterator[Clash]:
+def clashes(state: PropagationState, i: int) -> Iterator[Clash]:
     """The offers of an array's operands and users that lost."""
     p = state.nodes.place[i]
     if p < 0 or not state.nodes.ops[p].shape.is_array or not state.nodes.ops[p].shape.rank:
@@ -44,7 +44,7 @@ def clashes(state: State, i: int) -> Iterator[Clash]:
     yield from _from_users(state, p)
 
 
-def all_clashes(state: State) -> list[Clash]:
+def all_clashes(state: PropagationState) -> list[Clash]:
     """Every conflict of the program in program order, one for each pair of values between which data moves."""
     found: dict[tuple[int, int], Clash] = {}
     for i in state.nodes.ids:
@@ -53,7 +53,7 @@ def all_clashes(state: State) -> list[Clash]:
     return list(found.values())
 
 
-def _from_operands(state: State, p: int) -> Iterator[Clash]:
+def _from_operands(state: PropagationState, p: int) -> Iterator[Clash]:
     nodes = state.nodes
     op, own = nodes.ops[p], state.at(p)
     for n, q in enumerate(nodes.inputs[p]):
@@ -69,7 +69,7 @@ def _from_operands(state: State, p: int) -> Iterator[Clash]:
         yield Clash(nodes.ids[p], nodes.ids[q], f"operand {n}", outcome[0], reason)
 
 
-def _from_users(state: State, p: int) -> Iterator[Clash]:
+def _from_users(state: PropagationState, p: int) -> Iterator[Clash]:
     nodes, own = state.nodes, state.at(p)
     if own is None or not is_split(own):
         return  # whoever takes less than the whole cuts it
@@ -87,11 +87,11 @@ def _from_users(state: State, p: int) -> Iterator[Clash]:
             )
 
 
-def _lies_within(state: State, p: int, fine: HloSharding | None, coarse: HloSharding) -> bool:
+def _lies_within(state: PropagationState, p: int, fine: HloSharding | None, coarse: HloSharding) -> bool:
     return fine is not None and is_subtiling_or_equal(state.nodes.ops[p].shape.dims, fine, coarse)
 
 
-def _why_lost(state: State, p: int, offered: HloSharding, *, receives: bool) -> str:
+def _why_lost(state: PropagationState, p: int, offered: HloSharding, *, receives: bool) -> str:
     fixed = why_fixed(state, p, receives=receives)
     if fixed is not None:
         return fixed

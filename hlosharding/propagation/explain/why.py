@@ -15,11 +15,11 @@ from hlosharding.propagation.explain.explanation import ChainLink, Explanation, 
 from hlosharding.propagation.explain.lost_offers import Clash, all_clashes, clashes
 from hlosharding.propagation.neighbours import ValueLeaf, held
 from hlosharding.propagation.provenance import Trail
-from hlosharding.propagation.state import State
+from hlosharding.propagation.state import PropagationState
 from hlosharding.sharding import HloSharding
 
 
-def explain(state: State, trail: Trail, value: ValueLeaf) -> Explanation:
+def explain(state: PropagationState, trail: Trail, value: ValueLeaf) -> Explanation:
     """Why a value has what it has."""
     causes = chain(state.nodes.graph, trail, value)
     links = [_link(state, cause) for cause in causes]
@@ -35,7 +35,9 @@ def explain(state: State, trail: Trail, value: ValueLeaf) -> Explanation:
     return Explanation(tuple(links), stopped, clashing, None if first and stopped else lost)
 
 
-def _loss(state: State, causes: list[Cause], links: list[ChainLink]) -> tuple[ChainLink, ChainLink, str] | None:
+def _loss(
+    state: PropagationState, causes: list[Cause], links: list[ChainLink]
+) -> tuple[ChainLink, ChainLink, str] | None:
     """The first value on the chain that is not split though its cause is."""
     for n, (link, cause) in enumerate(pairwise(links)):
         if is_split(cause.sharding) and not is_split(link.sharding):
@@ -43,12 +45,12 @@ def _loss(state: State, causes: list[Cause], links: list[ChainLink]) -> tuple[Ch
     return None
 
 
-def conflicts(state: State, trail: Trail) -> tuple[LostOffer, ...]:
+def conflicts(state: PropagationState, trail: Trail) -> tuple[LostOffer, ...]:
     """Every offer of the program that lost."""
     return _told(state, trail, all_clashes(state))
 
 
-def _told(state: State, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer, ...]:
+def _told(state: PropagationState, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer, ...]:
     """With both chains to their ends."""
     graph = state.nodes.graph
 
@@ -63,12 +65,12 @@ def _told(state: State, trail: Trail, found: Iterable[Clash]) -> tuple[LostOffer
     return tuple(told)
 
 
-def _now(state: State, value: ValueLeaf) -> ChainLink:
+def _now(state: PropagationState, value: ValueLeaf) -> ChainLink:
     """A value with what it has in the end."""
     return _of(state, value, at(state, value))
 
 
-def _link(state: State, cause: Cause) -> ChainLink:
+def _link(state: PropagationState, cause: Cause) -> ChainLink:
     graph = state.nodes.graph
     (i, leaf), step = cause.value, cause.step
     if step is not None:
@@ -78,13 +80,13 @@ def _link(state: State, cause: Cause) -> ChainLink:
     return _of(state, cause.value, _known(state, cause.value, given), is_given=given is not None)
 
 
-def _known(state: State, value: ValueLeaf, sharding: HloSharding | None) -> HloSharding | None:
+def _known(state: PropagationState, value: ValueLeaf, sharding: HloSharding | None) -> HloSharding | None:
     """Unknown is a place holder, and propagation starts from replicated: then what the value has now."""
     return at(state, value) if sharding is None or sharding.is_unknown() else sharding
 
 
 def _of(
-    state: State,
+    state: PropagationState,
     value: ValueLeaf,
     sharding: HloSharding | None,
     *,
@@ -109,7 +111,7 @@ def _of(
     )
 
 
-def _location(state: State, i: int) -> str:
+def _location(state: PropagationState, i: int) -> str:
     """The line; of a parameter its path, of what the program returns those words."""
     graph = state.nodes.graph
     inst = graph.instructions[i]
@@ -120,7 +122,7 @@ def _location(state: State, i: int) -> str:
     return "the result of the program" if i == graph.entry_root and graph.is_tuple(i) else ""
 
 
-def _caller(state: State, i: int) -> str:
+def _caller(state: PropagationState, i: int) -> str:
     """The line of another file that called the helper in which the instruction was written."""
     frames = [f for f in state.nodes.graph.instructions[i].frames if not f.is_library]
     return next((str(f) for f in frames[1:] if f.file != frames[0].file), "")

@@ -10,8 +10,17 @@ from math import log2
 
 import pytest
 
-from hlosharding.cost import Link, Machine, bytes_received, collective_time, layout_of, layout_time, machines, op_time
-from hlosharding.cost.collective_time import ALGORITHMS, permute_layout
+from hlosharding.cost import (
+    Link,
+    Machine,
+    bytes_received,
+    collective_time,
+    group_placement,
+    machines,
+    op_time,
+    placement_time,
+)
+from hlosharding.cost.collective_time import ALGORITHMS, permute_placement
 from hlosharding.errors import CostError
 
 A, W = 2e-6, 100e9
@@ -72,10 +81,10 @@ def test_the_formulas_of_the_table() -> None:
 def test_a_ring_wins_large_odd_groups_and_a_tree_small_ones() -> None:
     m = machine(8, 8)
     groups = (row(0, 7),)
-    assert layout_time("all-reduce", 1e9, layout_of(groups, m), m)[1] == "ring"
-    assert layout_time("all-reduce", 1e2, layout_of(groups, m), m)[1] == "tree"
-    assert layout_time("all-to-all", 1e2, layout_of((row(0, 8),), m), m)[1] == "bruck"
-    assert layout_time("all-to-all", 1e9, layout_of((row(0, 8),), m), m)[1] == "pairwise"
+    assert placement_time("all-reduce", 1e9, group_placement(groups, m), m)[1] == "ring"
+    assert placement_time("all-reduce", 1e2, group_placement(groups, m), m)[1] == "tree"
+    assert placement_time("all-to-all", 1e2, group_placement((row(0, 8),), m), m)[1] == "bruck"
+    assert placement_time("all-to-all", 1e9, group_placement((row(0, 8),), m), m)[1] == "pairwise"
 
 
 def test_groups_across_nodes_one_member_each_use_the_network_alone() -> None:
@@ -148,9 +157,9 @@ def test_a_strided_axis_of_a_torus_shares_its_links() -> None:
 
 def test_hops_of_a_permute_on_a_torus() -> None:
     m = torus((4, 4), wrap=4)
-    assert permute_layout(((0, 1),), m).hops == 1
-    assert permute_layout(((0, 3),), m).hops == 1  # around the corner
-    assert permute_layout(((0, 10),), m).hops == 4
+    assert permute_placement(((0, 1),), m).hops == 1
+    assert permute_placement(((0, 3),), m).hops == 1  # around the corner
+    assert permute_placement(((0, 10),), m).hops == 4
 
 
 def test_nothing_to_send_costs_nothing() -> None:
@@ -177,8 +186,8 @@ def test_an_unknown_kind_is_an_error() -> None:
 
 def test_the_worst_group_counts() -> None:
     m = machine(16, 8)
-    assert layout_of(((0, 1), (7, 8)), m).nodes == 2
-    assert layout_of((), m)[:3] == (16, 8, 2)
+    assert group_placement(((0, 1), (7, 8)), m).nodes == 2
+    assert group_placement((), m)[:3] == (16, 8, 2)
 
 
 @pytest.mark.parametrize(

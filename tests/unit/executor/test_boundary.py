@@ -8,7 +8,16 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Layout, Program, ShardedArray, assemble, lay_out, run_reference, sharded_array, split
+from hlosharding.executor import (
+    BoundaryArray,
+    ShardedArray,
+    ShardMapProgram,
+    assemble,
+    lay_out,
+    run_reference,
+    sharded_array,
+    split,
+)
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.sharding import HloSharding, MeshInfo
 from tests.unit.executor.op_cases import module_of
@@ -38,7 +47,7 @@ CASES = [
 ]
 
 
-def identity_module(layouts: list[Layout], kind: str = "f32") -> Module:
+def identity_module(layouts: list[BoundaryArray], kind: str = "f32") -> Module:
     builder = Builder("identity", num_partitions=8)
     main = builder.computation("main")
     shapes = [Shape.array(kind, layout.tile) for layout in layouts]
@@ -49,8 +58,8 @@ def identity_module(layouts: list[Layout], kind: str = "f32") -> Module:
     return module
 
 
-def layout_of(text: str, dims: tuple[int, ...], kind: str = "f32") -> Layout:
-    return Layout(Shape.array(kind, dims), HloSharding.parse(text))
+def layout_of(text: str, dims: tuple[int, ...], kind: str = "f32") -> BoundaryArray:
+    return BoundaryArray(Shape.array(kind, dims), HloSharding.parse(text))
 
 
 @pytest.mark.parametrize(("text", "dims", "is_named"), CASES)
@@ -58,7 +67,7 @@ def test_arrays_go_in_and_out_unchanged(text: str, dims: tuple[int, ...], is_nam
     layout = layout_of(text, dims)
     module = identity_module([layout])
     x = np.random.default_rng(0).normal(size=dims).astype(np.float32)
-    program = Program(module, inputs=[layout], outputs=[layout])
+    program = ShardMapProgram(module, inputs=[layout], outputs=[layout])
     assert program.written.inputs[0].is_stacked != is_named, program.source
     (out,) = program.compile()(x)
     assert isinstance(out, ShardedArray) != is_named
@@ -91,14 +100,14 @@ def test_named_shardings_are_those_of_jax() -> None:
 def test_stacked_scalar() -> None:
     layout = layout_of("{maximal device=2}", ())
     module = identity_module([layout])
-    program = Program(module, inputs=[layout], outputs=[layout])
+    program = ShardMapProgram(module, inputs=[layout], outputs=[layout])
     np.testing.assert_array_equal(program.run(np.float32(2.5))[0], np.float32(2.5))
 
 
 def test_what_lies_right_is_not_copied() -> None:
     """A jax array with the program's sharding, and a ShardedArray, go in by the same buffers."""
     even, odd = layout_of("{devices=[2,4]<=[8]}", (4, 8)), layout_of("{devices=[8,1]7,6,5,4,3,2,1,0}", (5, 2))
-    executable = Program(identity_module([even, odd]), inputs=[even, odd], outputs=[even, odd]).compile()
+    executable = ShardMapProgram(identity_module([even, odd]), inputs=[even, odd], outputs=[even, odd]).compile()
     first = jax.device_put(np.ones((4, 8), np.float32), executable.input_shardings[0])
     second = sharded_array(np.ones((5, 2), np.float32), odd.sharding, executable.devices)
     for number, (array, shards) in enumerate(((first, first), (second, second.tiles))):
@@ -117,7 +126,7 @@ def test_users_see_their_own_axes_where_the_program_splits_them() -> None:
     )
     module = module_of(body, 8)
     module.mesh = MESH
-    executable = Program(module).compile()
+    executable = ShardMapProgram(module).compile()
     assert executable.mesh.axis_names == ("data", "model_0", "model_1")
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
     wanted = NamedSharding(mesh, PartitionSpec("data", "model"))
@@ -134,7 +143,7 @@ def test_users_see_their_own_axes_where_the_program_splits_them() -> None:
 
 def test_donated_input_is_gone() -> None:
     layout = layout_of("{devices=[2,4]<=[8]}", (4, 8))
-    executable = Program(identity_module([layout]), inputs=[layout], outputs=[layout]).compile(donate=(0,))
+    executable = ShardMapProgram(identity_module([layout]), inputs=[layout], outputs=[layout]).compile(donate=(0,))
     x = jax.device_put(np.ones((4, 8), np.float32), executable.input_shardings[0])
     (out,) = executable(x)
     assert x.is_deleted()
@@ -168,7 +177,7 @@ def test_sharded_array_is_a_pytree_and_knows_its_tiles() -> None:
 def test_errors_say_what_to_do() -> None:
     layout = layout_of("{devices=[2,4]<=[8]}", (3, 7))
     module = identity_module([layout])
-    program = Program(module, inputs=[layout], outputs=[layout])
+    program = ShardMapProgram(module, inputs=[layout], outputs=[layout])
     with pytest.raises(ExecutionError, match=r"for 8 devices and there are 4; set XLA_FLAGS="):
         program.compile(jax.devices()[:4])
     with pytest.raises(ExecutionError, match=r"input 0 has shape \[4, 7\], the program takes f32\[3,7\]"):
@@ -177,11 +186,11 @@ def test_errors_say_what_to_do() -> None:
         program.run(np.ones((3, 7), np.int32))
     with pytest.raises(ExecutionError, match="2 arrays for the 1 inputs of identity"):
         program.run(np.ones((3, 7), np.float32), np.ones(3, np.float32))
-    wrong = Layout(Shape.array("f32", (16, 16)), layout.sharding)
+    wrong = BoundaryArray(Shape.array("f32", (16, 16)), layout.sharding)
     with pytest.raises(
         ExecutionError, match=r"has tiles \[8, 4\], the program holds f32\[2,2\]; pass the global shapes"
     ):
-        Program(module, inputs=[wrong], outputs=[layout]).run(np.ones((16, 16), np.float32))
+        ShardMapProgram(module, inputs=[wrong], outputs=[layout]).run(np.ones((16, 16), np.float32))
 
 
 @pytest.mark.parametrize("kind", ["s64", "f64", "bf16", "pred", "u8", "c64", "f8e4m3fn"])
@@ -190,7 +199,7 @@ def test_element_types_keep_their_width(kind: str) -> None:
     arrays = [(np.arange(np.prod(x.shape.dims)).reshape(x.shape.dims) % 7).astype(x.shape.dtype) for x in layouts]
     if kind == "s64":
         arrays[0] = arrays[0] + 2**40
-    outputs = Program(identity_module(layouts, kind), inputs=layouts, outputs=layouts).run(*arrays)
+    outputs = ShardMapProgram(identity_module(layouts, kind), inputs=layouts, outputs=layouts).run(*arrays)
     for got, want in zip(outputs, arrays, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)

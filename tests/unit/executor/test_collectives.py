@@ -10,7 +10,7 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Program, run_reference
+from hlosharding.executor import ShardMapProgram, run_reference
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
 from tests.unit.executor.op_cases import module_of, values
@@ -55,7 +55,7 @@ def run_all_ways(
     """Live XLA, the program, the reference executor; tiles of all devices stacked on dim 0."""
     tiles = [np.split(a, 8) for a in arguments]
     live = [np.concatenate(o) for o in xla_bridge.run_proto(module.to_hlo_proto(), tiles, 8)]
-    program = Program(module)
+    program = ShardMapProgram(module)
     return live, program.run(*arguments), run_reference(module, arguments), program.source
 
 
@@ -111,7 +111,7 @@ AXES_TEXT = {
 
 @pytest.mark.parametrize("groups", AXES_TEXT)
 def test_axes_are_named_where_groups_run_along_them(groups: str) -> None:
-    source = Program(module_for("f32", bodies(GROUPS[groups])["all-reduce"], MESH)).source
+    source = ShardMapProgram(module_for("f32", bodies(GROUPS[groups])["all-reduce"], MESH)).source
     assert AXES_TEXT[groups] in re.sub(r"x_\d+", "x_1", source), source
 
 
@@ -185,7 +185,7 @@ def test_forms_that_xla_lacks_on_cpu(case: str) -> None:
         want = np.bitwise_xor.reduce(tiles, axis=1)
     else:
         want = np.broadcast_to(meaning.reduce(tiles, axis=1)[:, None], tiles.shape)  # type: ignore[union-attr]
-    for outputs in (Program(module).run(x), run_reference(module, [x])):
+    for outputs in (ShardMapProgram(module).run(x), run_reference(module, [x])):
         np.testing.assert_array_equal(outputs[0].reshape(np.shape(want)), want)
         if len(outputs) > 1:
             np.testing.assert_array_equal(outputs[1], -outputs[0])
@@ -198,7 +198,7 @@ def test_broadcast_takes_the_first_of_each_group() -> None:
     (x,) = stacked_values(module)
     tiles = np.split(x, 8)
     want = np.concatenate([tiles[3] if d < 4 else tiles[4] for d in range(8)])
-    np.testing.assert_array_equal(Program(module).run(x)[0], want)
+    np.testing.assert_array_equal(ShardMapProgram(module).run(x)[0], want)
     np.testing.assert_array_equal(run_reference(module, [x])[0], want)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Program
+from hlosharding.executor import ShardMapProgram
 from hlosharding.executor.emit import EMITTERS, REFUSED
 from hlosharding.ir import ALL_OPCODES, Module
 from tests.unit.executor.op_cases import CASES, module_of, programs, values
@@ -44,7 +44,7 @@ def test_emitter_equals_one_device_run(opcode: str) -> None:
         module = module_of(body)
         arguments = inputs_of(module, opcode in SPECIAL)
         theirs = flat_outputs(module, arguments)
-        program = Program(module)
+        program = ShardMapProgram(module)
         ours = program.run(*arguments)
         assert len(ours) == len(theirs), body
         for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -67,7 +67,7 @@ def test_emitter_equals_numpy(opcode: str) -> None:
         module = module_of(f"x = {kind}[64] parameter(0) ROOT r = {kind}[64] {opcode}(x)")
         x = np.random.default_rng(0).uniform(1.1 if opcode == "acosh" else -0.9, 2.0 if opcode == "acosh" else 0.9, 64)
         x = x.astype(module.entry.root.shape.dtype)
-        (out,) = Program(module).run(x)
+        (out,) = ShardMapProgram(module).run(x)
         np.testing.assert_allclose(out, BY_NUMPY[opcode](x), rtol=2e-3 if kind == "f16" else 2e-6)
 
 
@@ -79,7 +79,7 @@ def test_ragged_dot_equals_a_dot_per_group() -> None:
         " lhs_ragged_dims={0}, rhs_group_dims={0}"
     )
     x, y = inputs_of(module, False)
-    (out,) = Program(module).run(x, y)
+    (out,) = ShardMapProgram(module).run(x, y)
     np.testing.assert_allclose(out, np.concatenate([x[:4] @ y[0], x[4:] @ y[1]]), rtol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_bitcast_is_a_reshape() -> None:
     """XLA refuses a bitcast in a module that is not optimized yet."""
     module = module_of("x = f32[2,6] parameter(0) ROOT r = f32[3,4] bitcast(x)")
     (x,) = inputs_of(module, False)
-    np.testing.assert_array_equal(Program(module).run(x)[0], x.reshape(3, 4))
+    np.testing.assert_array_equal(ShardMapProgram(module).run(x)[0], x.reshape(3, 4))
 
 
 def test_rng_draws_in_its_range() -> None:
@@ -95,7 +95,7 @@ def test_rng_draws_in_its_range() -> None:
     module = module_of(
         "a = f32[] constant(2) b = f32[] constant(3) ROOT r = f32[1000] rng(a, b), distribution=rng_uniform"
     )
-    (out,) = Program(module).run()
+    (out,) = ShardMapProgram(module).run()
     assert 2 <= out.min() < 2.1
     assert 2.9 < out.max() < 3
 
@@ -118,4 +118,4 @@ def test_refusal_names_op_line_and_reason() -> None:
         "x = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(x, t) ROOT r = f32[4] negate(x)"
     )
     with pytest.raises(ExecutionError, match=r"outfeed cannot run: a transfer to or from the host .*; at %o"):
-        Program(module).run(np.ones(4, np.float32))
+        ShardMapProgram(module).run(np.ones(4, np.float32))

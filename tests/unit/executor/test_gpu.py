@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hlosharding import xla_bridge
-from hlosharding.executor import Program, run_reference
+from hlosharding.executor import ShardMapProgram, run_reference
 from hlosharding.ir import Module
 from tests.unit.executor.op_cases import CASES, module_of, values
 
@@ -25,7 +25,7 @@ def test_emitter_on_gpu_equals_one_cpu_device(opcode: str, gpu_devices: list[Any
         leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves]
         arguments = [values(leaf, seed) for seed, leaf in enumerate(leaves)]
         theirs = [o[0] for o in xla_bridge.run_proto(module.to_hlo_proto(), [[a] for a in arguments])]
-        ours = Program(module).run(*arguments, devices=gpu_devices[:1])
+        ours = ShardMapProgram(module).run(*arguments, devices=gpu_devices[:1])
         for got, want in zip(ours, theirs, strict=True):
             # TF32 products, and other orders of summation.
             np.testing.assert_allclose(got.astype(complex), want.astype(complex), rtol=2e-2, atol=2e-2)
@@ -45,6 +45,6 @@ def test_collectives_on_all_gpus(gpu_devices: list[Any]) -> None:
     count = len(gpu_devices)
     module = collective(count)
     x = np.random.default_rng(0).normal(size=(4 * count, 8)).astype(np.float32)
-    (out,) = Program(module).run(x, devices=gpu_devices)
+    (out,) = ShardMapProgram(module).run(x, devices=gpu_devices)
     np.testing.assert_allclose(out, run_reference(module, [x])[0], rtol=1e-5)
     assert jax.devices("cuda") == gpu_devices

@@ -15,7 +15,7 @@ from jax import lax
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Program, run_reference
+from hlosharding.executor import ShardMapProgram, run_reference
 from hlosharding.ir import Module
 from tests.unit.executor.op_cases import module_of as case_module
 
@@ -102,7 +102,7 @@ def test_program_equals_jit(name: str) -> None:
     function, arguments = FUNCTIONS[name]
     expected = jax.tree.leaves(jax.jit(function)(*arguments))
     module = module_of(function, arguments)
-    outputs = Program(module).run(*arguments)
+    outputs = ShardMapProgram(module).run(*arguments)
     assert len(outputs) == len(expected)
     for got, want in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(got, np.asarray(want), rtol=2e-5, atol=2e-5)
@@ -117,7 +117,7 @@ def test_reference_equals_jit(name: str) -> None:
 
 
 def test_sort_of_lax_is_written_as_lax_sort() -> None:
-    source = Program(module_of(lambda x: (jnp.sort(x, 0), lax.sort((x, x), num_keys=2)), (X,))).source
+    source = ShardMapProgram(module_of(lambda x: (jnp.sort(x, 0), lax.sort((x, x), num_keys=2)), (X,))).source
     assert "RAW_" not in source
     assert "num_keys=2" in source
 
@@ -126,7 +126,7 @@ def test_wide_types_survive() -> None:
     with jax.enable_x64(True):
         x = np.arange(6, dtype=np.float64) * 1e-12 + 1
         module = module_of(lambda v: (v.sum(), v.astype(np.int64) + 2**40), (x,))
-        outputs = Program(module).run(x)
+        outputs = ShardMapProgram(module).run(x)
     assert [o.dtype for o in outputs] == [np.float64, np.int64]
     np.testing.assert_allclose(outputs[0], x.sum(), rtol=1e-15)
     np.testing.assert_array_equal(outputs[1], np.ones(6, np.int64) + 2**40)
@@ -137,9 +137,9 @@ def test_linear_algebra_of_a_module_from_elsewhere() -> None:
     proto = module_of(*FUNCTIONS["qr"]).to_hlo_proto()
     code = (
         "import sys, numpy as np; from hlosharding.ir import Module;"
-        "from hlosharding.executor import Program, run_reference;"
+        "from hlosharding.executor import ShardMapProgram, run_reference;"
         "module = Module.from_proto(sys.stdin.buffer.read()); x = np.eye(6, dtype=np.float32);"
-        "print(np.abs(Program(module).run(x)[0]).sum(), np.abs(run_reference(module, [x])[0]).sum())"
+        "print(np.abs(ShardMapProgram(module).run(x)[0]).sum(), np.abs(run_reference(module, [x])[0]).sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], input=proto, capture_output=True, check=False)
     assert done.stdout.split() == [b"6.0", b"6.0"], done.stderr.decode()
@@ -149,7 +149,7 @@ def test_unknown_custom_calls_and_lost_callbacks_are_errors() -> None:
     def doubled(x: Any) -> Any:
         return jax.pure_callback(lambda v: v * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
-    for run in (lambda m: Program(m).run(X), lambda m: run_reference(m, [X])):
+    for run in (lambda m: ShardMapProgram(m).run(X), lambda m: run_reference(m, [X])):
         known = module_of(doubled, (X,))
         known.callbacks = (lambda v: (np.asarray(v) * 2,),)
         np.testing.assert_array_equal(run(known)[0], X * 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
-from hlosharding.executor import Layout, Program, run_local, run_reference
+from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local, run_reference
 from hlosharding.ir import Module, Shape
 from hlosharding.sharding import HloSharding
 from tests.unit.executor.op_cases import CASES, module_of, programs, values
@@ -61,7 +61,7 @@ body { s = (u32[], u32[2]) parameter(0) i = u32[] get-tuple-element(s), index=0 
     x = np.ones(16, np.uint32)
     want = np.repeat(2 ** np.arange(8), 2)
     np.testing.assert_array_equal(run_reference(module, [x])[0], want)
-    np.testing.assert_array_equal(Program(module).run(x)[0], want)
+    np.testing.assert_array_equal(ShardMapProgram(module).run(x)[0], want)
 
 
 def test_wrong_arguments() -> None:
@@ -85,7 +85,7 @@ def test_ragged_all_to_all_moves_the_named_rows() -> None:
     targets, received = np.array([0, 0, 1, 2], np.int32), np.array([1, 3, 2, 1], np.int32)
     (out,) = run_reference(module_of(body, 2), [x, np.zeros(8, np.float32), starts, sizes, targets, received])
     np.testing.assert_array_equal(out, [1, 5, 6, 7, 2, 3, 8, 0])
-    assert re.search(r'lax\.ragged_all_to_all\(.*, axis_name="devices"\)', Program(module_of(body, 2)).source)
+    assert re.search(r'lax\.ragged_all_to_all\(.*, axis_name="devices"\)', ShardMapProgram(module_of(body, 2)).source)
 
 
 def device_groups(draw: st.DrawFn) -> str:
@@ -141,6 +141,6 @@ def local_programs(draw: st.DrawFn) -> Module:
 @given(local_programs(), st.integers(0, 99))
 def test_reference_equals_the_program(module: Module, seed: int) -> None:
     x = values(Shape.array("s32", (64, 4)), seed)
-    layout = [Layout(Shape.array("s32", (64, 4)), HloSharding.parse("{devices=[8,1]<=[8]}"))]
-    program = Program(module, inputs=layout, outputs=layout)
+    layout = [BoundaryArray(Shape.array("s32", (64, 4)), HloSharding.parse("{devices=[8,1]<=[8]}"))]
+    program = ShardMapProgram(module, inputs=layout, outputs=layout)
     np.testing.assert_array_equal(program.run(x)[0], program.run_reference(x)[0], err_msg=program.source)

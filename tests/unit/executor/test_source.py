@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hlosharding import xla_bridge
-from hlosharding.executor import Program, as_python
+from hlosharding.executor import ShardMapProgram, as_python
 from hlosharding.executor.axes import Axes, Needs, choose_axes
 from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.text import identifier, scalar_text, wrapped
@@ -55,7 +55,7 @@ X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
 def test_layers_are_one_function_called_many_times() -> None:
     layers = weights(12)
     module = traced(jax.value_and_grad(network), layers, X)
-    program = Program(module)
+    program = ShardMapProgram(module)
     written = functions_of(program.source)
     lines = sum(i.opcode not in ("parameter", "constant", "tuple") for i in module.instructions)
     assert len(program.source.splitlines()) < lines
@@ -71,8 +71,8 @@ def test_layers_are_one_function_called_many_times() -> None:
 def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> None:
     # Small weights: deep nets of large ones are chaotic.
     layers = jax.tree.map(lambda w: w / 8, weights(count))
-    program = Program(traced(jax.value_and_grad(network), layers, X))
-    assert ("@kept\n" in program.source) == is_kept
+    program = ShardMapProgram(traced(jax.value_and_grad(network), layers, X))
+    assert ("@compile_once\n" in program.source) == is_kept
     compiled = program.compile().compiled.as_text()
     assert (compiled.count(" call(") >= count - 4) == is_kept
     expected = jax.tree.leaves(jax.value_and_grad(network)(layers, X))
@@ -86,7 +86,7 @@ def test_repeats_with_other_constants_stay_apart() -> None:
             x = jnp.tanh(jnp.sin(x * (number + 2.5)) + jnp.cos(x)) * x - jnp.exp(x) + jnp.sqrt(x * x)
         return x
 
-    program = Program(traced(different, X))
+    program = ShardMapProgram(traced(different, X))
     np.testing.assert_allclose(program.run(X)[0], jax.jit(different)(X), rtol=1e-4, atol=1e-4)
     for number in range(12):
         assert f"np.float32({number + 2.5})" in program.source
@@ -110,7 +110,7 @@ def chain(length: int) -> Module:
 
 def test_long_functions_are_cut() -> None:
     module = chain(900)
-    program = Program(module)
+    program = ShardMapProgram(module)
     written = functions_of(program.source)
     assert "part_0" in written
     assert max((f.end_lineno or 0) - f.lineno + 1 for f in written.values()) <= 500
@@ -138,7 +138,7 @@ def test_cause_stands_behind_its_line() -> None:
 
 
 def test_text_is_what_runs_and_tracebacks_show_it() -> None:
-    program = Program(chain(3))
+    program = ShardMapProgram(chain(3))
     code = program.build.__code__
     assert code.co_filename.startswith("<hlosharding chain ")
     frame = traceback.FrameSummary(code.co_filename, code.co_firstlineno, "program")

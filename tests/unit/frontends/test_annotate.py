@@ -6,7 +6,7 @@ import pytest
 
 from hlosharding.errors import AnnotationError
 from hlosharding.frontends import annotate, trace
-from hlosharding.frontends.hlo.reading import from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
 from hlosharding.ir import Module
 from hlosharding.sharding import HloSharding, MeshInfo
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from hlosharding import xla_bridge
 from hlosharding.errors import LoadError
 from hlosharding.frontends import load
-from hlosharding.frontends.shardy.attributes import parse_meshes, parse_shardings
+from hlosharding.frontends.shardy.attribute_text import parse_meshes, parse_shardings
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
 
@@ -150,8 +150,8 @@ ENTRY e {
   h = () custom-call(y), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true, frontend_attributes={xla.sdy.sharding_group_id="7 : i64"}
   ROOT r = f32[4] add(x, y)
 }"""  # noqa: E501
-    from hlosharding.frontends.hlo.reading import from_hlo_text
-    from hlosharding.frontends.shardy.marks import without_shardy_marks
+    from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
+    from hlosharding.frontends.shardy.to_gspmd import without_shardy_marks
 
     module = without_shardy_marks(from_hlo_text(text))
     marks = [i for i in module.instructions if i.custom_call_target == "Sharding"]
@@ -162,8 +162,8 @@ ENTRY e {
 def test_calls_of_shardy_that_nobody_knows_are_named() -> None:
     text = """HloModule m
 ENTRY e { x = f32[4] parameter(0)  ROOT r = f32[4] custom-call(x), custom_call_target="xla.sdy.Unheard" }"""
-    from hlosharding.frontends.hlo.reading import from_hlo_text
-    from hlosharding.frontends.shardy.marks import without_shardy_marks
+    from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
+    from hlosharding.frontends.shardy.to_gspmd import without_shardy_marks
 
     with pytest.raises(LoadError, match=r"xla\.sdy\.Unheard is not known"):
         without_shardy_marks(from_hlo_text(text))

@@ -57,7 +57,7 @@ def test_pytrees_become_parameters_named_by_their_paths(mesh_2x4: Mesh) -> None:
 
 def test_parameter_shardings_are_spelled_as_jax_spells_them(mesh_2x4: Mesh) -> None:
     from hlosharding import xla_bridge
-    from hlosharding.frontends.hlo.reading import from_hlo_proto
+    from hlosharding.frontends.hlo.text_and_proto import from_hlo_proto
 
     specs = (P("data", "model"), P(("model", "data")), P(None, "model"), P())
     arguments = [struct(16, 16)] * len(specs)

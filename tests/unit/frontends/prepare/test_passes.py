@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.frontends import prepare
-from hlosharding.frontends.hlo.reading import from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import from_hlo_text
 from hlosharding.ir import Module
 
 

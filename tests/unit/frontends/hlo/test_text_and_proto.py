@@ -6,7 +6,7 @@ import pytest
 
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import LoadError
-from hlosharding.frontends.hlo.reading import devices_of, from_hlo_proto, from_hlo_text
+from hlosharding.frontends.hlo.text_and_proto import devices_of, from_hlo_proto, from_hlo_text
 from hlosharding.sharding import HloSharding
 
 TEXT = """HloModule m, num_partitions=4

@@ -14,7 +14,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import LoadError
 from hlosharding.frontends.prepare import Edit
-from hlosharding.frontends.shardy.attributes import (
+from hlosharding.frontends.shardy.attribute_text import (
     Meshes,
     SdySharding,
     parse_manual_axes,

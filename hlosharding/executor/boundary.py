@@ -19,7 +19,7 @@ from hlosharding.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BoundaryArray:
     """The global shape and the sharding of one array that enters or leaves a program."""
 
     shape: Shape
@@ -48,7 +48,7 @@ class Layout:
         """The local shape, padding included."""
         return tuple(self.sharding.tile_shape(self.shape.dims))
 
-    def over(self, axes: Axes) -> Layout:
+    def over(self, axes: Axes) -> BoundaryArray:
         """The same, said with axis names where that is possible."""
         return replace(self, spec=axes.spec_of(self.sharding, self.shape.rank) if self.is_even else None)
 
@@ -84,17 +84,17 @@ def _global_shape(local: Shape, sharding: HloSharding) -> Shape:
     return local.with_dims(tuple(size * parts for size, parts in zip(local.dims, ways, strict=True)))
 
 
-def _derived(module: Module, instructions: Sequence[Instruction]) -> list[Layout]:
+def _derived(module: Module, instructions: Sequence[Instruction]) -> list[BoundaryArray]:
     found = []
     for inst in instructions:
         for local, sharding in zip(inst.shape.leaves, _leaf_shardings(module, inst), strict=True):
-            found.append(Layout(_global_shape(local, sharding), sharding))
+            found.append(BoundaryArray(_global_shape(local, sharding), sharding))
     return found
 
 
-def entry_layouts(
-    module: Module, inputs: Sequence[Layout] | None, outputs: Sequence[Layout] | None
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+def boundary_arrays(
+    module: Module, inputs: Sequence[BoundaryArray] | None, outputs: Sequence[BoundaryArray] | None
+) -> tuple[tuple[BoundaryArray, ...], tuple[BoundaryArray, ...]]:
     """Layouts of all leaves of the parameters and of the root, checked against the local shapes."""
     entry = module.entry
     sides = []
