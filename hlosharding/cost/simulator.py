@@ -20,7 +20,7 @@ from hlosharding.cost.model import Priced, cost
 from hlosharding.cost.trace import chrome_trace, write_whole
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts
 from hlosharding.notebook import InNotebooks
-from hlosharding.spmd import device_count, module_of
+from hlosharding.spmd import devices_of, module_of
 
 Stream = Literal["compute", "communication"]
 
@@ -106,14 +106,14 @@ def simulate(program: Any, machine: Machine | None = None) -> Simulation:
     >>> main = b.computation("main")
     >>> x = main.parameter(0, ir.Shape.array("f32", (4096, 4096)))
     >>> y = main.add("dot", x.shape, (x, x), dot_dims=ir.DotDims((1,), (0,)))
-    >>> z = main.add("all-reduce", x.shape, (x,), replica_groups=(tuple(range(8)),), channel_id=1)
+    >>> z = main.add("all-reduce", x.shape, (x,), channel_id=1)  # of all partitions
     >>> _ = main.add("tuple", ir.Shape.tuple((y.shape, z.shape)), (y, z))
     >>> found = simulate(b.finish(main))
     >>> found.time_s < found.compute_s + found.comm_s  # they overlap
     True
     """
     module = module_of(program)
-    machine = machine or machines.h100(device_count(module))
+    machine = machine or machines.h100(devices_of(module).count)
     report = cost(program, machine)
     run = _Run(module, {row.instruction: row for row in report.rows})
     timeline, end = run.computation(module.entry, 0.0)

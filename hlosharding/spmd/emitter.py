@@ -27,8 +27,7 @@ from hlosharding.ir import (
 )
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.manual_groups import ManualGroups
-
-Groups = tuple[tuple[int, ...], ...]
+from hlosharding.spmd.participants import Groups
 
 
 @dataclass(slots=True)

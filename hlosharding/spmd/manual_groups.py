@@ -15,9 +15,9 @@ import numpy as np
 
 from hlosharding.errors import PartitionError
 from hlosharding.sharding import REPLICATED, HloSharding, SubgroupType, tile_table
+from hlosharding.spmd.participants import Groups
 
 Dims = tuple[int, ...]
-Groups = tuple[Dims, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def manual_groups_of(sharding: HloSharding) -> ManualGroups:
     """The groups of a sharding with a manual subgroup.
 
     >>> manual_groups_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={manual}}"))
-    World(groups=((0, 2), (1, 3)))
+    ManualGroups(groups=((0, 2), (1, 3)))
     """
     rows = _by_group(sharding)
     groups = sorted(tuple(sorted(map(int, row.reshape(-1)))) for row in rows)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-Pairs = tuple[tuple[int, int], ...]
+from hlosharding.spmd.participants import Groups, Pairs
 
 
-def axes_of_groups(groups: tuple[tuple[int, ...], ...], mesh: Any) -> str:
+def axes_of_groups(groups: Groups, mesh: Any) -> str:
     """Names of the axes along which each group runs, "" if the groups are no box of axes.
 
     `mesh` is a `MeshInfo`.  A part of an axis is written as Shardy does: `x:(2)4` is the
@@ -44,7 +44,7 @@ def _names_and_sizes(mesh: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 @lru_cache(maxsize=4096)
-def _axes_of_groups(groups: tuple[tuple[int, ...], ...], names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
+def _axes_of_groups(groups: Groups, names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
     total = prod(sizes)
     if len({len(g) for g in groups}) != 1 or sorted(d for g in groups for d in g) != list(range(total)):
         return ""
@@ -54,7 +54,7 @@ def _axes_of_groups(groups: tuple[tuple[int, ...], ...], names: tuple[str, ...],
     return ",".join(part[0] for part in parts if part and part[0])
 
 
-def _along(axis: int, name: str, sizes: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[str, int] | None:
+def _along(axis: int, name: str, sizes: tuple[int, ...], groups: Groups) -> tuple[str, int] | None:
     """(text, members) of the part of one axis that a group covers; None if that is no sub-axis."""
     size = sizes[axis]
     inner = prod(sizes[axis + 1 :])

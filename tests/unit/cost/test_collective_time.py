@@ -10,7 +10,8 @@ from math import log2
 
 import pytest
 
-from hlosharding.cost import Link, Machine, bytes_received, collective_time, layout_of, layout_time, machines, op_time
+from hlosharding.cost import Link, Machine, collective_time, layout_of, layout_time, machines, op_time
+from hlosharding.spmd import bytes_received
 from hlosharding.cost.collective_time import ALGORITHMS, permute_layout
 from hlosharding.errors import CostError
 
