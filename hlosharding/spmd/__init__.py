@@ -9,7 +9,7 @@ from hlosharding.spmd.collective import (
     read_collective,
 )
 from hlosharding.spmd.counted_loop import LoopNames, counted_loop
-from hlosharding.spmd.emitter import Emitter, PartialSums, Program
+from hlosharding.spmd.emitter import Emitter
 from hlosharding.spmd.manual_groups import (
     ManualGroups,
     group_pieces,
@@ -32,6 +32,7 @@ from hlosharding.spmd.participants import (
     left_out,
     permute_pairs,
 )
+from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 

@@ -37,15 +37,15 @@ class ManualGroups:
         """(group, position) of each device."""
         return {device: (g, p) for g, group in enumerate(self.groups) for p, device in enumerate(group)}
 
-    def everywhere(self, group: Sequence[int]) -> Groups:
+    def in_every_group(self, group: Sequence[int]) -> Groups:
         """Positions of one collective's members, as the devices of every group.
 
-        >>> ManualGroups(((0, 1), (2, 3))).everywhere((1, 0))
+        >>> ManualGroups(((0, 1), (2, 3))).in_every_group((1, 0))
         ((1, 0), (3, 2))
         """
         return tuple(tuple(members[p] for p in group) for members in self.groups)
 
-    def spread(self, table: Sequence[int]) -> Dims:
+    def per_device(self, table: Sequence[int]) -> Dims:
         """A table of one number per position, as one number per device."""
         return tuple(table[self.places[device][1]] for device in range(len(self.places)))
 

@@ -1,4 +1,4 @@
-"""What a per-device program must satisfy beyond any module: its collectives can meet, and partial sums are added once.
+"""What a per-device program must satisfy beyond any module: its collectives can meet, partial sums are reduced once.
 
 Floor: spmd.  Runs after every partition; reads the program as it stands, so it serves other partitioners' too.
 """
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Computation, Instruction, Module, callers, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.emitter import PartialSums
 from hlosharding.spmd.participants import (
     Devices,
     Groups,
@@ -20,6 +19,7 @@ from hlosharding.spmd.participants import (
     left_out,
     permute_pairs,
 )
+from hlosharding.spmd.program import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
 
 
@@ -32,12 +32,12 @@ class DivergenceError(ModuleError):
         self.condition = condition
 
 
-def verify_partitioned(module: Module, deferred: PartialSums | None = None) -> None:
+def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) -> None:
     """Raise ModuleError at the first law that a per-device program breaks, naming the instruction and what to do.
 
     Shapes fit; replica groups are disjoint and hold every device; a permute has no device twice on a side; our channel
-    ids are unique; no collective stands under a condition that may differ between its devices; partial results are
-    reduced once.
+    ids are unique; no collective stands under a condition that may differ between its devices; partial sums are reduced
+    once.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m, num_partitions=4
@@ -57,8 +57,8 @@ def verify_partitioned(module: Module, deferred: PartialSums | None = None) -> N
         _verify_participants(inst, devices)
     _verify_channels(collectives)
     _verify_conditions(module, collectives, devices)
-    if deferred is not None:
-        _verify_sums(module, deferred, devices)
+    if partial_sums is not None:
+        _verify_sums(module, partial_sums, devices)
 
 
 def _wrong(inst: Instruction, what: str, remedy: str | None = None) -> ModuleError:
@@ -79,9 +79,8 @@ def _verify_participants(inst: Instruction, devices: Devices) -> None:
     sizes = {len(group) for group in device_groups(inst, devices)}
     missing = left_out(inst, devices)
     if missing:
-        raise _wrong(
-            inst, f"leaves devices {list(missing)} out of its replica groups", "name them in groups of their own"
-        )
+        what = f"leaves devices {list(missing)} out of its replica groups"
+        raise _wrong(inst, what, remedy="name them in groups of their own")
     if len(sizes) > 1 and collective_kind(inst.opcode) != "all-reduce":
         raise _wrong(inst, f"has groups of different sizes: {inst.replica_groups}")
 
@@ -149,23 +148,23 @@ def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instr
     return {i: c for i in collectives if (c := conditions(i.computation))}
 
 
-# Sums
+# Partial sums
 
 _HANDS_ON = frozenset({"tuple", "get-tuple-element", "while", "conditional", "call", "copy", "opt-barrier"})
+_OUR_FAULT = "this is a fault of the partitioner: please report the program"
 
 
-def _verify_sums(module: Module, deferred: PartialSums, devices: Devices) -> None:
-    if not deferred.partial_sums:
+def _verify_sums(module: Module, partial_sums: PartialSums, devices: Devices) -> None:
+    if not partial_sums.values:
         return
-    remedy = "this is a fault of the partitioner: please report the program"
-    for inst in deferred.partial_sums.intersection(module.instructions):
+    for inst in partial_sums.values.intersection(module.instructions):
         for user in inst.users:
-            if user not in deferred.partial_sums and user not in deferred.paying and user.opcode not in _HANDS_ON:
-                raise _wrong(user, f"uses the partial sums of %{inst.name} before they are reduced", remedy)
-    for inst in deferred.paying.intersection(module.instructions):
+            if not (user in partial_sums.values or user in partial_sums.readers or user.opcode in _HANDS_ON):
+                raise _wrong(user, f"uses the partial sums of %{inst.name} before they are reduced", _OUR_FAULT)
+    for inst in partial_sums.readers.intersection(module.instructions):
         earlier = _reduced_before(inst, devices) if _reduces(inst) else None
         if earlier is not None:
-            raise _wrong(inst, f"reduces what %{earlier.name} has reduced already", remedy)
+            raise _wrong(inst, f"reduces what %{earlier.name} has reduced already", _OUR_FAULT)
 
 
 def _reduces(inst: Instruction) -> bool:

@@ -174,7 +174,7 @@ def _scatter(emitter: Emitter, piece: Piece) -> Instruction:
     if margins:
         shifted = _dropped(emitter, piece, indices, shifted, margins)
     # Without the barrier an update that must be dropped writes an element of another row.
-    wide = [_widened(emitter, emitter.held(a), margins) for a in arrays]
+    wide = [_widened(emitter, emitter.behind_barrier(a), margins) for a in arrays]
     shape = Shape.tuple(tuple(a.shape for a in wide)) if piece.inst.shape.is_tuple else wide[0].shape
     return _narrowed(emitter, plain_piece(emitter, piece, (*wide, shifted, *updates), shape=shape), margins)
 

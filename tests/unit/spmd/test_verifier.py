@@ -18,8 +18,7 @@ import hlosharding as hs
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
 from hlosharding.partitioner.passes import condition_sync as votes
-from hlosharding.spmd.emitter import PartialSums
-from hlosharding.spmd.verifier import verify_partitioned
+from hlosharding.spmd import PartialSums, verify_partitioned
 
 
 def local_module(body: str, *, devices: int = 4, computations: str = "") -> Module:
@@ -43,9 +42,9 @@ def program(mesh_2x4: Mesh) -> tuple[Module, PartialSums]:
     """A layer with its gradient: sums of partial results, gathers, elementwise ops."""
     seen: list[tuple[Module, PartialSums]] = []
 
-    def spy(module: Module, deferred: PartialSums) -> None:
-        verify_partitioned(module, deferred)
-        seen.append((module, deferred))
+    def spy(module: Module, sums: PartialSums) -> None:
+        verify_partitioned(module, sums)
+        seen.append((module, sums))
 
     def step(w: jax.Array, x: jax.Array) -> jax.Array:
         return w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
@@ -69,16 +68,16 @@ def another_shape(module: Module, inst: Instruction) -> None:
 
 
 def test_a_tile_of_another_size_is_found(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     for inst in module.entry.instructions:
         if inst.opcode not in ("subtract", "multiply", "dot", "all-reduce", "tanh"):
             continue
         before = inst.shape
         another_shape(module, inst)
         with pytest.raises(ModuleError, match=r"shape .*%"):
-            verify_partitioned(module, deferred)
+            verify_partitioned(module, sums)
         inst.shape = before
-    verify_partitioned(module, deferred)
+    verify_partitioned(module, sums)
 
 
 def change(**attributes: Any) -> Callable[[Instruction], None]:
@@ -101,10 +100,10 @@ def change(**attributes: Any) -> Callable[[Instruction], None]:
 def test_groups_that_overlap_or_leave_somebody_out(
     program: tuple[Module, PartialSums], attributes: dict[str, Any], words: str
 ) -> None:
-    module, deferred = program
+    module, sums = program
     change(**attributes)(first(module, "all-reduce"))
     with pytest.raises(ModuleError, match=words):
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +120,15 @@ def test_permutes_that_are_none(pairs: str, words: str) -> None:
 
 
 def test_a_channel_used_twice(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     one, other, *_ = [i for i in module.instructions if i.opcode in COLLECTIVES]
     change(channel_id=one.channel_id)(other)
     with pytest.raises(ModuleError, match=f"%{other.name}.*|channel {one.channel_id} of %{one.name}"):
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
 
 
 def test_partial_sums_taken_for_their_sum(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     for reduced in [i for i in module.instructions if i.opcode in ("all-reduce", "reduce-scatter")]:
         partial_sums = reduced.operands[0]
         if partial_sums.shape is not reduced.shape:
@@ -137,16 +136,16 @@ def test_partial_sums_taken_for_their_sum(program: tuple[Module, PartialSums]) -
         users = list(reduced.users)
         rewrite.replace_uses(reduced, partial_sums)
         with pytest.raises(ModuleError, match=f"uses the partial sums of %{partial_sums.name}"):
-            verify_partitioned(module, deferred)
+            verify_partitioned(module, sums)
         for user in users:
             rewrite.set_operands(user, (reduced if o is partial_sums else o for o in user.operands))
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
         return
     raise AssertionError("no all-reduce in the program")
 
 
 def test_a_sum_reduced_twice(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     reduced = first(module, "all-reduce")
     at = reduced.computation.instructions.index(reduced) + 1
     again = rewrite.insert(
@@ -155,9 +154,9 @@ def test_a_sum_reduced_twice(program: tuple[Module, PartialSums]) -> None:
     )  # fmt: skip
     rewrite.replace_uses(reduced, again, where=lambda user: user is not again)
     module.renumber()
-    deferred.paying.add(again)
+    sums.readers.add(again)
     with pytest.raises(ModuleError, match=f"reduces what %{reduced.name} has reduced already"):
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
 
 
 # Conditions
