@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.errors import CostError
-
-Groups = tuple[tuple[int, ...], ...]
+from hlosharding.spmd import Groups, Pairs
 
 
 class Layout(NamedTuple):
@@ -74,7 +73,7 @@ def _torus_layout(group: tuple[int, ...], machine: Machine) -> Layout:
 
 
 @lru_cache(maxsize=65536)
-def permute_layout(pairs: tuple[tuple[int, int], ...], machine: Machine) -> Layout:
+def permute_layout(pairs: Pairs, machine: Machine) -> Layout:
     """The layout of the worst (source, target) pair of a permute; size 1 if nothing moves."""
     moving = [(s, t) for s, t in pairs if s != t]
     if not moving:

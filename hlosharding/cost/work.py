@@ -216,7 +216,7 @@ def _reduce_window(op: Instruction) -> OpCost:
 
 
 def _is_running(window: WindowDim, size: int) -> bool:
-    """A running sum, from either side: every window reaches back to the border."""
+    """A running sum, from either side: every window reaches back to the edge."""
     return window.size >= size > 1 and window.stride == 1 and max(window.padding_low, window.padding_high) >= size - 1
 
 

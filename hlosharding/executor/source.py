@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding.collector import collector_waits
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
-from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
+from hlosharding.executor.axes import Axes, Needs, choose_axes
 from hlosharding.executor.emit import Op, emit
 from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
@@ -26,7 +26,7 @@ from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, processor_of
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, device_groups, permute_pairs
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""

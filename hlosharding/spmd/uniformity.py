@@ -204,19 +204,20 @@ def _scalar(inst: Instruction) -> Instruction:
 
 
 def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
+    """Classes of devices that hold the same tile."""
     if sharding.is_manual() or sharding.is_unreduced() or sharding.is_maximal():
         return np.arange(count)
     if sharding.kind != "tiled":
         return np.zeros(count, np.int64)
     rank = len(sharding.data_dims)
     tiles = sharding.tiles.array
-    kept = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
-    if len(kept) == rank:
+    split = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
+    if len(split) == rank:
         table = np.array(tile_table(sharding, rank, count)).reshape(count, rank)
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
     out = np.zeros(count, np.int64)
-    rest = [d for d in range(tiles.ndim) if d not in kept]
-    rows = tiles.transpose([*kept, *rest]).reshape(int(np.prod([tiles.shape[d] for d in kept])), -1)
+    rest = [d for d in range(tiles.ndim) if d not in split]
+    rows = tiles.transpose([*split, *rest]).reshape(int(np.prod([tiles.shape[d] for d in split])), -1)
     for number, row in enumerate(rows):
         out[row] = number
     return out

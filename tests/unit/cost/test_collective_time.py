@@ -11,9 +11,9 @@ from math import log2
 import pytest
 
 from hlosharding.cost import Link, Machine, collective_time, layout_of, layout_time, machines, op_time
-from hlosharding.spmd import bytes_received
 from hlosharding.cost.collective_time import ALGORITHMS, permute_layout
 from hlosharding.errors import CostError
+from hlosharding.spmd import bytes_received
 
 A, W = 2e-6, 100e9
 A_OUT, W_OUT = 5e-6, 10e9

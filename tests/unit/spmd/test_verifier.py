@@ -39,7 +39,7 @@ count { a = s32[] parameter(0)
 
 @pytest.fixture
 def program(mesh_2x4: Mesh) -> tuple[Module, PartialSums]:
-    """A layer with its gradient: sums of partial results, gathers, elementwise ops."""
+    """A layer with its gradient: reductions of partial sums, gathers, elementwise ops."""
     seen: list[tuple[Module, PartialSums]] = []
 
     def spy(module: Module, sums: PartialSums) -> None:
