@@ -19,9 +19,9 @@ from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
-from hlosharding.ir import Computation, Instruction, Module, Runs, executions
+from hlosharding.ir import Computation, Instruction, Module, Runs, collective_kind, executions
 from hlosharding.notebook import InNotebooks
-from hlosharding.spmd import Collective, collective_kind, devices_of, module_of, read_collective
+from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
 
 class Priced(NamedTuple):

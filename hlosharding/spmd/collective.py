@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, Runs, Shape, executions
+from hlosharding.ir import Instruction, Module, Runs, Shape, collective_kind, executions
 from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
 from hlosharding.spmd.participants import (
     Devices,
     Groups,
     Pairs,
-    collective_kind,
     device_groups,
     devices_of,
     permute_pairs,

@@ -1,7 +1,7 @@
-"""Who takes part in a collective: what its channel, its flags and its replica groups mean, said once for all rooms.
+"""Who takes part in a collective: the devices that its replica groups (or pairs) mean, said once for all rooms.
 
-Floor: spmd.  Follows XLA's GetCollectiveOpGroupMode and GetParticipatingDevicesGroups.  Knows nothing of bytes, of mesh
-axes, or of what the collective computes.
+Floor: spmd.  Follows XLA's GetParticipatingDevicesGroups; what the ids name is said in `ir`.  Knows nothing of bytes,
+of mesh axes, or of what the collective computes.
 """
 
 from __future__ import annotations
@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import COLLECTIVES, Instruction, Module
+from hlosharding.ir import GroupMode, Instruction, Module, collective_kind, group_mode
 
 Groups = tuple[tuple[int, ...], ...]
 """Device groups."""
 Pairs = tuple[tuple[int, int], ...]
 """(source, target) devices of a permute."""
-GroupMode = Literal["cross-replica", "cross-partition", "cross-replica-and-partition", "flattened-id"]
-"""What the numbers in replica groups name: replicas (each partition by itself), partitions (each replica by itself),
-replicas with all their partitions, or devices."""
-
-# Only these can say that their groups name devices; the others name partitions as soon as they have a channel.
-_WITH_GLOBAL_IDS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
 
 
 class Devices(NamedTuple):
@@ -42,35 +36,6 @@ class Devices(NamedTuple):
     def count(self) -> int:
         """How many devices there are."""
         return self.partitions * self.replicas
-
-
-def collective_kind(opcode: str) -> str | None:
-    """The collective that an opcode is or starts, or None.
-
-    >>> collective_kind("all-gather-start"), collective_kind("all-gather-done")
-    ('all-gather', None)
-    """
-    kind = opcode.removesuffix("-start")
-    return kind if kind in COLLECTIVES else None
-
-
-def group_mode(inst: Instruction) -> GroupMode:
-    """What the replica groups (or the source and target ids) of a collective name.
-
-    >>> import hlosharding.ir as ir
-    >>> b = ir.Builder("m", num_partitions=4)
-    >>> main = b.computation("main")
-    >>> x = main.parameter(0, ir.Shape.array("f32", (8,)))
-    >>> group_mode(main.add("all-reduce", x.shape, (x,), channel_id=1, use_global_device_ids=True))
-    'flattened-id'
-    >>> group_mode(main.add("all-to-all", x.shape, (x,), channel_id=2, dimensions=(0,)))
-    'cross-partition'
-    """
-    if collective_kind(inst.opcode) not in _WITH_GLOBAL_IDS:
-        return "cross-partition" if inst.channel_id else "cross-replica"
-    if inst.use_global_device_ids:
-        return "flattened-id"  # also without a channel, which XLA refuses: it is all that they can mean
-    return "cross-replica-and-partition" if inst.channel_id else "cross-replica"
 
 
 def devices_of(module: Module, collectives: Iterable[Instruction] | None = None) -> Devices:

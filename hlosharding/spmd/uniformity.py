@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Module, arguments, callers, while_parts
+from hlosharding.ir import Instruction, Module, arguments, callers, collective_kind, while_parts
 from hlosharding.sharding import HloSharding, tile_table
 from hlosharding.spmd.device_integers import integers_of
-from hlosharding.spmd.participants import collective_kind, device_groups, devices_of, permute_pairs
+from hlosharding.spmd.participants import device_groups, devices_of, permute_pairs
 
 Node = tuple[Instruction, tuple[int, ...]]
 """An array that an instruction makes: the leaf of its result at a path."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Computation, Instruction, Module, callers, verify
+from hlosharding.ir import Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.participants import (
     Devices,
     Groups,
-    collective_kind,
     device_groups,
     devices_of,
     left_out,

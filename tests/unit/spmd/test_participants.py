@@ -12,8 +12,8 @@ import pytest
 
 from hlosharding import load, xla_bridge
 from hlosharding.errors import ExecutionError, HloShardingError, ModuleError
-from hlosharding.ir import Module
-from hlosharding.spmd import Devices, collectives, device_groups, devices_of, group_mode, left_out, permute_pairs
+from hlosharding.ir import Module, group_mode, verify
+from hlosharding.spmd import Devices, collectives, device_groups, devices_of, left_out, permute_pairs
 
 LAYOUTS = {"four partitions": Devices(4), "two of two": Devices(2, replicas=2), "four replicas": Devices(1, replicas=4)}
 GROUPS = ("{}", "{{0}}", "{{0},{1}}", "{{1,0}}", "{{2,3},{1,0}}", "{{0,1,2,3}}", "{{0},{1},{2},{3}}")
@@ -73,6 +73,8 @@ def test_groups_as_live_xla_forms_them(kind: str, flags: str, layout: str) -> No
         if seen is None:
             continue
         module, heard = seen
+        module.num_partitions, module.num_replicas = devices
+        verify(module)  # its shape follows from the size of the group
         found = device_groups(module.by_name("r"), devices)
         is_ordered = kind in ("all-gather", "all-to-all")
         for device, members in enumerate(heard):
