@@ -22,8 +22,9 @@ def ideal_bytes(module: Module) -> float:
     >>> b = ir.Builder("m", num_partitions=4)
     >>> main = b.computation("main")
     >>> x = main.parameter(0, ir.Shape.array("f32", (100,)))
-    >>> y = main.add("all-reduce", x.shape, (x,), replica_groups=((0, 1), (2, 3)), channel_id=1)
-    >>> _ = main.add("all-reduce", x.shape, (y,), replica_groups=((0, 2), (1, 3)), channel_id=2)
+    >>> ids = {"channel_id": 1, "use_global_device_ids": True}
+    >>> y = main.add("all-reduce", x.shape, (x,), replica_groups=((0, 1), (2, 3)), **ids)
+    >>> _ = main.add("all-reduce", x.shape, (y,), replica_groups=((0, 2), (1, 3)), **ids)
     >>> ideal_bytes(b.finish(main))  # 600, not 800
     600.0
     """

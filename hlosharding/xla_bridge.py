@@ -481,11 +481,11 @@ class CompiledModule:
         with _wide():
             buffers = [self._put(copies) for copies in arguments]
             try:
-                result = self.executable.execute_sharded(buffers)
+                outputs = self.executable.execute_sharded(buffers).disassemble_into_single_device_arrays()
+                # The run is asynchronous: what went wrong in it is told here.
+                return [[np.asarray(jax.device_get(copy)) for copy in output] for output in outputs]
             except _FATAL as error:
                 raise ExecutionError(f"XLA could not run the module: {str(error)[:2000]}") from error
-            outputs = result.disassemble_into_single_device_arrays()
-            return [[np.asarray(jax.device_get(copy)) for copy in output] for output in outputs]
 
     def _put(self, copies: Sequence[Any]) -> Any:
         # "Replicated" with a different value on each device: the executable only looks at the buffers.
@@ -520,44 +520,50 @@ def cpu_devices(count: int) -> tuple[Any, ...]:
     return tuple(devices[:count])
 
 
-def compile_proto(proto: bytes, num_devices: int = 1) -> CompiledModule:
+def compile_proto(proto: bytes, num_devices: int = 1, num_replicas: int = 1) -> CompiledModule:
     """Compile a serialized HloModuleProto as it stands for `num_devices` CPU devices; no SPMD pass runs.
 
-    Collectives are the explicit ones of the module, over partition ids.  Shardings are dropped.  Cached.
+    The devices are the partitions of `num_replicas` replicas.  Collectives are the explicit ones of the module.
+    Shardings are dropped.  Cached.
     """
-    return _compile(without_shardings(proto), num_devices)
+    return _compile(without_shardings(proto), num_devices, num_replicas)
 
 
 @functools.lru_cache(maxsize=512)
-def _compile(proto: bytes, num_devices: int) -> CompiledModule:
+def _compile(proto: bytes, num_devices: int, num_replicas: int) -> CompiledModule:
     devices = cpu_devices(num_devices)
     module = hlo_proto_to_stablehlo(proto)
     try:
         executable = devices[0].client.compile_and_load(
-            module, _jax().DeviceList(devices), _compile_options(num_devices, devices)
+            module, _jax().DeviceList(devices), _compile_options(num_replicas, devices)
         )
     except _FATAL as error:
         raise ExecutionError(f"XLA could not compile the module: {str(error)[:2000]}") from error
     return CompiledModule(executable, devices)
 
 
-def _compile_options(count: int, devices: Sequence[Any]) -> Any:
+def _compile_options(replicas: int, devices: Sequence[Any]) -> Any:
     client = _xla_client()
     options = client.CompileOptions()
-    options.num_partitions, options.num_replicas = count, 1
+    partitions = len(devices) // replicas
+    options.num_partitions, options.num_replicas = partitions, replicas
     build = options.executable_build_options
-    build.num_partitions, build.num_replicas = count, 1
+    build.num_partitions, build.num_replicas = partitions, replicas
     # XLA refuses more than one partition without the flag, so it is set and its two passes are disabled.
-    build.use_spmd_partitioning = count > 1
+    build.use_spmd_partitioning = partitions > 1
     build.use_shardy_partitioner = False
     build.debug_options.xla_disable_hlo_passes = _PASSES_OFF
-    build.device_assignment = client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    build.device_assignment = client.DeviceAssignment.create(
+        np.array([device.id for device in devices]).reshape(replicas, partitions)
+    )
     return options
 
 
-def run_proto(proto: bytes, arguments: Sequence[Sequence[Any]], num_devices: int = 1) -> list[list[np.ndarray]]:
+def run_proto(
+    proto: bytes, arguments: Sequence[Sequence[Any]], num_devices: int = 1, num_replicas: int = 1
+) -> list[list[np.ndarray]]:
     """Compile and run a module as it stands: outputs [output][device] from `arguments` [parameter][device]."""
-    return compile_proto(proto, num_devices).run(arguments)
+    return compile_proto(proto, num_devices, num_replicas).run(arguments)
 
 
 def is_tracing() -> bool:

@@ -5,7 +5,9 @@ from hlosharding.cost.collective_time import collective_time, group_placement, o
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
-from hlosharding.cost.simulator import Event, Simulation, simulate
+from hlosharding.cost.simulation import Simulation
+from hlosharding.cost.simulator import simulate
+from hlosharding.cost.timeline import Event
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [

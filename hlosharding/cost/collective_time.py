@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.errors import CostError
-
-Groups = tuple[tuple[int, ...], ...]
+from hlosharding.spmd import Groups, Pairs
 
 
 class GroupPlacement(NamedTuple):
@@ -74,7 +73,7 @@ def _on_torus(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
 
 
 @lru_cache(maxsize=65536)
-def permute_placement(pairs: tuple[tuple[int, int], ...], machine: Machine) -> GroupPlacement:
+def permute_placement(pairs: Pairs, machine: Machine) -> GroupPlacement:
     """Where the worst (source, target) pair of a permute stands; size 1 if nothing moves."""
     moving = [(s, t) for s, t in pairs if s != t]
     if not moving:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from hlosharding.cost.fusing import absorbed, is_fused
-from hlosharding.cost.hosted import hosted
+from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape, while_parts
 from hlosharding.ir import custom_call_targets as targets
@@ -58,7 +58,7 @@ def host_memory(module: Module) -> int:
     """Bytes one device needs in its host's memory at the worst moment: values that were moved there, inputs and
     results that the user keeps there."""
     inputs, outputs = _kept_on_host(module)
-    away = hosted(module)
+    away = leaves_on_host(module)
     outputs -= away.get(module.entry.root, frozenset())  # those that the program itself moves
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves]
     results = module.entry.root.shape.leaves
@@ -77,7 +77,7 @@ class _Memory:
     """Peaks of a module's computations, each computed once: of what lies on the device, or of what lies on the host."""
 
     def __init__(self, module: Module, *, on_host: bool = False) -> None:
-        self.on_host, self.hosted = on_host, hosted(module)
+        self.on_host, self.host_leaves = on_host, leaves_on_host(module)
         self.module = module
         self.fuses = not is_fused(module)
         self.order = schedules(module)
@@ -90,9 +90,9 @@ class _Memory:
 
     def byte_size(self, inst: Instruction) -> int:
         """Of an instruction's arrays, those in the memory that is counted."""
-        if not self.hosted:
+        if not self.host_leaves:
             return 0 if self.on_host else inst.shape.byte_size
-        away = self.hosted.get(inst, frozenset())
+        away = self.host_leaves.get(inst, frozenset())
         return sum(leaf.byte_size for n, leaf in enumerate(inst.shape.leaves) if (n in away) == self.on_host)
 
     def inner_peak(self, computation: Computation, *, owned: bool) -> int:
@@ -200,13 +200,13 @@ class _Walk:
             elif op.opcode != "parameter":
                 self.held[op] = self._results(op, made)
             self.made.append(made)
-        if self.memory.hosted or self.memory.on_host:
+        if self.memory.host_leaves or self.memory.on_host:
             self._count_one_memory()
         self.given = sum(self.size[:start])
 
     def _count_one_memory(self) -> None:
         """Buffers in the other memory take no room in this one."""
-        away = {self.held[op][n] for op, leaves in self.memory.hosted.items() if self.held.get(op) for n in leaves}
+        away = {self.held[op][n] for op, leaves in self.memory.host_leaves.items() if self.held.get(op) for n in leaves}
         self.size = [n if (b in away) == self.memory.on_host else 0 for b, n in enumerate(self.size)]
 
     def _results(self, op: Instruction, made: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:

@@ -19,9 +19,9 @@ from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
-from hlosharding.ir import Computation, Instruction, Module, Runs, executions
+from hlosharding.ir import Computation, Instruction, Module, Runs, collective_kind, executions
 from hlosharding.notebook import InNotebooks
-from hlosharding.spmd import Collective, collective_kind, device_count, module_of, read_collective
+from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
 
 class Priced(NamedTuple):
@@ -130,7 +130,7 @@ def cost(module: Any, machine: Machine | None = None) -> CostReport:
     """
     causes = getattr(module, "causes", None) or {}
     module = module_of(module)
-    machine = machine or machines.h100(device_count(module))
+    machine = machine or machines.h100(devices_of(module).count)
     table = _Table(module, machine, causes)
     runs = executions(module)
     for computation, how_often in runs.items():
@@ -143,7 +143,7 @@ class _Table:
     """Prices instruction by instruction and keeps the sums."""
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str]) -> None:
-        self.machine, self.causes, self.devices = machine, causes, device_count(module)
+        self.machine, self.causes, self.devices = machine, causes, devices_of(module)
         self.fuses = not is_fused(module)
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []

@@ -8,94 +8,17 @@ event: the time of one trip, times the trips; no overlap from trip to trip.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any
 
 from hlosharding.cost import machines
-from hlosharding.cost.hosted import hosted
+from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import Priced, cost
-from hlosharding.cost.trace import chrome_trace, write_whole
+from hlosharding.cost.simulation import Simulation
+from hlosharding.cost.timeline import Event, Stream
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts
-from hlosharding.notebook import InNotebooks
-from hlosharding.spmd import device_count, module_of
-
-Stream = Literal["compute", "communication"]
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One op (or a whole loop) on a stream; times in seconds from the start of the run."""
-
-    instruction: Instruction
-    stream: Stream
-    start: float
-    end: float
-    cause: Event | None = field(repr=False)
-    """The event that kept this one from starting earlier: an operand, or the op before it on its stream."""
-    nbytes: float
-    """Bytes received."""
-    trips: int = 1
-    """Of a loop: how often its body runs."""
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.start
-
-
-@dataclass(frozen=True)
-class Simulation(InNotebooks):
-    """What one step takes: seconds, and bytes of one device.
-
-    >>> import hlosharding as hs
-    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
-    >>> [event.instruction.name for event in hs.simulate(hs.load(text)).critical_path]
-    ['y']
-    """
-
-    time_s: float
-    peak_memory_bytes: int
-    """Per device, by liveness."""
-    timeline: tuple[Event, ...]
-    """Events of the entry computation, by start."""
-    machine: Machine
-    compute_s: float
-    """Time the compute stream is busy; the communication stream likewise."""
-    comm_s: float
-    memory: tuple[tuple[float, int], ...]
-    """(time, bytes alive) at each change, for one device."""
-    host_memory_bytes: int = 0
-    """Per device, in its host's memory at the worst moment."""
-
-    @cached_property
-    def critical_path(self) -> tuple[Event, ...]:
-        """The chain of events that makes the step as long as it is, first to last."""
-        chain: list[Event] = []
-        event = max(self.timeline, key=lambda e: e.end, default=None)
-        while event is not None:
-            chain.append(event)
-            event = event.cause
-        return tuple(reversed(chain))
-
-    @property
-    def exposed_comm_s(self) -> float:
-        """Communication that no computing hides."""
-        return self.time_s - self.compute_s
-
-    def save_trace(self, path: Any) -> None:
-        """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
-        write_whole(path, chrome_trace(self))
-
-    def __str__(self) -> str:
-        hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
-        return (
-            f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
-            f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
-            f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
-            + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
-        )
+from hlosharding.spmd import devices_of, module_of
 
 
 def simulate(program: Any, machine: Machine | None = None) -> Simulation:
@@ -106,14 +29,14 @@ def simulate(program: Any, machine: Machine | None = None) -> Simulation:
     >>> main = b.computation("main")
     >>> x = main.parameter(0, ir.Shape.array("f32", (4096, 4096)))
     >>> y = main.add("dot", x.shape, (x, x), dot_dims=ir.DotDims((1,), (0,)))
-    >>> z = main.add("all-reduce", x.shape, (x,), replica_groups=(tuple(range(8)),), channel_id=1)
+    >>> z = main.add("all-reduce", x.shape, (x,), channel_id=1)  # of all partitions
     >>> _ = main.add("tuple", ir.Shape.tuple((y.shape, z.shape)), (y, z))
     >>> found = simulate(b.finish(main))
     >>> found.time_s < found.compute_s + found.comm_s  # they overlap
     True
     """
     module = module_of(program)
-    machine = machine or machines.h100(device_count(module))
+    machine = machine or machines.h100(devices_of(module).count)
     report = cost(program, machine)
     run = _Run(module, {row.instruction: row for row in report.rows})
     timeline, end = run.computation(module.entry, 0.0)
@@ -235,7 +158,7 @@ class _Schedule:
 
 def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:
     """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
-    ends, away = {event.instruction: event for event in timeline}, hosted(module)
+    ends, away = {event.instruction: event for event in timeline}, leaves_on_host(module)
     alive = sum(p.shape.byte_size for p in module.entry.parameters)
     last = max((e.end for e in timeline), default=0.0)
     changes: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""A simulation as a Chrome trace: two lanes of ops, the memory as a counter.
+"""A simulated run as a Chrome trace: two lanes of ops, the memory as a counter.
 
 Floor: cost.  The format is the Trace Event Format that Perfetto reads; times in microseconds.
 """
@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hlosharding.cost.timeline import Event
 from hlosharding.errors import CostError
-
-if TYPE_CHECKING:
-    from hlosharding.cost.simulator import Event, Simulation
 
 _LANES = {"compute": 1, "communication": 2}
 _MICRO = 1e6
 
 
-def chrome_trace(simulation: Simulation) -> str:
-    """The trace as JSON text."""
-    events = [*_names(simulation), *map(_slice, simulation.timeline), *_counters(simulation)]
+def chrome_trace(timeline: Iterable[Event], memory: Iterable[tuple[float, int]], machine: str) -> str:
+    """The trace as JSON text; `memory` is (time, bytes alive) at each change, `machine` its name."""
+    events = [*_names(machine), *map(_slice, timeline), *_counters(memory)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
 
 
-def _names(simulation: Simulation) -> Iterator[dict[str, Any]]:
-    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"one device of {simulation.machine.name}"}}
+def _names(machine: str) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"one device of {machine}"}}
     for lane, number in _LANES.items():
         yield {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": lane}}
 
@@ -44,8 +42,8 @@ def _slice(event: Event) -> dict[str, Any]:
     return {"ph": "X", "pid": 0, "tid": lane, "name": name, **times, "args": details}
 
 
-def _counters(simulation: Simulation) -> Iterator[dict[str, Any]]:
-    for when, nbytes in simulation.memory:
+def _counters(memory: Iterable[tuple[float, int]]) -> Iterator[dict[str, Any]]:
+    for when, nbytes in memory:
         yield {"ph": "C", "pid": 0, "name": "memory", "ts": when * _MICRO, "args": {"bytes": nbytes}}
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Shape, WindowDim
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
+from hlosharding.spmd import device_groups, devices_of
 
 TRANSCENDENTAL = frozenset(
     "acos acosh asin asinh atan2 atanh cbrt cosh cosine erf exponential exponential-minus-one log log-plus-one"
@@ -215,7 +216,7 @@ def _reduce_window(op: Instruction) -> OpCost:
 
 
 def _is_running(window: WindowDim, size: int) -> bool:
-    """A running sum, from either side: every window reaches back to the border."""
+    """A running sum, from either side: every window reaches back to the edge."""
     return window.size >= size > 1 and window.stride == 1 and max(window.padding_low, window.padding_high) >= size - 1
 
 
@@ -242,8 +243,7 @@ def _topk(op: Instruction) -> OpCost:
 @_SPECIAL.register("all-reduce", "all-reduce-start", "reduce-scatter")
 def _reducing_collective(op: Instruction) -> OpCost:
     # (g - 1) / g of the buffer is combined on each device, by ring as by halving.  Traffic is the collective's price.
-    groups = op.replica_groups
-    size = max(map(len, groups)) if groups else max(1, op.module.num_partitions)
+    size = max(map(len, device_groups(op, devices_of(op.module, (op,)))))
     elements = sum(o.shape.size for o in op.operands)
     return _applied(op, 0, elements * (size - 1) / size, bytes=0.0)
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import Groups
 
-Groups = tuple[tuple[int, ...], ...]
 Parts = tuple[int, ...]
 """Indices of sub-axes, major to minor."""
 

@@ -1,46 +1,20 @@
 """Collectives, over named axes where the groups run along them, else over `axis_index_groups` of all axes.
 
-Floor: executor.  Knows which devices a collective's groups mean; what a program reads best is chosen in `axes.py`.
+Floor: executor.  Who takes part in a collective is said in `spmd`, what a program reads best is chosen in `axes.py`.
 """
 
 from __future__ import annotations
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.axes import Groups
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.lax_windows import COMBINERS, combiner
 from hlosharding.executor.text import scalar_text
 from hlosharding.ir import Instruction, neutral_element
+from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
 
 REDUCERS = {"add": "psum", "maximum": "pmax", "minimum": "pmin"}
 # Of these the members' order in a group is part of the meaning.
 _ORDERED = frozenset({"all-gather", "all-to-all", "reduce-scatter", "collective-broadcast", "ragged-all-to-all"})
-
-
-def device_groups(inst: Instruction, num_devices: int) -> Groups:
-    """The groups of partition ids in which a collective of a one-replica program runs, all devices covered.
-
-    Follows XLA's GetCollectiveOpGroupMode with one replica: a collective without a channel runs among replicas, so each
-    device is alone; with a channel but without global ids its groups name replicas, and all partitions take part.
-    """
-    everyone = (tuple(range(num_devices)),)
-    alone = tuple((d,) for d in range(num_devices))
-    if not inst.channel_id:
-        return alone if not inst.proto.use_global_device_ids else _covering(inst, everyone, num_devices)
-    by_partition = inst.opcode in ("all-to-all", "collective-broadcast", "ragged-all-to-all")
-    if not by_partition and not inst.proto.use_global_device_ids:
-        return everyone
-    return _covering(inst, everyone, num_devices)
-
-
-def _covering(inst: Instruction, everyone: Groups, num_devices: int) -> Groups:
-    groups = tuple(g for g in inst.replica_groups if g)
-    if not groups:
-        return everyone
-    seen = [d for g in groups for d in g]
-    if len(set(seen)) != len(seen) or not set(seen) <= set(range(num_devices)):
-        raise ExecutionError(f"device groups {groups} on {num_devices} devices", where=f"%{inst.name} {inst.location}")
-    return groups + tuple((d,) for d in range(num_devices) if d not in seen)
 
 
 def is_ordered(inst: Instruction) -> bool:
@@ -48,17 +22,14 @@ def is_ordered(inst: Instruction) -> bool:
     return inst.opcode in _ORDERED
 
 
-def permute_pairs(inst: Instruction, num_devices: int) -> Groups:
-    """Source and target partition ids; without a channel the ids are replicas', of which there is one."""
-    if inst.channel_id:
-        return inst.source_target_pairs
-    return tuple((d, d) for d in range(num_devices)) if (0, 0) in inst.source_target_pairs else ()
+def _groups(op: Op) -> Groups:
+    return device_groups(op.inst, Devices(op.program.num_devices))
 
 
 def _axes_and_groups(op: Op) -> tuple[str, str]:
     """The axis names, and the `axis_index_groups` argument where they do not suffice."""
     axes = op.program.axes
-    groups = device_groups(op.inst, op.program.num_devices)
+    groups = _groups(op)
     parts = axes.parts_of(groups, ordered=is_ordered(op.inst))
     if parts is not None and parts:
         return axes.text(parts), ""
@@ -79,7 +50,7 @@ def _reduces_by(inst: Instruction) -> str | None:
 
 
 def _is_alone(op: Op) -> bool:
-    return all(len(g) == 1 for g in device_groups(op.inst, op.program.num_devices))
+    return all(len(g) == 1 for g in _groups(op))
 
 
 @EMITTERS.register("all-reduce")
@@ -119,7 +90,7 @@ def _local_reduce(op: Op, text: str, dim: int) -> str:
 def _reduced_by_exchange(op: Op, text: str, axes: str, groups: str) -> str:
     """Exchange pieces, reduce one's own, gather them: the bytes of an all-reduce."""
     shape = op.inst.operands[0].shape
-    ways = len(device_groups(op.inst, op.program.num_devices)[0])
+    ways = len(_groups(op)[0])
     if shape.size % ways:
         return _local_reduce(op, f"lax.all_gather({text}, {axes}{groups})", 0)
     rows = f"lax.reshape({text}, {(ways, shape.size // ways)})"
@@ -150,7 +121,7 @@ def _reduce_scatter(op: Op) -> str:
 def _scattered_by_exchange(op: Op, axes: str, groups: str) -> str:
     """Exchange the pieces, then reduce one's own."""
     dim, texts = op.inst.dimensions[0], []
-    ways = len(device_groups(op.inst, op.program.num_devices)[0])
+    ways = len(_groups(op)[0])
     for text, operand in zip(op.args, op.inst.operands, strict=True):
         dims = operand.shape.dims
         split = (*dims[:dim], ways, dims[dim] // ways, *dims[dim + 1 :])
@@ -177,7 +148,7 @@ def _all_to_all(op: Op) -> str:
 def _collective_permute(op: Op) -> str:
     if len(op.args) > 1 and not op.inst.shape.is_tuple:
         raise ExecutionError("a collective-permute into a given buffer", where=f"%{op.inst.name} {op.inst.location}")
-    pairs = permute_pairs(op.inst, op.program.num_devices)
+    pairs = permute_pairs(op.inst, Devices(op.program.num_devices))
     axes = op.program.axes
     along = axes.permute_parts(pairs)
     if along is not None:

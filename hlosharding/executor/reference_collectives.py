@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.lax_collectives import device_groups, permute_pairs
 from hlosharding.executor.lax_windows import combiner
 from hlosharding.ir import Builder, Computation, Instruction, Shape, reduce_arrays
+from hlosharding.spmd import Devices, device_groups, permute_pairs
 
 Values = dict[int, list[np.ndarray]]
 """Per device the leaves of the operands, or of the result."""
@@ -24,7 +24,7 @@ def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Val
         return _permute(inst, operands, num_devices)
     meaning = _MEANINGS[inst.opcode]
     results: Values = {}
-    for group in device_groups(inst, num_devices):
+    for group in device_groups(inst, Devices(num_devices)):
         here = [d for d in group if d in operands]
         if not here:
             continue
@@ -40,7 +40,7 @@ def run_collective(inst: Instruction, operands: Values, num_devices: int) -> Val
 
 def _permute(inst: Instruction, operands: Values, num_devices: int) -> Values:
     results = {device: [np.zeros_like(v) for v in values] for device, values in operands.items()}
-    for source, target in permute_pairs(inst, num_devices):
+    for source, target in permute_pairs(inst, Devices(num_devices)):
         if (source in operands) != (target in operands):
             raise ExecutionError(f"device {target} waits for device {source}", where=f"%{inst.name} {inst.location}")
         if target in operands:

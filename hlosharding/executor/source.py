@@ -14,19 +14,19 @@ import numpy as np
 
 from hlosharding.collector import collector_waits
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
-from hlosharding.executor.axes import Axes, Groups, Needs, choose_axes
+from hlosharding.executor.axes import Axes, Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.emit import Op, emit
 from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
-from hlosharding.executor.lax_collectives import device_groups, is_ordered, permute_pairs
+from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, processor_of
-from hlosharding.spmd import CAUSE_ATTRIBUTE
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
@@ -89,13 +89,13 @@ def write_source(
 
 
 def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:
-    count = max(1, module.num_partitions)
+    devices = Devices(max(1, module.num_partitions))
     collectives = [i for i in module.instructions if i.opcode in COLLECTIVES]
     grouped = [i for i in collectives if i.opcode != "collective-permute"]
     return Needs(
-        ordered=frozenset(device_groups(i, count) for i in grouped if is_ordered(i)),
-        unordered=frozenset(device_groups(i, count) for i in grouped if not is_ordered(i)),
-        permutes=frozenset(permute_pairs(i, count) for i in collectives if i.opcode == "collective-permute"),
+        ordered=frozenset(device_groups(i, devices) for i in grouped if is_ordered(i)),
+        unordered=frozenset(device_groups(i, devices) for i in grouped if not is_ordered(i)),
+        permutes=frozenset(permute_pairs(i, devices) for i in collectives if i.opcode == "collective-permute"),
         shardings=frozenset((layout.sharding, layout.shape.rank) for layout in layouts if layout.is_even),
     )
 

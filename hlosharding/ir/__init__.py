@@ -5,6 +5,7 @@ from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, Padd
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.executions import Runs, executions
+from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Computation, Module
@@ -16,6 +17,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_BINARY,
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
+    collective_kind,
 )
 from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
@@ -44,6 +46,7 @@ __all__ = [
     "DotDims",
     "Frame",
     "GatherDims",
+    "GroupMode",
     "Instruction",
     "Module",
     "PaddingDim",
@@ -59,8 +62,11 @@ __all__ = [
     "arguments",
     "branches",
     "callers",
+    "collective_kind",
     "custom_call_targets",
     "executions",
+    "group_mode",
+    "group_size",
     "infer_shape",
     "is_neutral",
     "memory_of",

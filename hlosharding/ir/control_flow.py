@@ -91,7 +91,7 @@ def arguments(site: Instruction, parameter: Instruction) -> tuple[Instruction, .
             return site.operands[0], while_parts(site).body.root
         case "conditional":
             return tuple(b.operand for b in branches(site) if b.computation is parameter.computation)
-        case "call" | "fusion":
+        case "call" | "fusion" | "async-start":
             return (site.operands[parameter.parameter_number],)
         case _:
             return ()

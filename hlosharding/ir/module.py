@@ -89,6 +89,7 @@ class Module:
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
         self.name = name
         self.num_partitions = num_partitions
+        self.num_replicas = 1
         self.computations: list[Computation] = []
         self.instructions: list[Instruction] = []
         self.shardings: dict[int, HloSharding] = {}
@@ -164,6 +165,7 @@ class Module:
     def clone(self) -> Module:
         """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
         out = Module(self.name, num_partitions=self.num_partitions)
+        out.num_replicas = self.num_replicas
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
         out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
@@ -207,6 +209,8 @@ class Module:
 
         text = xla_bridge.hlo_proto_to_text(self.to_hlo_proto(), metadata=metadata)
         head, newline, rest = text.partition("\n")
+        if self.num_replicas > 1 and "replica_count=" not in head:
+            head += f", replica_count={self.num_replicas}"
         if self.num_partitions > 1 and "num_partitions=" not in head:
             head += f", num_partitions={self.num_partitions}"
         return head + newline + rest

@@ -36,3 +36,13 @@ _OTHER = frozenset(
     " triangular-solve tuple".split()
 )
 ALL_OPCODES = ELEMENTWISE | COLLECTIVES | ASYNC | CONTROL_FLOW | _OTHER
+
+
+def collective_kind(opcode: str) -> str | None:
+    """The collective that an opcode is or starts, or None.
+
+    >>> collective_kind("all-gather-start"), collective_kind("all-gather-done")
+    ('all-gather', None)
+    """
+    kind = opcode.removesuffix("-start")
+    return kind if kind in COLLECTIVES else None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import WindowDim
 from hlosharding.ir.control_flow import branches, while_parts
+from hlosharding.ir.group_mode import group_size
 from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 from hlosharding.ir.shape import Shape
@@ -225,13 +226,8 @@ def _convolution(inst: Instruction) -> Shape:
 # Collectives
 
 
-def _members(inst: Instruction) -> int:
-    groups = inst.replica_groups
-    return len(groups[0]) if groups else max(1, inst.module.num_partitions)
-
-
 def _all_gather(inst: Instruction) -> Shape:
-    return _together([_scaled(o.shape, inst.dimensions[0], _members(inst)) for o in inst.operands])
+    return _together([_scaled(o.shape, inst.dimensions[0], group_size(inst)) for o in inst.operands])
 
 
 def _scaled(shape: Shape, dim: int, times: int) -> Shape:
@@ -239,7 +235,7 @@ def _scaled(shape: Shape, dim: int, times: int) -> Shape:
 
 
 def _reduce_scatter(inst: Instruction) -> Shape:
-    at, ways = inst.dimensions[0], _members(inst)
+    at, ways = inst.dimensions[0], group_size(inst)
     return _together([_part(o.shape, at, ways) for o in inst.operands])
 
 
@@ -254,7 +250,7 @@ def _all_to_all(inst: Instruction) -> Shape:
     if not inst.dimensions:  # one operand for each member
         return Shape.tuple(tuple(o.shape for o in inst.operands))
     given = inst.operands[0].shape
-    _part(given, inst.dimensions[0], _members(inst))
+    _part(given, inst.dimensions[0], group_size(inst))
     return given
 
 

@@ -108,7 +108,7 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
     for step in steps:
         local = step.emit(emitter, local)
     if value.reduce_kind is not None:
-        emitter.owes(value.local, written)
+        emitter.note_partial_sums(value.local, written)
     made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
     made.reshards[value.sharding] = value
     return made

@@ -107,7 +107,7 @@ def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     made = _lower(context if groups is None else context.inside(groups), inst)
     for part in () if isinstance(made, Value) else parts_of(made):
         if isinstance(part, DeferredReduction):
-            context.emitter.owes(part.partial.local, written)
+            context.emitter.note_partial_sums(part.partial.local, written)
     if isinstance(made, DeferredReduction) or inst.id not in context.shardings:
         context.emitter.program.undecided[inst] = made
     return made if groups is None else manual.stamped(made, groups)

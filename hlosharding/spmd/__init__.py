@@ -3,14 +3,13 @@
 from hlosharding.spmd.collective import (
     CAUSE_ATTRIBUTE,
     Collective,
-    collective_kind,
+    bytes_received,
     collectives,
-    device_count,
     module_of,
     read_collective,
 )
 from hlosharding.spmd.counted_loop import LoopNames, counted_loop
-from hlosharding.spmd.emitter import Emitter, Groups, PartialSums, Program
+from hlosharding.spmd.emitter import Emitter
 from hlosharding.spmd.manual_groups import (
     ManualGroups,
     group_pieces,
@@ -21,33 +20,48 @@ from hlosharding.spmd.manual_groups import (
     tiles_in_groups,
 )
 from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
+from hlosharding.spmd.participants import (
+    Devices,
+    Groups,
+    Pairs,
+    device_groups,
+    devices_of,
+    left_out,
+    permute_pairs,
+)
+from hlosharding.spmd.program import PartialSums, Program
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
     "Collective",
+    "Devices",
     "DivergenceError",
     "Emitter",
     "Groups",
     "LoopNames",
     "ManualGroups",
+    "Pairs",
     "PartialSums",
     "Program",
     "Uniformity",
-    "collective_kind",
+    "bytes_received",
     "collectives",
     "counted_loop",
-    "device_count",
+    "device_groups",
+    "devices_of",
     "group_pieces",
     "guarded",
     "identity",
     "in_one_order",
     "inside",
+    "left_out",
     "manual_groups_of",
     "mask_padding",
     "module_of",
     "only_first",
+    "permute_pairs",
     "read_collective",
     "sharding_in_groups",
     "sharding_of_all",

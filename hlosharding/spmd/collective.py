@@ -13,10 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import COLLECTIVES, Instruction, Module, Runs, Shape, executions
+from hlosharding.ir import Instruction, Module, Runs, Shape, collective_kind, executions
 from hlosharding.spmd.mesh_axes import axes_of_groups, axes_of_pairs
+from hlosharding.spmd.participants import (
+    Devices,
+    Groups,
+    Pairs,
+    device_groups,
+    devices_of,
+    permute_pairs,
+)
 
-Groups = tuple[tuple[int, ...], ...]
 CAUSE_ATTRIBUTE = "hlosharding.cause"
 """Frontend attribute under which a partitioned module's text keeps the cause of a collective."""
 
@@ -29,7 +36,10 @@ class Collective:
     >>> b = ir.Builder("m", num_partitions=8)
     >>> main = b.computation("main")
     >>> x = main.parameter(0, ir.Shape.array("f32", (100,)))
-    >>> _ = main.add("all-reduce", x.shape, (x,), replica_groups=((0, 1, 2, 3), (4, 5, 6, 7)), channel_id=1)
+    >>> groups = ((0, 1, 2, 3), (4, 5, 6, 7))
+    >>> _ = main.add(
+    ...     "all-reduce", x.shape, (x,), replica_groups=groups, channel_id=1, use_global_device_ids=True
+    ... )
     >>> [found] = collectives(b.finish(main))
     >>> found.kind, found.group_size, found.bytes_per_device
     ('all-reduce', 4, 600.0)
@@ -39,9 +49,9 @@ class Collective:
     """Its opcode without -start: "all-gather", "all-reduce", "collective-permute" ..."""
     name: str
     groups: Groups | None
-    """Device groups; None for a permute."""
-    pairs: tuple[tuple[int, int], ...] | None
-    """(source, target) pairs of a permute; else None."""
+    """Device groups, all devices in them; None for a permute."""
+    pairs: Pairs | None
+    """(source, target) devices of a permute; else None."""
     shape: Shape
     """The local result."""
     dtype: str
@@ -101,7 +111,7 @@ def collectives(module: Any, *, causes: Mapping[int, str] | None = None) -> list
     """
     reasons = causes if causes is not None else getattr(module, "causes", None) or {}
     module = module_of(module)
-    runs, devices = executions(module), device_count(module)
+    runs, devices = executions(module), devices_of(module)
     return [
         read_collective(i, kind, runs[i.computation], devices, reasons.get(i.id))
         for i in module.instructions
@@ -114,32 +124,24 @@ def module_of(holder: Any) -> Module:
     return holder if isinstance(holder, Module) else holder.module
 
 
-def collective_kind(opcode: str) -> str | None:
-    """The collective an opcode is or starts, or None.
-
-    >>> collective_kind("all-gather-start"), collective_kind("all-gather-done")
-    ('all-gather', None)
-    """
-    kind = opcode.removesuffix("-start")
-    return kind if kind in COLLECTIVES else None
-
-
 def read_collective(
-    instruction: Instruction, kind: str, runs: Runs, devices: int, cause: str | None = None
+    instruction: Instruction, kind: str, runs: Runs, devices: Devices, cause: str | None = None
 ) -> Collective:
-    """One instruction as a `Collective`, in a program on `devices` devices."""
+    """One instruction as a `Collective`, in a program that `devices` run."""
     shape = result_shape(instruction, kind)
     nbytes = full_buffer(instruction, kind, shape)
-    groups, pairs = groups_of(instruction, kind, devices)
-    mean = float(_mean_received(kind, nbytes, groups, pairs, devices))
+    is_permute = kind == "collective-permute"
+    groups = None if is_permute else device_groups(instruction, devices)
+    pairs = permute_pairs(instruction, devices) if is_permute else None
+    mean = float(_mean_received(kind, nbytes, groups, pairs, devices.count))
     mesh = instruction.module.mesh
-    axes = "" if mesh is None else axes_of_pairs(pairs, mesh) if groups is None else axes_of_groups(groups, mesh)
+    axes = "" if mesh is None else axes_of_pairs(pairs or (), mesh) if groups is None else axes_of_groups(groups, mesh)
     leaves = shape.leaves
     return Collective(
         kind=kind,
         name=instruction.name,
         groups=groups,
-        pairs=pairs if groups is None else None,
+        pairs=pairs,
         shape=shape,
         dtype=leaves[0].element_type if leaves else "token",
         nbytes=nbytes,
@@ -149,7 +151,7 @@ def read_collective(
         location=instruction.location,
         op_name=instruction.op_name,
         axes=axes,
-        num_devices=devices,
+        num_devices=devices.count,
         in_conditional=runs.in_conditional,
         is_exact=runs.is_exact,
     )
@@ -170,52 +172,24 @@ def full_buffer(instruction: Instruction, kind: str, shape: Shape) -> int:
     return shape.byte_size if kind == "all-gather" else sum(o.shape.byte_size for o in instruction.operands)
 
 
-def groups_of(instruction: Instruction, kind: str, devices: int) -> tuple[Groups | None, tuple[tuple[int, int], ...]]:
-    """Device groups (None for a permute) and (source, target) pairs; no groups mean all `devices`."""
-    if kind == "collective-permute":
-        return None, instruction.source_target_pairs
-    return instruction.replica_groups or (tuple(range(devices)),), ()
-
-
-def device_count(module: Module) -> int:
-    """Devices the program runs on: the module's, or as many as its collectives name where the module does not say."""
-    if module.num_partitions > 1:
-        return module.num_partitions
-    named = (
-        d
-        for i in module.instructions
-        if collective_kind(i.opcode)
-        for group in (*i.replica_groups, *i.source_target_pairs)
-        for d in group
-    )
-    return 1 + max(named, default=0)
-
-
-def _mean_received(
-    kind: str, nbytes: float, groups: Groups | None, pairs: tuple[tuple[int, int], ...], size: int
-) -> float:
+def _mean_received(kind: str, nbytes: float, groups: Groups | None, pairs: Pairs | None, count: int) -> float:
     if groups is None:
-        return nbytes * sum(s != t and t < size for s, t in pairs) / size
-    sizes = {len(group) for group in groups}
-    if len(sizes) == 1 and len(groups) * len(groups[0]) == size:
+        return nbytes * sum(s != t for s, t in pairs or ()) / count
+    if len({len(group) for group in groups}) == 1:
         return bytes_received(kind, nbytes, len(groups[0]))
-    return sum(bytes_received(kind, nbytes, len(g)) * sum(d < size for d in g) for g in groups) / size
+    return sum(bytes_received(kind, nbytes, len(group)) * len(group) for group in groups) / count
 
 
-def received_by_device(
-    kind: str, nbytes: float, groups: Groups | None, pairs: tuple[tuple[int, int], ...] | None, size: int
-) -> np.ndarray:
+def received_by_device(kind: str, nbytes: float, groups: Groups | None, pairs: Pairs | None, count: int) -> np.ndarray:
     """Bytes each device receives in one execution."""
-    out = np.zeros(size)
+    out = np.zeros(count)
     if groups is None:
         for source, target in pairs or ():
-            if source != target and target < size:
+            if source != target:
                 out[target] += nbytes
         return out
     for group in groups:
-        for device in group:
-            if device < size:
-                out[device] += bytes_received(kind, nbytes, len(group))
+        out[list(group)] = bytes_received(kind, nbytes, len(group))
     return out
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from hlosharding.errors import PartitionError
 from hlosharding.sharding import REPLICATED, HloSharding, SubgroupType, tile_table
+from hlosharding.spmd.participants import Groups
 
 Dims = tuple[int, ...]
-Groups = tuple[Dims, ...]
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class ManualGroups:
         """(group, position) of each device."""
         return {device: (g, p) for g, group in enumerate(self.groups) for p, device in enumerate(group)}
 
-    def everywhere(self, group: Sequence[int]) -> Groups:
+    def in_every_group(self, group: Sequence[int]) -> Groups:
         """Positions of one collective's members, as the devices of every group.
 
-        >>> ManualGroups(((0, 1), (2, 3))).everywhere((1, 0))
+        >>> ManualGroups(((0, 1), (2, 3))).in_every_group((1, 0))
         ((1, 0), (3, 2))
         """
         return tuple(tuple(members[p] for p in group) for members in self.groups)
 
-    def spread(self, table: Sequence[int]) -> Dims:
+    def per_device(self, table: Sequence[int]) -> Dims:
         """A table of one number per position, as one number per device."""
         return tuple(table[self.places[device][1]] for device in range(len(self.places)))
 
@@ -55,7 +55,7 @@ def manual_groups_of(sharding: HloSharding) -> ManualGroups:
     """The groups of a sharding with a manual subgroup.
 
     >>> manual_groups_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dims={manual}}"))
-    World(groups=((0, 2), (1, 3)))
+    ManualGroups(groups=((0, 2), (1, 3)))
     """
     rows = _by_group(sharding)
     groups = sorted(tuple(sorted(map(int, row.reshape(-1)))) for row in rows)

@@ -1,4 +1,4 @@
-"""Uneven dims: what lies past the end of a dim is garbage, and is replaced just before an op that would mix it in.
+"""Padding of uneven dims: it is garbage, and is replaced just before an op that would mix it in.
 
 Floor: spmd.
 """
@@ -49,7 +49,10 @@ def inside(emitter: Emitter, local: Shape, dim: int, starts: tuple[int, ...], si
 
 
 def only_first(emitter: Emitter, local: Instruction, members: tuple[int, ...], kind: str) -> Instruction:
-    """`local` on the first member of each group of partial results, the neutral element on the others."""
+    """A value as partial sums: `local` on the first member of each group, the neutral element on the others.
+
+    `members`: each device's position in its group.
+    """
     if is_neutral(local, kind) or not any(members):
         return local
     first = emitter.compare(emitter.per_device(members), "EQ", emitter.constant(np.int32(0)))

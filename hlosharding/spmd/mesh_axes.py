@@ -7,28 +7,27 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
-Pairs = tuple[tuple[int, int], ...]
+from hlosharding.sharding import MeshInfo
+from hlosharding.spmd.participants import Groups, Pairs
 
 
-def axes_of_groups(groups: tuple[tuple[int, ...], ...], mesh: Any) -> str:
+def axes_of_groups(groups: Groups, mesh: MeshInfo) -> str:
     """Names of the axes along which each group runs, "" if the groups are no box of axes.
 
-    `mesh` is a `MeshInfo`.  A part of an axis is written as Shardy does: `x:(2)4` is the
-    sub-axis of size 4 below the first 2.
+    A part of an axis is written as Shardy does: `x:(2)4` is the sub-axis of size 4 below the first 2.
 
     >>> from hlosharding.sharding import MeshInfo
     >>> mesh = MeshInfo(("data", "model"), (2, 4))
     >>> axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 7)), mesh), axes_of_groups(((0, 2), (1, 3), (4, 6), (5, 7)), mesh)
     ('model', 'model:(1)2')
     """
-    return _axes_of_groups(groups, *_names_and_sizes(mesh))
+    return _axes_of_groups(groups, mesh.names, mesh.sizes)
 
 
-def axes_of_pairs(pairs: Pairs, mesh: Any) -> str:
+def axes_of_pairs(pairs: Pairs, mesh: MeshInfo) -> str:
     """Names of the axes along which sources and targets of a permute differ.
 
     >>> from hlosharding.sharding import MeshInfo
@@ -36,15 +35,11 @@ def axes_of_pairs(pairs: Pairs, mesh: Any) -> str:
     >>> axes_of_pairs(((0, 4), (4, 0)), mesh)
     'data'
     """
-    return _axes_of_pairs(pairs, *_names_and_sizes(mesh))
-
-
-def _names_and_sizes(mesh: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    return mesh.names, mesh.sizes
+    return _axes_of_pairs(pairs, mesh.names, mesh.sizes)
 
 
 @lru_cache(maxsize=4096)
-def _axes_of_groups(groups: tuple[tuple[int, ...], ...], names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
+def _axes_of_groups(groups: Groups, names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
     total = prod(sizes)
     if len({len(g) for g in groups}) != 1 or sorted(d for g in groups for d in g) != list(range(total)):
         return ""
@@ -54,7 +49,7 @@ def _axes_of_groups(groups: tuple[tuple[int, ...], ...], names: tuple[str, ...],
     return ",".join(part[0] for part in parts if part and part[0])
 
 
-def _along(axis: int, name: str, sizes: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[str, int] | None:
+def _along(axis: int, name: str, sizes: tuple[int, ...], groups: Groups) -> tuple[str, int] | None:
     """(text, members) of the part of one axis that a group covers; None if that is no sub-axis."""
     size = sizes[axis]
     inner = prod(sizes[axis + 1 :])

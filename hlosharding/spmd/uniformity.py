@@ -1,50 +1,46 @@
-"""Which devices hold the same value: data flow from partition ids and sharded parameters to the conditions of loops.
+"""Uniformity analysis: which devices hold the same value, from ids and sharded parameters to the conditions of loops.
 
-Floor: spmd.  Reads per-device programs.  A value is known as one number per device: equal numbers mean equal
-values (or, for small integers made from the partition id, they are the values).  Only what conditions depend on is
-looked at, so the price of a straight program is nothing.
+Floor: spmd.  Reads per-device programs.  A value is known as one class number per device: devices of one class hold
+equal values.  Only what conditions depend on is looked at, so a program without conditions costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hlosharding.ir import COLLECTIVES, Instruction, Module, arguments, callers, while_parts
+from hlosharding.ir import Instruction, Module, arguments, callers, collective_kind, while_parts
 from hlosharding.sharding import HloSharding, tile_table
+from hlosharding.spmd.device_integers import integers_of
+from hlosharding.spmd.participants import device_groups, devices_of, permute_pairs
 
 Node = tuple[Instruction, tuple[int, ...]]
 """An array that an instruction makes: the leaf of its result at a path."""
-_ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.logical_not,
-    "select": lambda p, a, b: np.where(p != 0, a, b),
-}  # fmt: skip
-_COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
-            "GE": np.greater_equal}  # fmt: skip
 _DISTINCT = frozenset({"infeed", "rng", "recv", "recv-done", "rng-get-and-update-state"})
+# Of each group member its own part of the result.
+_BY_POSITION = frozenset({"reduce-scatter", "all-to-all", "ragged-all-to-all"})
 
 
 class Uniformity:
-    """Answers `conditions` of one module; remembers what it found."""
+    """Answers for the conditions of one module; remembers what it found."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._count = max(1, module.num_partitions)
-        self._same = np.zeros(self._count, np.int64)
+        self._devices = devices_of(module)
+        self._uniform = np.zeros(self._devices.count, np.int64)
         self._callers = callers(module)
-        self._found: dict[Node, np.ndarray] = {}
-        self._exact: dict[Node, np.ndarray] = {}
+        self._classes: dict[Node, np.ndarray] = {}
+        self._integers: dict[Node, np.ndarray] = {}
         self._moved: dict[Instruction, tuple[Instruction, np.ndarray]] = {}
         """Arrays that only moved between devices: of what, and whose each device has (-1: zeros that nobody sent)."""
 
     def condition(self, inst: Instruction) -> np.ndarray:
-        """One number per device for a while or conditional: devices with equal ones take the same way."""
+        """Classes of the condition of a while or conditional: devices of one class take the same way."""
         node = self._condition_node(inst)
-        if node not in self._found:
+        if node not in self._classes:
             self._solve(node)
-        return self._found[node]
+        return self._classes[node]
 
     def origin(self, inst: Instruction, members: Sequence[int]) -> Instruction:
         """Where the condition's difference between `members` comes from."""
@@ -58,7 +54,7 @@ class Uniformity:
         return node[0]
 
     def _differs(self, node: Node, members: Sequence[int]) -> bool:
-        return len({int(self._found[node][d]) for d in members}) > 1
+        return len({int(self._classes[node][d]) for d in members}) > 1
 
     def _condition_node(self, inst: Instruction) -> Node:
         if inst.opcode == "while":
@@ -68,19 +64,19 @@ class Uniformity:
     # ---- the part of the program that matters, and its fixed point
 
     def _solve(self, node: Node) -> None:
-        nodes = self._slice(node)
+        nodes = self._backward_slice(node)
         for each in nodes:
-            self._found.setdefault(each, self._same)
+            self._classes.setdefault(each, self._uniform)
         changed = True
         while changed:
             changed = False
             for each in nodes:
                 found = self._evaluate(each)
-                old = self._found[each]
+                old = self._classes[each]
                 if found is not old and not np.array_equal(found, old):
-                    self._found[each], changed = found, True
+                    self._classes[each], changed = found, True
 
-    def _slice(self, node: Node) -> list[Node]:
+    def _backward_slice(self, node: Node) -> list[Node]:
         """All nodes that it depends on, in program order."""
         seen, stack = {node}, [node]
         while stack:
@@ -106,8 +102,12 @@ class Uniformity:
                 yield from ((branch.root, path) for branch in inst.called)
             case "call" | "fusion":
                 yield inst.called[0].root, path
-            case "opt-barrier" | "copy" | "domain":
+            case "opt-barrier" | "copy" | "domain" | "all-reduce-done" | "async-update":
                 yield inst.operands[0], path
+            case "all-gather-done" | "async-done":  # a start makes (operands, results, context ...)
+                yield inst.operands[0], (1, *path)
+            case "async-start" if path[0] == 1:
+                yield inst.called[0].root, path[1:]
             case _:
                 for operand in inst.operands:
                     yield from ((operand, p) for p in _paths(operand))
@@ -122,80 +122,80 @@ class Uniformity:
 
     def _evaluate(self, node: Node) -> np.ndarray:
         inst, path = node
-        exact = self._exact_value(inst) if not path else None
-        if exact is not None:
-            self._exact[node] = exact
-            return self._classes([exact])
-        self._exact.pop(node, None)
+        integers = (
+            None if path else integers_of(inst, [self._integers.get((o, ())) for o in inst.operands], self._devices)
+        )
+        if integers is not None:
+            self._integers[node] = integers
+            return self._joined([integers])
+        self._integers.pop(node, None)
         if inst.opcode == "parameter" and inst.computation.is_entry:
             return self._of_parameter(inst, path)
-        if inst.opcode in _DISTINCT or (inst.opcode == "collective-permute" and path):
-            return np.arange(self._count)
-        if inst.opcode in ("collective-permute", "select") and not path and self._move(inst):
+        kind = collective_kind(inst.opcode)
+        is_unknown = inst.opcode == "parameter" and next(self._sources(node), None) is None
+        if is_unknown or inst.opcode in _DISTINCT or (kind == "collective-permute" and path):
+            return np.arange(self._devices.count)
+        if not path and self._is_moved(inst):
             source, owners = self._moved[inst]
-            known = self._found.get((source, ()), self._same)
-            return self._classes([np.where(owners < 0, -1, known[owners])])
-        given = [self._found.get(source, self._same) for source in self._sources(node)]
-        return self._exchanged(inst, given) if inst.opcode in COLLECTIVES else self._classes(given)
+            classes = self._classes.get((source, ()), self._uniform)
+            return self._joined([np.where(owners < 0, -1, classes[owners])])
+        operands = self._joined([self._classes.get(source, self._uniform) for source in self._sources(node)])
+        is_result = kind is not None and not (inst.opcode == "all-gather-start" and path[0] == 0)
+        return self._exchanged(inst, operands) if is_result else operands
 
-    def _classes(self, given: Sequence[np.ndarray]) -> np.ndarray:
+    def _joined(self, given: Sequence[np.ndarray]) -> np.ndarray:
         """Devices that agree in all of `given`."""
-        varying = [g for g in given if g is not self._same]
+        varying = [g for g in given if g is not self._uniform]
         if not varying:
-            return self._same
+            return self._uniform
         found = np.unique(np.stack(varying), axis=1, return_inverse=True)[1].reshape(-1)
-        return found if found.any() else self._same
+        return found if found.any() else self._uniform
 
     def _of_parameter(self, inst: Instruction, path: tuple[int, ...]) -> np.ndarray:
+        partitions, replicas = self._devices
         sharding = self._module.shardings.get(inst.id)
-        if sharding is None:
-            return self._same
-        leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[_leaf_index(inst, path)]
-        return self._classes([_tile_classes(leaf, self._count)])
+        tiles = np.zeros(partitions, np.int64)
+        if sharding is not None:
+            leaf = sharding.normalize_tuple(len(inst.shape.leaves)).leaves[_leaf_index(inst, path)]
+            tiles = _tile_classes(leaf, partitions)
+        # Each replica is given arguments of its own.
+        return self._joined([np.tile(tiles, replicas), np.repeat(np.arange(replicas), partitions)])
 
-    def _exchanged(self, inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray:
-        classes = self._classes(given)
-        groups = inst.replica_groups or (tuple(range(self._count)),)
-        rows = np.zeros((self._count, len(groups[0]) + 1), np.int64)
+    def _exchanged(self, inst: Instruction, operands: np.ndarray) -> np.ndarray:
+        """Groups whose members hold pairwise the same make the same of it, member by member."""
+        groups = device_groups(inst, self._devices)
+        is_by_position = collective_kind(inst.opcode) in _BY_POSITION
+        rows = np.full((self._devices.count, max(map(len, groups)) + 1), -1, np.int64)
         for group in groups:
-            for place, device in enumerate(group):
-                rows[device, : len(group)] = classes[list(group)]
-                rows[device, -1] = place if inst.opcode in ("reduce-scatter", "all-to-all") else 0
-        return self._classes(list(rows.T))
+            for position, device in enumerate(group):
+                rows[device, : len(group)] = operands[list(group)]
+                rows[device, -1] = position if is_by_position else 0
+        return self._joined(list(rows.T))
 
-    def _move(self, inst: Instruction) -> bool:
+    def _is_moved(self, inst: Instruction) -> bool:
         """Note whose array each device has after a permute, or after a choice between what came and what was there."""
         if inst in self._moved:
             return True
-        given = [self._moved.get(o, (o, np.arange(self._count))) for o in inst.operands]
-        if inst.opcode == "collective-permute":
-            source, owners = given[0]
-            found = np.full(self._count, -1)
-            for sender, target in inst.source_target_pairs:
-                found[target] = owners[sender]
-        else:
-            chosen = self._exact.get((_scalar(inst.operands[0]), ()))
-            (source, owners), (other, others) = given[1:]
+        permute = inst.operands[0] if inst.opcode == "collective-permute-done" else inst
+        if collective_kind(permute.opcode) == "collective-permute":
+            self._moved[inst] = self._permuted(permute)
+        elif inst.opcode == "select":
+            chosen = self._integers.get((_scalar(inst.operands[0]), ()))
+            (source, owners), (other, others) = map(self._owners, inst.operands[1:])
             if chosen is None or source is not other:
                 return False
-            found = np.where(chosen != 0, owners, others)
-        self._moved[inst] = source, found
-        return True
+            self._moved[inst] = source, np.where(chosen != 0, owners, others)
+        return inst in self._moved
 
-    def _exact_value(self, inst: Instruction) -> np.ndarray | None:
-        """The integers themselves, one per device, where they follow from partition ids and constants."""
-        if inst.opcode == "partition-id":
-            return np.arange(self._count)
-        if not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iub":
-            return None
-        if inst.opcode == "constant":
-            return np.full(self._count, int(inst.literal.reshape(-1)[0]))
-        given = [self._exact.get((operand, ())) for operand in inst.operands]
-        if inst.opcode == "dynamic-slice" and inst.operands[0].opcode == "constant" and len(given) == 2:
-            table, at = inst.operands[0].literal.reshape(-1), given[1]
-            return None if at is None else table[np.clip(at, 0, len(table) - 1)].astype(np.int64)
-        known = [g for g in given if g is not None]
-        return _computed(inst, known) if known and len(known) == len(given) else None
+    def _owners(self, inst: Instruction) -> tuple[Instruction, np.ndarray]:
+        return self._moved.get(inst, (inst, np.arange(self._devices.count)))
+
+    def _permuted(self, inst: Instruction) -> tuple[Instruction, np.ndarray]:
+        source, owners = self._owners(inst.operands[0])
+        found = np.full(self._devices.count, -1)
+        for sender, target in permute_pairs(inst, self._devices):
+            found[target] = owners[sender]
+        return source, found
 
 
 def _scalar(inst: Instruction) -> Instruction:
@@ -203,38 +203,21 @@ def _scalar(inst: Instruction) -> Instruction:
     return _scalar(inst.operands[0]) if inst.opcode == "broadcast" else inst
 
 
-def _computed(inst: Instruction, given: Sequence[np.ndarray]) -> np.ndarray | None:
-    match inst.opcode:
-        case "convert" | "reshape" | "copy" | "bitcast" | "broadcast":
-            return given[0]
-        case "compare":
-            return _COMPARE[inst.comparison_direction](*given).astype(np.int64)
-        case "divide" if (given[1] > 0).all() and (given[0] >= 0).all():
-            return given[0] // given[1]
-        case "remainder" if (given[1] > 0).all() and (given[0] >= 0).all():
-            return given[0] % given[1]
-        case "clamp":
-            return np.clip(given[1], given[0], given[2])
-        case opcode if opcode in _ARITHMETIC:
-            return np.asarray(_ARITHMETIC[opcode](*given)).astype(np.int64)
-        case _:
-            return None
-
-
 def _tile_classes(sharding: HloSharding, count: int) -> np.ndarray:
+    """Classes of devices that hold the same tile."""
     if sharding.is_manual() or sharding.is_unreduced() or sharding.is_maximal():
         return np.arange(count)
     if sharding.kind != "tiled":
         return np.zeros(count, np.int64)
     rank = len(sharding.data_dims)
     tiles = sharding.tiles.array
-    kept = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
-    if len(kept) == rank:
+    split = [d for d in range(tiles.ndim) if d < rank or sharding.subgroup_types[d - rank] != "replicated"]
+    if len(split) == rank:
         table = np.array(tile_table(sharding, rank, count)).reshape(count, rank)
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
     out = np.zeros(count, np.int64)
-    rest = [d for d in range(tiles.ndim) if d not in kept]
-    rows = tiles.transpose([*kept, *rest]).reshape(int(np.prod([tiles.shape[d] for d in kept])), -1)
+    rest = [d for d in range(tiles.ndim) if d not in split]
+    rows = tiles.transpose([*split, *rest]).reshape(int(np.prod([tiles.shape[d] for d in split])), -1)
     for number, row in enumerate(rows):
         out[row] = number
     return out

@@ -1,17 +1,24 @@
-"""What a per-device program must satisfy beyond any module: its collectives can meet, and partial sums are added once.
+"""What a per-device program must satisfy beyond any module: its collectives can meet, partial sums are reduced once.
 
 Floor: spmd.  Runs after every partition; reads the program as it stands, so it serves other partitioners' too.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, verify
+from hlosharding.ir import Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
-from hlosharding.spmd.emitter import PartialSums
+from hlosharding.spmd.participants import (
+    Devices,
+    Groups,
+    device_groups,
+    devices_of,
+    left_out,
+    permute_pairs,
+)
+from hlosharding.spmd.program import PartialSums
 from hlosharding.spmd.uniformity import Uniformity
 
 
@@ -24,12 +31,12 @@ class DivergenceError(ModuleError):
         self.condition = condition
 
 
-def verify_partitioned(module: Module, deferred: PartialSums | None = None) -> None:
+def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) -> None:
     """Raise ModuleError at the first law that a per-device program breaks, naming the instruction and what to do.
 
     Shapes fit; replica groups are disjoint and hold every device; a permute has no device twice on a side; our channel
-    ids are unique; no collective stands under a condition that may differ between its devices; partial results are
-    reduced once.
+    ids are unique; no collective stands under a condition that may differ between its devices; partial sums are reduced
+    once.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m, num_partitions=4
@@ -43,13 +50,14 @@ def verify_partitioned(module: Module, deferred: PartialSums | None = None) -> N
     hlosharding.errors.ModuleError: collective-permute has device 1 twice among its targets; at %y = f32[2] ...
     """
     verify(module)
-    collectives = [i for i in module.instructions if i.opcode in COLLECTIVES]
+    collectives = [i for i in module.instructions if collective_kind(i.opcode)]
+    devices = devices_of(module)
     for inst in collectives:
-        _verify_members(inst, max(1, module.num_partitions))
+        _verify_participants(inst, devices)
     _verify_channels(collectives)
-    _verify_conditions(module, collectives)
-    if deferred is not None:
-        _verify_sums(module, deferred)
+    _verify_conditions(module, collectives, devices)
+    if partial_sums is not None:
+        _verify_sums(module, partial_sums, devices)
 
 
 def _wrong(inst: Instruction, what: str, remedy: str | None = None) -> ModuleError:
@@ -60,29 +68,20 @@ def _place(inst: Instruction) -> str:
     return f"{inst!r} {inst.location}".strip()
 
 
-# Members
+# Who takes part
 
 
-def _verify_members(inst: Instruction, count: int) -> None:
-    if inst.opcode == "collective-permute":
-        for side, devices in zip(("sources", "targets"), zip(*inst.source_target_pairs, strict=True), strict=False):
-            _verify_devices(inst, devices, count, f"among its {side}")
+def _verify_participants(inst: Instruction, devices: Devices) -> None:
+    if collective_kind(inst.opcode) == "collective-permute":
+        permute_pairs(inst, devices)
         return
-    groups = inst.replica_groups
-    devices = [d for group in groups for d in group]
-    _verify_devices(inst, devices, count, "in its replica groups")
-    if groups and len(devices) < count:
-        missing = sorted(set(range(count)) - set(devices))
-        raise _wrong(inst, f"leaves devices {missing} out of its replica groups", "name them in groups of their own")
-    if len({len(group) for group in groups}) > 1 and inst.opcode != "all-reduce":
-        raise _wrong(inst, f"has groups of different sizes: {groups}")
-
-
-def _verify_devices(inst: Instruction, devices: Sequence[int], count: int, place: str) -> None:
-    if len(set(devices)) < len(devices):
-        raise _wrong(inst, f"has device {Counter(devices).most_common(1)[0][0]} twice {place}")
-    if any(not 0 <= d < count for d in devices):
-        raise _wrong(inst, f"has device {max(devices)} {place}; the program is for {count}")
+    sizes = {len(group) for group in device_groups(inst, devices)}
+    missing = left_out(inst, devices)
+    if missing:
+        what = f"leaves devices {list(missing)} out of its replica groups"
+        raise _wrong(inst, what, remedy="name them in groups of their own")
+    if len(sizes) > 1 and collective_kind(inst.opcode) != "all-reduce":
+        raise _wrong(inst, f"has groups of different sizes: {inst.replica_groups}")
 
 
 # Channels
@@ -101,7 +100,7 @@ def _verify_channels(collectives: Sequence[Instruction]) -> None:
 # Conditions
 
 
-def _verify_conditions(module: Module, collectives: Sequence[Instruction]) -> None:
+def _verify_conditions(module: Module, collectives: Sequence[Instruction], devices: Devices) -> None:
     guards = guarded(module, collectives)
     if not guards:
         return
@@ -109,7 +108,7 @@ def _verify_conditions(module: Module, collectives: Sequence[Instruction]) -> No
     for inst, conditions in guards.items():
         for condition in reversed(conditions):  # what is above may be all that makes one below it differ
             ways = uniformity.condition(condition)
-            for members in meeting(inst, len(ways)):
+            for members in device_groups(inst, devices):
                 if len({int(ways[d]) for d in members}) > 1:
                     raise _divergent(inst, condition, members, uniformity)
 
@@ -125,13 +124,6 @@ def _divergent(
         f"needs devices {', '.join(map(str, members))} together, but the condition of %{condition.name} may differ"
         f" between them (by {source}): they would wait for each other for ever",
     )
-
-
-def meeting(inst: Instruction, count: int) -> Collection[Sequence[int]]:
-    """Devices that wait for each other in a collective: its groups; in a permute, as XLA runs it, all devices."""
-    if inst.opcode == "collective-permute" or not inst.replica_groups:
-        return (range(count),)
-    return inst.replica_groups
 
 
 def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instruction, tuple[Instruction, ...]]:
@@ -155,36 +147,40 @@ def guarded(module: Module, collectives: Sequence[Instruction]) -> Mapping[Instr
     return {i: c for i in collectives if (c := conditions(i.computation))}
 
 
-# Sums
+# Partial sums
 
 _HANDS_ON = frozenset({"tuple", "get-tuple-element", "while", "conditional", "call", "copy", "opt-barrier"})
+_OUR_FAULT = "this is a fault of the partitioner: please report the program"
 
 
-def _verify_sums(module: Module, deferred: PartialSums) -> None:
-    if not deferred.partial_sums:
+def _verify_sums(module: Module, partial_sums: PartialSums, devices: Devices) -> None:
+    if not partial_sums.values:
         return
-    remedy = "this is a fault of the partitioner: please report the program"
-    for inst in deferred.partial_sums.intersection(module.instructions):
+    for inst in partial_sums.values.intersection(module.instructions):
         for user in inst.users:
-            if user not in deferred.partial_sums and user not in deferred.paying and user.opcode not in _HANDS_ON:
-                raise _wrong(user, f"uses the partial results of %{inst.name} before they are added up", remedy)
-    for inst in deferred.paying.intersection(module.instructions):
-        twice = _source_of(inst) if _reduces(inst) else None
-        if twice is not None:
-            raise _wrong(inst, f"adds up what %{twice.name} has added up already", remedy)
+            if not (user in partial_sums.values or user in partial_sums.readers or user.opcode in _HANDS_ON):
+                raise _wrong(user, f"uses the partial sums of %{inst.name} before they are reduced", _OUR_FAULT)
+    for inst in partial_sums.readers.intersection(module.instructions):
+        earlier = _reduced_before(inst, devices) if _reduces(inst) else None
+        if earlier is not None:
+            raise _wrong(inst, f"reduces what %{earlier.name} has reduced already", _OUR_FAULT)
 
 
 def _reduces(inst: Instruction) -> bool:
     return inst.opcode in ("all-reduce", "reduce-scatter")
 
 
-def _source_of(payer: Instruction) -> Instruction | None:
-    """A reduction over (some of) the same devices whose result `payer` reduces again as it is."""
-    source = payer.operands[0]
+def _reduced_before(inst: Instruction, devices: Devices) -> Instruction | None:
+    """A reduction over (some of) the same devices whose result `inst` reduces again as it is."""
+    source = inst.operands[0]
     while source.opcode in ("reshape", "transpose", "copy", "negate"):
         source = source.operands[0]
     if not _reduces(source) or CAUSE_ATTRIBUTE not in source.frontend_attributes:
         return None
-    together = {frozenset(g) for g in source.replica_groups}
-    shared = any(len(set(a) & b) > 1 for a in payer.replica_groups for b in together)
-    return source if shared else None
+    group_of = _group_numbers(device_groups(source, devices))
+    shares = any(len({group_of[d] for d in group}) < len(group) for group in device_groups(inst, devices))
+    return source if shares else None
+
+
+def _group_numbers(groups: Groups) -> dict[int, int]:
+    return {device: number for number, group in enumerate(groups) for device in group}

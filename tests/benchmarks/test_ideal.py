@@ -16,7 +16,7 @@ def begin() -> tuple[Builder, ComputationBuilder, Instruction]:
 
 
 def reduced(main: ComputationBuilder, x: Instruction, groups: tuple[tuple[int, ...], ...]) -> Instruction:
-    return main.add("all-reduce", BUFFER, (x,), replica_groups=groups, channel_id=1)
+    return main.add("all-reduce", BUFFER, (x,), replica_groups=groups, channel_id=1, use_global_device_ids=True)
 
 
 def own_quarter(main: ComputationBuilder, x: Instruction) -> Instruction:

@@ -12,7 +12,7 @@ from hlosharding.reshard import Step, plan_steps
 from hlosharding.reshard.layout import layout_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
-from hlosharding.spmd.emitter import Emitter, Program
+from hlosharding.spmd import Emitter, Program
 from hlosharding.xla_bridge import run_proto
 from tests.support.random_programs.shardings import random_sharding
 

@@ -14,6 +14,7 @@ from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
 from hlosharding.ir import Computation, Module
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+_REPLICAS = re.compile(r"\breplica_count=(\d+)")
 
 
 def from_hlo_text(text: str) -> Module:
@@ -26,8 +27,10 @@ def from_hlo_text(text: str) -> Module:
         raise LoadError("HLO text holds a zero byte", remedy='pass format="hlo-proto" for binary files')
     found = scan_hlo(text)
     module = _module(in_text_order(xla_bridge.hlo_text_to_proto(text)))
-    stated = partitions_in(text[text.find("HloModule") :].partition("\n")[0])
-    module.num_partitions = stated or devices_of(f.sharding for f in found)
+    header = text[text.find("HloModule") :].partition("\n")[0]
+    module.num_partitions = partitions_in(header) or devices_of(f.sharding for f in found)
+    if replicas := _REPLICAS.search(header):
+        module.num_replicas = max(1, int(replicas[1]))
     return module
 
 

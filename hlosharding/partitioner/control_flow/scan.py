@@ -96,7 +96,7 @@ def _loop(
     sliced = len(operands) - int(inst.proto.num_carries)
     length = (inst.operands[0].shape if sliced else inst.shape.leaves[0]).dims[dim]
     shapes = [local_shape(context, s, h) for s, h in zip(inst.shape.leaves, stacks, strict=False)]
-    rooms = [emitter.room(np.zeros((), s.dtype), s) for s in shapes]
+    buffers = [emitter.own_buffer(np.zeros((), s.dtype), s) for s in shapes]
 
     def one_step(at: Emitter, number: Instruction, carried: Sequence[Instruction]) -> list[Instruction]:
         whole, parts, rest = carried[:sliced], carried[sliced : sliced + stacked], carried[sliced + stacked :]
@@ -107,7 +107,7 @@ def _loop(
         return [*whole, *new, *made[stacked:]]
 
     names = LoopNames(f"{inst.name}_body", f"{inst.name}_condition", "one step of a scan")
-    return counted_loop(emitter, names, [*operands[:sliced], *rooms, *operands[sliced:]], length, one_step)[sliced:]
+    return counted_loop(emitter, names, [*operands[:sliced], *buffers, *operands[sliced:]], length, one_step)[sliced:]
 
 
 def _starts(emitter: Emitter, rank: int, dim: int, place: Instruction) -> list[Instruction]:

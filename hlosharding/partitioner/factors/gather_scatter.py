@@ -140,7 +140,7 @@ def emit_scatter(emitter: Emitter, op: LocalOp) -> Instruction:
     if margins:
         shifted = _dropped(emitter, op, indices, shifted, margins)
     # Without the barrier an update that must be dropped writes an element of another row.
-    wide = [_widened(emitter, emitter.held(a), margins) for a in arrays]
+    wide = [_widened(emitter, emitter.behind_barrier(a), margins) for a in arrays]
     shape = Shape.tuple(tuple(a.shape for a in wide)) if op.inst.shape.is_tuple else wide[0].shape
     return _narrowed(emitter, emit_same_op(emitter, op, (*wide, shifted, *updates), shape=shape), margins)
 

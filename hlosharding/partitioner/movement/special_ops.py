@@ -12,6 +12,7 @@ from hlosharding.partitioner.movement.tuples import copy
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
+from hlosharding.spmd import Devices, device_groups
 
 
 def convert(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
@@ -28,13 +29,14 @@ def all_reduce(context: Context, inst: Instruction) -> AnyValue | DeferredReduct
     """Outside manual regions: across replicas, of which there is one; else of what each device has, which is all."""
     signature = signature_of(inst)
     if inst.channel_id and context.num_partitions > 1:
-        if _adds_nothing(inst):
+        if _is_alone(context, inst):
             return copy(context, inst)
         return compute_whole(context, inst, "it adds up what each of its devices has of a global value, all of it")
     assert isinstance(signature, Signature)
     return lower_by_factors(context, inst, signature)
 
 
-def _adds_nothing(inst: Instruction) -> bool:
+def _is_alone(context: Context, inst: Instruction) -> bool:
     """Is every device alone, as in a `psum` over a mesh axis of size 1?"""
-    return inst.shape.is_array and {len(group) for group in inst.replica_groups} == {1}
+    groups = device_groups(inst, Devices(context.num_partitions))
+    return inst.shape.is_array and all(len(group) == 1 for group in groups)

@@ -23,7 +23,7 @@ def verify_and_sync(module: Module, program: Program, *, has_manual_groups: bool
         if has_manual_groups:
             gather_where_groups_part(module)
         try:
-            return verify_partitioned(module, program.deferred)
+            return verify_partitioned(module, program.partial_sums)
         except DivergenceError as found:
             # Asked once: if they still differ then, it is not for want of one.
             groups = synced_conditions.pop(found.condition, None)
@@ -59,7 +59,7 @@ def _channel(module: Module) -> int:
 def _reducer(module: Module, program: Program, kind: str, asked: Instruction) -> Computation:
     """The reducer of all our reductions, back in its place if nobody else calls it."""
     known = list(module.computations)
-    reducer = program.reducer(kind, asked.shape.element_type)
+    reducer = program.scalars.reducer(kind, asked.shape.element_type)
     if reducer not in known:
         module.computations[:] = known
         for inst in reducer.instructions:

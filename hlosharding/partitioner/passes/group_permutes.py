@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import COLLECTIVES, Instruction, Module, PaddingDim, Shape, rewrite
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Uniformity, guarded
-
-Groups = tuple[tuple[int, ...], ...]
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Groups, Uniformity, devices_of, guarded, permute_pairs
 
 
 def gather_where_groups_part(module: Module) -> None:
@@ -44,12 +42,12 @@ def _together(ways: list[np.ndarray]) -> Groups:
 def _stays_inside(inst: Instruction, groups: Groups) -> bool:
     group_of = {device: number for number, group in enumerate(groups) for device in group}
     is_even = len({len(group) for group in groups}) == 1
-    return is_even and all(group_of[s] == group_of[t] for s, t in inst.source_target_pairs)
+    return is_even and all(group_of[s] == group_of[t] for s, t in permute_pairs(inst, devices_of(inst.module)))
 
 
 def _gathered(module: Module, inst: Instruction, groups: Groups, channel: int) -> None:
     """All tiles of the group, and of them the source's; zeros for a device that is nobody's target."""
-    source_of = {target: source for source, target in inst.source_target_pairs}
+    source_of = {target: source for source, target in permute_pairs(inst, devices_of(module))}
     place = {device: at for group in groups for at, device in enumerate(group)}
     count = len(place)
     rows = [place[source_of[d]] if d in source_of else len(groups[0]) for d in range(count)]

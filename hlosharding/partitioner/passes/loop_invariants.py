@@ -44,7 +44,7 @@ class _Invariant(NamedTuple):
     """What it is computed by, among others."""
 
 
-def hoist_invariants(module: Module, prices: Prices, deferred: PartialSums) -> None:
+def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) -> None:
     """Move collectives that all trips of a loop have in common before it, inner loops first.
 
     `module` has dense ids, before and after.  A loop of unknown length is taken to make more than one trip; one that
@@ -61,7 +61,7 @@ def hoist_invariants(module: Module, prices: Prices, deferred: PartialSums) -> N
         made = [f.made for f in _dearest_first(module, found, prices)]
         count = _fitting(module, loop, made, most)
         if count:
-            _follow(deferred, _hoist(module, loop, made[:count]))
+            _follow(partial_sums, _hoist(module, loop, made[:count]))
             module.renumber()
 
 
@@ -323,9 +323,9 @@ def _readers(loop: Instruction) -> list[Instruction]:
     return [u for part in dict.fromkeys(loop.called) for u in part.parameters[0].users] + loop.users
 
 
-def _follow(deferred: PartialSums, copies: Copies) -> None:
+def _follow(partial_sums: PartialSums, copies: Copies) -> None:
     """What stands before the loop owes and pays what it did inside."""
     for before, after in copies.items():
-        for noted in (deferred.partial_sums, deferred.paying):
+        for noted in (partial_sums.values, partial_sums.readers):
             if before in noted:
                 noted.add(after)

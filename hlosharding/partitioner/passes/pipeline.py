@@ -26,7 +26,7 @@ def per_device_passes(program: Program, prices: Prices, *, has_manual_groups: bo
     """Passes over what the walk wrote into `program`."""
 
     def hoist(module: Module) -> None:
-        hoist_invariants(module, prices, program.deferred)
+        hoist_invariants(module, prices, program.partial_sums)
 
     def verify(module: Module) -> None:
         verify_and_sync(module, program, has_manual_groups=has_manual_groups)

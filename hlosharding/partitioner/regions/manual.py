@@ -17,9 +17,12 @@ from hlosharding.partitioner.resharding import local_shape, replicate, reshard, 
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
 from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 from hlosharding.spmd import (
+    Devices,
     ManualGroups,
+    device_groups,
     group_pieces,
     manual_groups_of,
+    permute_pairs,
     sharding_in_groups,
     sharding_of_all,
     tiles_in_groups,
@@ -200,10 +203,9 @@ def _mixed_dims(inst: Instruction) -> tuple[int, ...]:
 
 
 def _check_members(inst: Instruction, manual_groups: ManualGroups, is_whole: bool) -> None:
-    if inst.opcode == "collective-permute":
-        members = inst.source_target_pairs
-    else:
-        members = inst.replica_groups or (tuple(range(manual_groups.size * len(manual_groups.groups))),)
+    devices = Devices(manual_groups.size * len(manual_groups.groups))
+    is_permute = inst.opcode == "collective-permute"
+    members = permute_pairs(inst, devices) if is_permute else device_groups(inst, devices)
     for group in members:
         places = [manual_groups.places[d] for d in dict.fromkeys(group)]
         if len({g for g, _ in places}) < len(places):

@@ -43,7 +43,7 @@ def put_together(
     none = [0] * shape.rank
     out = None
     if base is not None:
-        out = emitter.pad(base, none, margin) if base.shape.rank else emitter.room(base, grown)
+        out = emitter.pad(base, none, margin) if base.shape.rank else emitter.own_buffer(base, grown)
     for turn in rounds:
         out = _emit_round(emitter, operands, out, grown, turn, _filling(base))
     assert out is not None
@@ -258,7 +258,7 @@ def _emit_round(
     """`out` with one round's pieces.  The first round (no `out` yet) may spill: the rest write all it does not hold."""
     piece = _arrived(emitter, operands, out, turn, fill)
     if out is None:
-        return piece if piece.shape.dims == grown.dims else _put(emitter, emitter.room(0, grown), piece, turn)
+        return piece if piece.shape.dims == grown.dims else _put(emitter, emitter.own_buffer(0, grown), piece, turn)
     counts = _what_counts(emitter, piece.shape, turn)
     if counts is not None:
         piece = emitter.select(counts, piece, _window(emitter, out, turn.write, turn.write_span))

@@ -10,18 +10,10 @@ from math import log2
 
 import pytest
 
-from hlosharding.cost import (
-    Link,
-    Machine,
-    bytes_received,
-    collective_time,
-    group_placement,
-    machines,
-    op_time,
-    placement_time,
-)
+from hlosharding.cost import Link, Machine, collective_time, group_placement, machines, op_time, placement_time
 from hlosharding.cost.collective_time import ALGORITHMS, permute_placement
 from hlosharding.errors import CostError
+from hlosharding.spmd import bytes_received
 
 A, W = 2e-6, 100e9
 A_OUT, W_OUT = 5e-6, 10e9

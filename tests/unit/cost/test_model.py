@@ -20,7 +20,7 @@ ENTRY main {
   p = f32[512,256] parameter(0)
   w = f32[256,128] parameter(1)
   d = f32[512,128] dot(p, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, AT_7
-  r = f32[512,128] all-reduce(d), replica_groups=[2,4]<=[8], to_apply=add, channel_id=1, AT_7
+  r = f32[512,128] all-reduce(d), replica_groups=[2,4]<=[8], to_apply=add, channel_id=1, use_global_device_ids=true,AT_7
   e = f32[512,128] exponential(r), metadata={source_file="m.py" source_line=9}
   ROOT n = f32[512,128] negate(e)
 }
@@ -133,7 +133,8 @@ def test_twenty_thousand_instructions_are_priced_in_a_blink() -> None:
     value = x
     for number in range(5000):
         d = main.add("dot", x.shape, (value, x), dot_dims=DotDims((1,), (0,)))
-        r = main.add("all-reduce", x.shape, (d,), replica_groups=((0, 1, 2, 3), (4, 5, 6, 7)), channel_id=number + 1)
+        ids = {"channel_id": number + 1, "use_global_device_ids": True}
+        r = main.add("all-reduce", x.shape, (d,), replica_groups=((0, 1, 2, 3), (4, 5, 6, 7)), **ids)
         value = main.add("tanh", x.shape, (main.add("add", x.shape, (r, x)),))
     module = b.finish(main)
     begin = time.perf_counter()

@@ -29,7 +29,12 @@ class Program:
 
     def all_reduce(self, a: Instruction) -> Instruction:
         return self.main.add(
-            "all-reduce", SQUARE, (a,), replica_groups=ALL, channel_id=len(self.main.computation.instructions)
+            "all-reduce",
+            SQUARE,
+            (a,),
+            replica_groups=ALL,
+            use_global_device_ids=True,
+            channel_id=len(self.main.computation.instructions),
         )
 
     def done(self, *results: Instruction) -> Module:

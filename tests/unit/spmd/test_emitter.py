@@ -10,7 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 import hlosharding as hs
 from hlosharding.ir import Builder, Instruction, Shape, SliceDim
-from hlosharding.spmd.emitter import Emitter, Program
+from hlosharding.spmd import Emitter, Program
 from hlosharding.xla_bridge import run_proto
 
 GROUPS = ((0, 2), (1, 3))
@@ -165,8 +165,8 @@ def test_every_collective_has_a_channel_of_its_own() -> None:
 def test_reducers_are_made_once_per_type() -> None:
     bench = Bench()
     program = bench.emitter.program
-    assert program.reducer("add", "f32") is program.reducer("add", "f32")
-    assert program.reducer("add", "f32") is not program.reducer("add", "bf16")
+    assert program.scalars.reducer("add", "f32") is program.scalars.reducer("add", "f32")
+    assert program.scalars.reducer("add", "f32") is not program.scalars.reducer("add", "bf16")
 
 
 def test_a_slice_of_the_programs_slice_starts_in_range() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Builder, Shape
 from hlosharding.sharding import HloSharding
-from hlosharding.spmd.emitter import Emitter, Program
-from hlosharding.spmd.masking import identity, mask_padding
+from hlosharding.spmd import Emitter, Program, identity, mask_padding
 from hlosharding.xla_bridge import run_proto
 
 

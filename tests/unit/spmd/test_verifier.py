@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -17,8 +18,7 @@ import hlosharding as hs
 from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
 from hlosharding.partitioner.passes import condition_sync as votes
-from hlosharding.spmd.emitter import PartialSums
-from hlosharding.spmd.verifier import verify_partitioned
+from hlosharding.spmd import PartialSums, verify_partitioned
 
 
 def local_module(body: str, *, devices: int = 4, computations: str = "") -> Module:
@@ -39,12 +39,12 @@ count { a = s32[] parameter(0)
 
 @pytest.fixture
 def program(mesh_2x4: Mesh) -> tuple[Module, PartialSums]:
-    """A layer with its gradient: sums of partial results, gathers, elementwise ops."""
+    """A layer with its gradient: reductions of partial sums, gathers, elementwise ops."""
     seen: list[tuple[Module, PartialSums]] = []
 
-    def spy(module: Module, deferred: PartialSums) -> None:
-        verify_partitioned(module, deferred)
-        seen.append((module, deferred))
+    def spy(module: Module, sums: PartialSums) -> None:
+        verify_partitioned(module, sums)
+        seen.append((module, sums))
 
     def step(w: jax.Array, x: jax.Array) -> jax.Array:
         return w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
@@ -68,16 +68,16 @@ def another_shape(module: Module, inst: Instruction) -> None:
 
 
 def test_a_tile_of_another_size_is_found(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     for inst in module.entry.instructions:
         if inst.opcode not in ("subtract", "multiply", "dot", "all-reduce", "tanh"):
             continue
         before = inst.shape
         another_shape(module, inst)
         with pytest.raises(ModuleError, match=r"shape .*%"):
-            verify_partitioned(module, deferred)
+            verify_partitioned(module, sums)
         inst.shape = before
-    verify_partitioned(module, deferred)
+    verify_partitioned(module, sums)
 
 
 def change(**attributes: Any) -> Callable[[Instruction], None]:
@@ -100,10 +100,10 @@ def change(**attributes: Any) -> Callable[[Instruction], None]:
 def test_groups_that_overlap_or_leave_somebody_out(
     program: tuple[Module, PartialSums], attributes: dict[str, Any], words: str
 ) -> None:
-    module, deferred = program
+    module, sums = program
     change(**attributes)(first(module, "all-reduce"))
     with pytest.raises(ModuleError, match=words):
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
 
 
 @pytest.mark.parametrize(
@@ -120,32 +120,32 @@ def test_permutes_that_are_none(pairs: str, words: str) -> None:
 
 
 def test_a_channel_used_twice(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+    module, sums = program
     one, other, *_ = [i for i in module.instructions if i.opcode in COLLECTIVES]
     change(channel_id=one.channel_id)(other)
     with pytest.raises(ModuleError, match=f"%{other.name}.*|channel {one.channel_id} of %{one.name}"):
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
 
 
-def test_addends_taken_for_their_sum(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+def test_partial_sums_taken_for_their_sum(program: tuple[Module, PartialSums]) -> None:
+    module, sums = program
     for reduced in [i for i in module.instructions if i.opcode in ("all-reduce", "reduce-scatter")]:
         partial_sums = reduced.operands[0]
         if partial_sums.shape is not reduced.shape:
             continue
         users = list(reduced.users)
         rewrite.replace_uses(reduced, partial_sums)
-        with pytest.raises(ModuleError, match=f"uses the partial results of %{partial_sums.name}"):
-            verify_partitioned(module, deferred)
+        with pytest.raises(ModuleError, match=f"uses the partial sums of %{partial_sums.name}"):
+            verify_partitioned(module, sums)
         for user in users:
             rewrite.set_operands(user, (reduced if o is partial_sums else o for o in user.operands))
-        verify_partitioned(module, deferred)
+        verify_partitioned(module, sums)
         return
     raise AssertionError("no all-reduce in the program")
 
 
-def test_a_sum_made_twice(program: tuple[Module, PartialSums]) -> None:
-    module, deferred = program
+def test_a_sum_reduced_twice(program: tuple[Module, PartialSums]) -> None:
+    module, sums = program
     reduced = first(module, "all-reduce")
     at = reduced.computation.instructions.index(reduced) + 1
     again = rewrite.insert(
@@ -154,9 +154,9 @@ def test_a_sum_made_twice(program: tuple[Module, PartialSums]) -> None:
     )  # fmt: skip
     rewrite.replace_uses(reduced, again, where=lambda user: user is not again)
     module.renumber()
-    deferred.paying.add(again)
-    with pytest.raises(ModuleError, match=f"adds up what %{reduced.name} has added up already"):
-        verify_partitioned(module, deferred)
+    sums.readers.add(again)
+    with pytest.raises(ModuleError, match=f"reduces what %{reduced.name} has reduced already"):
+        verify_partitioned(module, sums)
 
 
 # Conditions
@@ -168,7 +168,7 @@ body {{
   n = s32[] get-tuple-element(s), index=1
   one = s32[] constant(1)
   next = s32[] add(n, one)
-  r = f32[2] all-reduce(x), channel_id=1, replica_groups={groups}, use_global_device_ids=true, to_apply=add
+  r = f32[2] all-reduce(x), replica_groups={groups}{flags}, to_apply=add
   ROOT t = (f32[2], s32[]) tuple(r, next)
 }}
 
@@ -181,7 +181,14 @@ going {{
 """
 
 
-def loop_from(count: str, groups: str = "{{0,1,2,3}}", more: str = "") -> Module:
+def loop_from(
+    count: str,
+    groups: str = "{{0,1,2,3}}",
+    more: str = "",
+    *,
+    flags: str = ", channel_id=1, use_global_device_ids=true",
+    computations: str = "",
+) -> Module:
     """A loop with an all-reduce in it, that begins counting at `count`."""
     return local_module(
         f"""
@@ -195,7 +202,7 @@ def loop_from(count: str, groups: str = "{{0,1,2,3}}", more: str = "") -> Module
         s = (f32[2], s32[]) tuple(x, {count})
         w = (f32[2], s32[]) while(s), condition=going, body=body
         ROOT y = f32[2] get-tuple-element(w), index=0""",
-        computations=ADD + LOOP.format(groups=groups),
+        computations=ADD + computations + LOOP.format(groups=groups, flags=flags),
     )
 
 
@@ -242,6 +249,57 @@ def test_what_was_handed_round_by_permutes_is_the_same() -> None:
     verify_partitioned(loop_from("mine", more=more(0)))
     with pytest.raises(ModuleError, match="condition of %w may differ"):
         verify_partitioned(loop_from("mine", more=more(2)))
+
+
+ALL_DEVICES = "use_global_device_ids=true, replica_groups={{0,1,2,3}}, to_apply=count"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "is_uniform"),
+    [
+        # Without a channel and with one replica a device adds up its own alone, so its counts differ as before.
+        ("s32[] all-reduce(i), to_apply=count", False),
+        ("s32[] all-reduce(i), channel_id=2, replica_groups={{0}}, to_apply=count", True),
+        (f"s32[] all-reduce(i), channel_id=2, {ALL_DEVICES}", True),
+        # 0 + 1 + 2 on three of them, 3 on the last: equal, but nobody can rely on it.
+        ("s32[] all-reduce(i), channel_id=2, use_global_device_ids=true, replica_groups={{0,1,2},{3}}, to_apply=count",
+         False),
+        ("s32[] collective-permute(i), source_target_pairs={{0,0}}", False),
+    ],
+)  # fmt: skip
+def test_counts_that_devices_exchange(exchange: str, is_uniform: bool) -> None:
+    module = loop_from("n", more=f"n = {exchange}")
+    with nullcontext() if is_uniform else pytest.raises(ModuleError, match="condition of %w may differ"):
+        verify_partitioned(module)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "is_uniform"),
+    [
+        (f"b = s32[] all-reduce-start(i), channel_id=2, {ALL_DEVICES}  n = s32[] all-reduce-done(b)", True),
+        ("b = s32[] all-reduce-start(i), to_apply=count  n = s32[] all-reduce-done(b)", False),
+        ("f = s32[1] reshape(i)  b = (s32[1], s32[4]) all-gather-start(f), channel_id=2, use_global_device_ids=true,"
+         " replica_groups={{0,1,2,3}}, dimensions={0}  g = s32[4] all-gather-done(b)"
+         "  o = s32[1] slice(g), slice={[2:3]}  n = s32[] reshape(o)", True),
+        ("b = ((s32[]), s32[], u32[]) async-start(i), calls=summed  n = s32[] async-done(b)", True),
+        ("b = ((s32[]), s32[], u32[]) async-start(i), calls=kept  n = s32[] async-done(b)", False),
+        ("b = (s32[], s32[], u32[], u32[]) collective-permute-start(i), channel_id=2, source_target_pairs={{0,1}}"
+         "  n = s32[] collective-permute-done(b)", False),
+    ],
+)  # fmt: skip
+def test_counts_exchanged_asynchronously(exchange: str, is_uniform: bool) -> None:
+    module = loop_from("n", more=exchange, computations=f"""
+        summed {{ a = s32[] parameter(0)  ROOT s = s32[] all-reduce(a), channel_id=2, {ALL_DEVICES} }}
+        kept {{ a = s32[] parameter(0)  ROOT s = s32[] negate(a) }}""")  # fmt: skip
+    with nullcontext() if is_uniform else pytest.raises(ModuleError, match="condition of %w may differ"):
+        verify_partitioned(module)
+
+
+def test_devices_that_are_alone_in_a_collective_may_part() -> None:
+    """Each device leaves the loop by its own count: it need not wait for another."""
+    verify_partitioned(loop_from("i", "{}", flags=""))
+    with pytest.raises(ModuleError, match="needs devices 0, 1, 2, 3 together"):
+        verify_partitioned(loop_from("i", "{{0}}", flags=", channel_id=1"))
 
 
 def test_groups_inside_which_all_agree_pass() -> None:

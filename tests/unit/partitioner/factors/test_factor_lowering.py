@@ -72,12 +72,15 @@ def test_registered_rules_lift_the_replication() -> None:
     assert not local.collectives
 
 
-def test_an_all_reduce_of_a_global_program_adds_up_what_all_its_devices_have() -> None:
+@pytest.mark.parametrize(
+    "ids",
+    ["use_global_device_ids=true, replica_groups={{0,1,2,3,4,5,6,7}}", "replica_groups={{0}}"],  # all of replica 0
+)
+def test_an_all_reduce_of_a_global_program_adds_up_what_all_its_devices_have(ids: str) -> None:
     # As XLA's HandleAllReduce: the array is whole on each of the devices that the channel joins.
     local = split(f"""
         x = f32[8,4] parameter(0){mark("[8,1]<=[8]")}
-        ROOT y = f32[8,4] all-reduce(x), channel_id=1, use_global_device_ids=true,
-          replica_groups={{{{0,1,2,3,4,5,6,7}}}}, to_apply=add_f32{mark("")}""")
+        ROOT y = f32[8,4] all-reduce(x), channel_id=1, {ids}, to_apply=add_f32{mark("")}""")
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     [y] = run_local(local, [x])
     np.testing.assert_array_equal(y, 8 * x)

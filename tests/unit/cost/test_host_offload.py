@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding.cost.hosted import hosted
+from hlosharding.cost.host_offload import leaves_on_host
 
 KB = 1024
 MOVE = 'custom_call_target="MoveTo{}"'.format
@@ -102,7 +102,7 @@ def test_a_function_called_twice_is_given_what_any_caller_has_there() -> None:
       b = f32[256,256] call(x), to_apply=take
       ROOT r = (f32[256,256], f32[256,256]) tuple(a, b)"""
     module = read(body, callees)
-    assert hosted(module)[module.by_name("t")] == {0}
+    assert leaves_on_host(module)[module.by_name("t")] == {0}
 
 
 def test_a_loop_that_carries_one_array_moves_it() -> None:
@@ -110,4 +110,4 @@ def test_a_loop_that_carries_one_array_moves_it() -> None:
     put {{ p = f32[256,256] parameter(0)  ROOT q = f32[256,256] custom-call(p), {MOVE("Host")} }}
     more {{ p = f32[256,256] parameter(0)  ROOT c = pred[] constant(false) }}"""
     module = read("x = f32[256,256] parameter(0)\nROOT w = f32[256,256] while(x), condition=more, body=put", callees)
-    assert hosted(module)[module.by_name("w")] == {0}
+    assert leaves_on_host(module)[module.by_name("w")] == {0}

@@ -1,7 +1,8 @@
-"""Which values lie in the host's memory: what a move put there, what is made of it in place, until a move back.
+"""Host offload: which values lie in the host's memory, from a move to the host until a move back to the device.
 
-Floor: cost.  Follows XLA's HostOffloader in what stays: names, copies, parts taken and rows written, through loops,
-calls and branches, too.  Inputs and results that the user keeps on the host (`memory_kind`) are the signature's to say.
+Floor: cost.  Follows XLA's HostOffloader in what stays there: names, copies, parts taken and rows written, through
+loops, calls and branches, too.  Inputs and results that the user keeps on the host (`memory_kind`) are the signature's
+to say.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from itertools import accumulate
 
 from hlosharding.ir import Computation, Instruction, Module, Shape, arguments, callers, memory_of, while_parts
 
-Hosted = dict[Instruction, frozenset[int]]
+HostLeaves = dict[Instruction, frozenset[int]]
 """Per instruction, the numbers of the leaves that lie on the host; others have none."""
-Sites = dict[Computation, list[Instruction]]
+CallSites = dict[Computation, list[Instruction]]
 
 _IN_PLACE = frozenset(
     "add-dependency bitcast copy dynamic-slice dynamic-update-slice opt-barrier reshape slice transpose".split()
@@ -21,24 +22,24 @@ _IN_PLACE = frozenset(
 _NONE: frozenset[int] = frozenset()
 
 
-def hosted(module: Module) -> Hosted:
+def leaves_on_host(module: Module) -> HostLeaves:
     """The leaves on the host, of every instruction that has such."""
     if not any(memory_of(i) == "host" for i in module.instructions):
         return {}
-    found: Hosted = {}
+    found: HostLeaves = {}
     sites = callers(module)
     is_new = True
     while is_new:
         is_new = False
         for inst in module.instructions:
-            leaves = _leaves_on_host(inst, found, sites)
+            leaves = _leaves_of(inst, found, sites)
             if leaves and leaves != found.get(inst, _NONE):
                 found[inst], is_new = leaves | found.get(inst, _NONE), True
     found.update((i, frozenset({0})) for i in module.instructions if _begins_there(i, found))
     return found
 
 
-def _leaves_on_host(inst: Instruction, found: Hosted, sites: Sites) -> frozenset[int]:
+def _leaves_of(inst: Instruction, found: HostLeaves, sites: CallSites) -> frozenset[int]:
     memory = memory_of(inst)
     if memory is not None:
         return frozenset({0}) if memory == "host" else _NONE
@@ -62,11 +63,11 @@ def _leaves_on_host(inst: Instruction, found: Hosted, sites: Sites) -> frozenset
             return _NONE
 
 
-def _any_of(insts: Iterable[Instruction], found: Hosted) -> frozenset[int]:
+def _any_of(insts: Iterable[Instruction], found: HostLeaves) -> frozenset[int]:
     return _NONE.union(*(found.get(i, _NONE) for i in insts))
 
 
-def _begins_there(inst: Instruction, found: Hosted) -> bool:
+def _begins_there(inst: Instruction, found: HostLeaves) -> bool:
     """A buffer made for a loop that writes rows on the host (XLA allocates it there)."""
     if inst.opcode != "broadcast" or len(inst.users) != 1 or inst.users[0].opcode != "tuple":
         return False

@@ -1,0 +1,68 @@
+"""`Simulation`: what users hold of a simulated run.
+
+Floor: cost.  The run itself stands in `simulator.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hlosharding.cost.machine import Machine
+from hlosharding.cost.timeline import Event
+from hlosharding.cost.trace import chrome_trace, write_whole
+from hlosharding.notebook import InNotebooks
+
+
+@dataclass(frozen=True)
+class Simulation(InNotebooks):
+    """What one step takes: seconds, and bytes of one device.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> [event.instruction.name for event in hs.simulate(hs.load(text)).critical_path]
+    ['y']
+    """
+
+    time_s: float
+    peak_memory_bytes: int
+    """Per device, by liveness."""
+    timeline: tuple[Event, ...]
+    """Events of the entry computation, by start."""
+    machine: Machine
+    compute_s: float
+    """Time the compute stream is busy; the communication stream likewise."""
+    comm_s: float
+    memory: tuple[tuple[float, int], ...]
+    """(time, bytes alive) at each change, for one device."""
+    host_memory_bytes: int = 0
+    """Per device, in its host's memory at the worst moment."""
+
+    @cached_property
+    def critical_path(self) -> tuple[Event, ...]:
+        """The chain of events that makes the step as long as it is, first to last."""
+        chain: list[Event] = []
+        event = max(self.timeline, key=lambda e: e.end, default=None)
+        while event is not None:
+            chain.append(event)
+            event = event.cause
+        return tuple(reversed(chain))
+
+    @property
+    def exposed_comm_s(self) -> float:
+        """Communication that no computing hides."""
+        return self.time_s - self.compute_s
+
+    def save_trace(self, path: Any) -> None:
+        """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
+        write_whole(path, chrome_trace(self.timeline, self.memory, self.machine.name))
+
+    def __str__(self) -> str:
+        hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
+        return (
+            f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
+            f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
+            f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
+            + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
+        )

@@ -1,0 +1,33 @@
+"""The events of a simulated run: what ran when, on which stream, and what it waited for.
+
+Floor: cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hlosharding.ir import Instruction
+
+Stream = Literal["compute", "communication"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One op (or a whole loop) on a stream; times in seconds from the start of the run."""
+
+    instruction: Instruction
+    stream: Stream
+    start: float
+    end: float
+    cause: Event | None = field(repr=False)
+    """The event that kept this one from starting earlier: an operand, or the op before it on its stream."""
+    nbytes: float
+    """Bytes received."""
+    trips: int = 1
+    """Of a loop: how often its body runs."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
