@@ -5,9 +5,9 @@ from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, Padd
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.executions import Runs, executions
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,

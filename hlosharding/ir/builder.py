@@ -14,9 +14,9 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir import attributes as attrs
-from hlosharding.ir.instruction import Instruction, Made
+from hlosharding.ir.graph import Computation, Instruction, Made, callees_first
 from hlosharding.ir.literal import write_literal
-from hlosharding.ir.module import Computation, Module, callees_first
+from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape, write_shape
 from hlosharding.ir.shape_inference import infer_shape
 from hlosharding.sharding import HloSharding

@@ -11,8 +11,7 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir.builder import write_attributes
-from hlosharding.ir.instruction import MAY_ACT, Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.shape import Shape
 
 
@@ -102,7 +101,7 @@ def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Inst
         set_operands(instruction, operands)
 
 
-def fresh_name(module: Module, name: str) -> str:
+def fresh_name(module: ModuleGraph, name: str) -> str:
     """`name`, or `name.N` with the smallest free N."""
     taken = {i.name for c in module.computations for i in c.instructions}
     if name not in taken:
@@ -113,7 +112,7 @@ def fresh_name(module: Module, name: str) -> str:
     return f"{name}.{number}"
 
 
-def dead_code(module: Module) -> bool:
+def dead_code(module: ModuleGraph) -> bool:
     """Remove unused instructions without side effect (parameters stay) and computations nobody calls."""
     changed = False
     for computation in module.computations:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import WindowDim
 from hlosharding.ir.control_flow import branches, while_parts
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.graph import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 from hlosharding.ir.shape import Shape
 
