@@ -176,11 +176,5 @@ def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: s
     rewrite.replace_uses(value, made, where=lambda user: user is not made)
     if was_root and opcode == "copy":
         computation.set_root(value)
-    _number(module, made)
+    rewrite.number(module, made)
     module.shardings[made.id] = sharding
-
-
-def _number(module: Module, made: Instruction) -> None:
-    """A provisional id for the side table, free until the module is renumbered."""
-    made.id = len(module.instructions)
-    module.instructions.append(made)

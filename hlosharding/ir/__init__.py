@@ -4,6 +4,7 @@ from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
+from hlosharding.ir.edit import Edit
 from hlosharding.ir.executions import Runs, executions
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
@@ -42,6 +43,7 @@ __all__ = [
     "ComputationBuilder",
     "ConvDims",
     "DotDims",
+    "Edit",
     "Frame",
     "GatherDims",
     "Instruction",

@@ -47,6 +47,11 @@ def infer_shape(instruction: Instruction) -> Shape:
         raise ModuleError("its attributes do not fit its operands") from error
 
 
+def stated_type(operands: Sequence[Instruction], element_type: str | None = None) -> Shape:
+    """What an instruction states before its shape is inferred: a type, where none is given that of operand 0."""
+    return Shape.array(element_type or (operands[0].shape.element_type if operands else "f32"))
+
+
 # Elementwise
 
 
