@@ -6,6 +6,7 @@ from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.executions import Runs, executions
+from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Module
@@ -45,6 +46,7 @@ __all__ = [
     "DotDims",
     "Edit",
     "Frame",
+    "FunctionBoundary",
     "GatherDims",
     "Instruction",
     "Module",

@@ -11,15 +11,18 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self
 
+import numpy.typing as npt
+
 from hlosharding import wire
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import Frame
 from hlosharding.ir.decoded import decoded
+from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.instruction_attributes import InstructionAttributes
 from hlosharding.ir.opcode import SIDE_EFFECTS
 from hlosharding.ir.shape import Shape
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, MeshInfo
 
 
 class Instruction(InstructionAttributes):
@@ -194,10 +197,10 @@ class ModuleGraph:
         self.computations: list[Computation] = []
         self.instructions: list[Instruction] = []
         self.shardings: dict[int, HloSharding] = {}
-        self.mesh: Any = None
-        self.weights: dict[str, Any] = {}
-        self.signature: Any = None
-        self.callbacks: tuple[Any, ...] = ()
+        self.mesh: MeshInfo | None = None
+        self.weights: dict[str, npt.NDArray[Any]] = {}
+        self.signature: FunctionBoundary | None = None
+        self.callbacks: tuple[Callable[..., Any], ...] = ()
         self.partitionings: tuple[Any, ...] = ()
         self.proto: Any = wire.HloModuleProto(name=name)
         self._entry: Computation | None = None
