@@ -15,7 +15,7 @@ from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import BoundaryArray, ShardMapProgram
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import Computation, FunctionBoundary, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.propagation import Propagation, propagate
@@ -156,10 +156,10 @@ class Partitioned(InNotebooks):
         return flat
 
     @staticmethod
-    def _bind(signature: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    def _bind(signature: FunctionBoundary | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         if signature is not None:
             try:
-                return list(signature.flatten(arguments, keywords))
+                return signature.flatten(arguments, keywords)
             except ValueError:
                 if len(arguments) != len(signature.in_avals):
                     raise

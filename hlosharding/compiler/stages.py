@@ -30,6 +30,7 @@ class Traced:
     def propagate(self) -> PropagatedStage:
         """Find a sharding for every value; open inputs and outputs are chosen too."""
         signature = self.module.signature
+        assert signature is not None, "a traced module has one"
         found = propagate(self.module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
         return PropagatedStage(found, self.donated, self.devices)
 

@@ -68,7 +68,8 @@ def host_memory(module: Module) -> int:
 
 def _kept_on_host(module: Module) -> tuple[set[int], set[int]]:
     """Numbers of the flat inputs and results with a memory kind of the host."""
-    kinds = [getattr(module.signature, f"{side}_memory", ()) for side in ("input", "output")]
+    signature = module.signature
+    kinds = ((), ()) if signature is None else (signature.input_memory, signature.output_memory)
     inputs, outputs = ({n for n, kind in enumerate(side) if kind is not None and "host" in kind} for side in kinds)
     return inputs, outputs
 

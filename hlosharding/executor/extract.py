@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hlosharding import wire
 from hlosharding.executor.flow import Leaf, Line, Tree, Var, leaves, tree_of
-from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape
+from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
 
 
 def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]) -> Module:
@@ -29,7 +28,7 @@ def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]
         ]
         made = _copy(main, line.inst, operands, callees)
         new.update(zip(leaves(tree_of(line.inst)), _parts(main, made), strict=True))
-    main.root(main.add("tuple", Shape.tuple(tuple(o.shape for o in outputs)), [new[o] for o in outputs]))
+    main.root(main.op("tuple", [new[o] for o in outputs]))
     return builder.finish(main)
 
 
@@ -53,22 +52,22 @@ def copy_computation(builder: Builder, computation: Computation) -> Computation:
 def _parameters(main: ComputationBuilder, shape: Shape, numbers: Iterator[int]) -> Instruction:
     if not shape.is_tuple:
         return main.parameter(next(numbers), shape)
-    return main.add("tuple", shape, [_parameters(main, part, numbers) for part in shape.tuple_shapes])
+    return main.op("tuple", [_parameters(main, part, numbers) for part in shape.tuple_shapes])
 
 
 def _operand(main: ComputationBuilder, tree: Tree, shape: Shape, new: dict[Leaf, Instruction]) -> Instruction:
     if not isinstance(tree, tuple):
         return new[tree]
     parts = [_operand(main, part, s, new) for part, s in zip(tree, shape.tuple_shapes, strict=True)]
-    return main.add("tuple", shape, parts)
+    return main.op("tuple", parts)
 
 
 def _parts(main: ComputationBuilder, made: Instruction) -> Iterator[Instruction]:
     if not made.shape.is_tuple:
         yield made
         return
-    for index, shape in enumerate(made.shape.tuple_shapes):
-        yield from _parts(main, main.add("get-tuple-element", shape, (made,), tuple_index=index))
+    for index in range(len(made.shape.tuple_shapes)):
+        yield from _parts(main, main.op("get-tuple-element", (made,), tuple_index=index))
 
 
 def _copy(
@@ -76,12 +75,7 @@ def _copy(
 ) -> Instruction:
     # Named by opcode: equal stretches make equal modules, which are compiled once.
     copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=callees.of(inst), name=inst.opcode)
-    if copy.proto.HasField("metadata"):
-        # The frame table stays behind.
-        proto = wire.HloInstructionProto()
-        proto.CopyFrom(copy.proto)
-        proto.ClearField("metadata")
-        copy.proto = proto
+    rewrite.drop_metadata(copy)  # the frame table stays behind
     return copy
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -72,11 +71,7 @@ def _close_boundary(module: Module, chosen: Iterable[Instruction]) -> None:
         return
     numbers = {i.parameter_number for i in chosen if i.opcode == "parameter" and i.computation.is_entry}
     root_is_chosen = any(i.is_entry_root for i in chosen)
-    module.signature = replace(
-        signature,
-        open_parameters=tuple(o and n not in numbers for n, o in enumerate(signature.open_parameters)),
-        open_outputs=tuple(o and not root_is_chosen for o in signature.open_outputs),
-    )
+    module.signature = signature.closed(parameters=numbers, outputs=root_is_chosen)
 
 
 class _Names:
@@ -176,11 +171,5 @@ def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: s
     rewrite.replace_uses(value, made, where=lambda user: user is not made)
     if was_root and opcode == "copy":
         computation.set_root(value)
-    _number(module, made)
+    rewrite.number(module, made)
     module.shardings[made.id] = sharding
-
-
-def _number(module: Module, made: Instruction) -> None:
-    """A provisional id for the side table, free until the module is renumbered."""
-    made.id = len(module.instructions)
-    module.instructions.append(made)

@@ -4,11 +4,13 @@ from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
+from hlosharding.ir.edit import Edit
 from hlosharding.ir.executions import Runs, executions
+from hlosharding.ir.function_boundary import FunctionBoundary
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
-from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
@@ -44,11 +46,14 @@ __all__ = [
     "ComputationBuilder",
     "ConvDims",
     "DotDims",
+    "Edit",
     "Frame",
+    "FunctionBoundary",
     "GatherDims",
     "GroupMode",
     "Instruction",
     "Module",
+    "ModuleGraph",
     "PaddingDim",
     "Pass",
     "Property",

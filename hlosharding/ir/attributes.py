@@ -82,6 +82,29 @@ class WindowDim(_DimNumbers):
         """True when output position i sees input position i alone."""
         return self == WindowDim()
 
+    @property
+    def is_undilated(self) -> bool:
+        return self.base_dilation == self.window_dilation == 1
+
+    @property
+    def is_unpadded(self) -> bool:
+        """Nor reversed: output position 0 sees the first elements, in order."""
+        return self.padding_low == self.padding_high == 0 and not self.window_reversal
+
+    def is_batch_of(self, size: int) -> bool:
+        """Does XLA's dot canonicalisation write a batch dim of that size so, in one of three forms?
+
+        >>> WindowDim(size=4, stride=3, base_dilation=4).is_batch_of(4)
+        True
+        """
+        if size != self.size:
+            return False
+        apart = max(1, size - 1)
+        if self.is_unpadded and self.base_dilation == size:
+            return (self.stride, self.window_dilation) in ((apart, 1), (1, apart))
+        padded = self.padding_low == self.padding_high == size - 1 and self.window_reversal
+        return padded and (self.stride, self.base_dilation, self.window_dilation) == (size, size - 1, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class ConvDims(_DimNumbers):

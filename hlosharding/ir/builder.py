@@ -14,11 +14,11 @@ import numpy as np
 from hlosharding import wire
 from hlosharding.errors import ModuleError
 from hlosharding.ir import attributes as attrs
-from hlosharding.ir.instruction import Instruction, Made
+from hlosharding.ir.graph import Computation, Instruction, Made, callees_first
 from hlosharding.ir.literal import write_literal
-from hlosharding.ir.module import Computation, Module, callees_first
+from hlosharding.ir.module import Module
 from hlosharding.ir.shape import Shape, write_shape
-from hlosharding.ir.shape_inference import infer_shape
+from hlosharding.ir.shape_inference import infer_shape, stated_type
 from hlosharding.sharding import HloSharding
 
 
@@ -133,7 +133,7 @@ class ComputationBuilder:
         if like is not None and not attributes:
             return self.again(like, opcode, shape, operands, called, name or like.name)
         fresh = self._fresh_name(name or (like.name if like is not None else opcode))
-        write = partial(_written, like and like.proto, metadata_of and metadata_of.proto, attributes)
+        write = partial(written_proto, like and like.proto, metadata_of and metadata_of.proto, attributes)
         instruction = Made(fresh, opcode, shape, tuple(operands), write, self.computation)
         instruction.know(attributes)
         instruction.called = tuple(called)
@@ -161,9 +161,8 @@ class ComputationBuilder:
         >>> main.op("convert", (x,), element_type="bf16").shape
         bf16[4,8]
         """
-        stated = element_type or (operands[0].shape.element_type if operands else "f32")
         made = self.add(
-            opcode, Shape.array(stated), operands,
+            opcode, stated_type(operands, element_type), operands,
             like=like, metadata_of=metadata_of, called=called, name=name, **attributes,
         )  # fmt: skip
         made.shape = infer_shape(made)
@@ -208,7 +207,7 @@ class ComputationBuilder:
         return instruction
 
 
-def _written(like: Any | None, metadata_of: Any | None, attributes: dict[str, Any]) -> Any:
+def written_proto(like: Any | None, metadata_of: Any | None, attributes: dict[str, Any]) -> Any:
     """A proto with the fields of another one, or its metadata alone, and typed attributes."""
     proto = wire.HloInstructionProto()
     if like is not None:

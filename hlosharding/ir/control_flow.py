@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 
 
 class WhileParts(NamedTuple):
@@ -57,7 +56,7 @@ def branches(conditional: Instruction) -> tuple[Branch, ...]:
     return tuple(Branch(c, o) for c, o in zip(conditional.called, conditional.operands[1:], strict=True))
 
 
-def callers(module: Module) -> dict[Computation, list[Instruction]]:
+def callers(module: ModuleGraph) -> dict[Computation, list[Instruction]]:
     """The call sites of every computation that is called, each once, in module order.
 
     >>> import hlosharding as hs

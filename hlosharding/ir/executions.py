@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hlosharding.ir.control_flow import while_parts
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.trip_counts import trip_count
 
 _INLINED = frozenset({"call", "async-start"})
@@ -27,7 +26,7 @@ class Runs(NamedTuple):
     """The body of a fusion: part of one op, no op of its own."""
 
 
-def executions(module: Module) -> dict[Computation, Runs]:
+def executions(module: ModuleGraph) -> dict[Computation, Runs]:
     """Runs of every computation that the entry reaches by control flow or fusion; reducers are not listed."""
     runs: dict[Computation, Runs] = {module.entry: Runs(1, False, True, False)}
     for computation in _callers_first(module):
@@ -69,7 +68,7 @@ def _join(old: Runs | None, new: Runs) -> Runs:
     )
 
 
-def _callers_first(module: Module) -> list[Computation]:
+def _callers_first(module: ModuleGraph) -> list[Computation]:
     order: list[Computation] = []
     seen: set[Computation] = {module.entry}
     stack = [(module.entry, iter(_callees(module.entry)))]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.graph import Instruction
 from hlosharding.ir.opcode import collective_kind
 
 GroupMode = Literal["cross-replica", "cross-partition", "cross-replica-and-partition", "flattened-id"]

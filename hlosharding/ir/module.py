@@ -1,83 +1,18 @@
-"""A program: computations of instructions, with the sharding side table and what the user's mesh was.
+"""A program: the graph, read from HLO's own proto and written back.
 
-Floor: ir.  The proto each instruction keeps is canonical; `Module.to_hlo_proto` writes graph and side table over it,
-so fields we do not know survive.
+Floor: ir.  The proto each instruction keeps is canonical; graph and side table are written over it, so fields we do not
+know survive.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
-
-from hlosharding import wire
-from hlosharding.collector import collector_waits
-from hlosharding.errors import ModuleError
-from hlosharding.ir.attributes import Frame
-from hlosharding.ir.instruction import Instruction
-from hlosharding.sharding import HloSharding
+from hlosharding import xla_bridge
+from hlosharding.ir.graph import ModuleGraph
+from hlosharding.ir.serialization import read_module, written
 
 
-class Computation:
-    """An ordered list of instructions with a root.  The order is that of the text and matters to XLA."""
-
-    def __init__(self, name: str, module: Module, proto: Any = None) -> None:
-        self.name = name
-        self.module = module
-        self.proto = proto if proto is not None else wire.HloComputationProto(name=name)
-        self.instructions: list[Instruction] = []
-        self._root: Instruction | None = None
-
-    @property
-    def root(self) -> Instruction:
-        if self._root is None:
-            raise ModuleError(f"computation %{self.name} has no root")
-        return self._root
-
-    def set_root(self, root: Instruction) -> None:
-        """Make `root` the result of the computation."""
-        self._root = root
-
-    @property
-    def is_entry(self) -> bool:
-        return self.module.entry is self
-
-    @property
-    def parameters(self) -> tuple[Instruction, ...]:
-        """Parameters by number."""
-        found = [i for i in self.instructions if i.opcode == "parameter"]
-        return tuple(sorted(found, key=lambda i: i.parameter_number))
-
-    def post_order(self) -> list[Instruction]:
-        """XLA's MakeInstructionPostOrder: depth first from each userless instruction, in text order."""
-        order: list[Instruction] = []
-        seen: dict[Instruction, bool] = {}  # False while on the stack below, True when placed
-        stack = [i for i in reversed(self.instructions) if not i.users]
-        while stack:
-            current = stack[-1]
-            placed = seen.get(current)
-            if placed is not None:
-                stack.pop()
-                if not placed:
-                    seen[current] = True
-                    order.append(current)
-                continue
-            seen[current] = False
-            # Pushed in reverse, so that the first operand is visited first; control predecessors before all.
-            stack.extend(o for o in reversed(current.operands) if o not in seen)
-            stack.extend(o for o in current.control_predecessors if o not in seen)
-        return order
-
-    def __repr__(self) -> str:
-        return f"Computation(%{self.name}, {len(self.instructions)} instructions)"
-
-
-class Module:
+class Module(ModuleGraph):
     """An HLO module.
-
-    `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
-    `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
-    Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
-    `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
 
     >>> import hlosharding as hs
     >>> module = hs.load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}")
@@ -86,160 +21,25 @@ class Module:
     ('f32[4]', '{devices=[2]<=[2]}', True)
     """
 
-    def __init__(self, name: str, *, num_partitions: int = 1) -> None:
-        self.name = name
-        self.num_partitions = num_partitions
-        self.num_replicas = 1
-        self.computations: list[Computation] = []
-        self.instructions: list[Instruction] = []
-        self.shardings: dict[int, HloSharding] = {}
-        self.mesh: Any = None
-        self.weights: dict[str, Any] = {}
-        self.signature: Any = None
-        self.callbacks: tuple[Any, ...] = ()
-        self.partitionings: tuple[Any, ...] = ()
-        self.proto: Any = wire.HloModuleProto(name=name)
-        self._entry: Computation | None = None
-        self._frames: dict[int, tuple[Frame, ...]] = {}
-
-    @property
-    def entry(self) -> Computation:
-        if self._entry is None:
-            raise ModuleError(f"module {self.name} has no entry computation")
-        return self._entry
-
-    def set_entry(self, computation: Computation) -> None:
-        """Make `computation` the one that runs."""
-        self._entry = computation
-
-    def sharding(self, instruction: Instruction) -> HloSharding | None:
-        """The sharding of an instruction, or None."""
-        return self.shardings.get(instruction.id)
-
-    @cached_property
-    def _by_name(self) -> dict[str, Instruction]:
-        return {i.name: i for i in self.instructions}
-
-    def by_name(self, name: str) -> Instruction:
-        """The instruction of that name (with or without %).  Raises ModuleError with near misses."""
-        found = self._by_name.get(name.removeprefix("%"))
-        if found is None:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self._by_name, 3)
-            remedy = f"did you mean {', '.join(near)}?" if near else "the names are those of the HLO text"
-            raise ModuleError(f"no instruction %{name.removeprefix('%')}", remedy=remedy)
-        return found
-
-    @property
-    def distinct_shardings(self) -> list[HloSharding]:
-        """Every sharding of the side table once: programs have few, on thousands of instructions."""
-        return list({id(s): s for s in self.shardings.values()}.values())
-
-    def renumber(self) -> None:
-        """Make ids dense again after a rewrite, in text order; the sharding table follows."""
-        old, self.shardings = self.shardings, {}
-        self.instructions = [i for c in self.computations for i in c.instructions]
-        if old:
-            ids = [i.id for i in self.instructions]
-            self.shardings = {position: old[i] for position, i in enumerate(ids) if i >= 0 and i in old}
-        for position, instruction in enumerate(self.instructions):
-            instruction.id = position
-        self.__dict__.pop("_by_name", None)
-
-    def frames(self, frame_id: int) -> tuple[Frame, ...]:
-        """The Python stack of a frame id, innermost first (memoised)."""
-        if frame_id not in self._frames:
-            index = self.proto.stack_frame_index
-            if not 0 < frame_id <= len(index.stack_frames):
-                return ()
-            frame = index.stack_frames[frame_id - 1]
-            where = index.file_locations[frame.file_location_id - 1]
-            file = index.file_names[where.file_name_id - 1]
-            function = index.function_names[where.function_name_id - 1]
-            outer = self.frames(frame.parent_frame_id) if frame.parent_frame_id != frame_id else ()
-            self._frames[frame_id] = (Frame(file, function, where.line, where.column), *outer)
-        return self._frames[frame_id]
-
-    @collector_waits
-    def clone(self) -> Module:
-        """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
-        out = Module(self.name, num_partitions=self.num_partitions)
-        out.num_replicas = self.num_replicas
-        out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
-        out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
-        new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
-        new: dict[Instruction, Instruction] = {}
-        of = new.__getitem__
-        for old, computation in new_computation.items():
-            for i in old.instructions:
-                copy = new[i] = Instruction(i.name, i.opcode, i.shape, (), i.proto, computation)
-                copy.id = i.id
-            computation.instructions = list(map(of, old.instructions))
-            computation.set_root(new[old.root])
-            out.computations.append(computation)
-        for i, copy in new.items():
-            copy.operands = tuple(map(of, i.operands))
-            copy.users = list(map(of, i.users))
-            if i.called:
-                copy.called = tuple(new_computation[c] for c in i.called)
-            if i.control_predecessors:
-                copy.control_predecessors = tuple(new[p] for p in i.control_predecessors)
-        out.set_entry(new_computation[self.entry])
-        out.instructions = [new[i] for i in self.instructions]
-        out.shardings = dict(self.shardings)
-        return out
-
     @staticmethod
     def from_proto(data: bytes) -> Module:
         """Read a serialized HloModuleProto.  Raises ModuleError on bytes that are none."""
-        from hlosharding.ir.serialization import module_from_proto
-
-        return module_from_proto(data)
+        return read_module(Module, data)
 
     def to_hlo_proto(self) -> bytes:
         """The serialized HloModuleProto, shardings included."""
-        from hlosharding.ir.serialization import module_to_proto
-
-        return module_to_proto(self).SerializeToString()
+        return written(self).SerializeToString()
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """HLO text as XLA prints it; `metadata` adds op names and frame tables."""
-        from hlosharding import xla_bridge
-
         text = xla_bridge.hlo_proto_to_text(self.to_hlo_proto(), metadata=metadata)
         head, newline, rest = text.partition("\n")
-        if self.num_replicas > 1 and "replica_count=" not in head:
-            head += f", replica_count={self.num_replicas}"
         if self.num_partitions > 1 and "num_partitions=" not in head:
             head += f", num_partitions={self.num_partitions}"
+        if self.num_replicas > 1 and "replica_count=" not in head:
+            head += f", replica_count={self.num_replicas}"
         return head + newline + rest
 
     def to_stablehlo_text(self) -> str:
         """StableHLO text; collectives of a partitioned module stay explicit."""
-        from hlosharding import xla_bridge
-
         return xla_bridge.hlo_proto_to_stablehlo(self.to_hlo_proto())
-
-    def __repr__(self) -> str:
-        return f"Module({self.name}, {len(self.instructions)} instructions, {self.num_partitions} partitions)"
-
-
-def callees_first(computations: list[Computation]) -> list[Computation]:
-    """The given order where it already has callees first (as XLA keeps it), else the nearest such order."""
-    order: list[Computation] = []
-    placed: set[Computation] = set()
-
-    def place(computation: Computation) -> None:
-        if computation in placed:
-            return
-        placed.add(computation)
-        for instruction in computation.instructions:
-            if instruction.called:
-                for callee in instruction.called:
-                    place(callee)
-        order.append(computation)
-
-    for computation in computations:
-        place(computation)
-    return order

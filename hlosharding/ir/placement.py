@@ -6,7 +6,7 @@ Floor: ir.  The names are those of XLA's ConvertMemoryPlacementToInternalAnnotat
 from __future__ import annotations
 
 from hlosharding.ir.custom_call_targets import MOVE_TARGETS, PLACEMENT_MARK, Memory
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.graph import Instruction
 
 _KINDS: dict[str, Memory] = {"pinned_host": "host", "unpinned_host": "host", "device": "device"}
 _MEMORIES: dict[str, Memory] = {target: memory for memory, target in MOVE_TARGETS.items()}

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation
+from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.shape import Shape
 
 _NUMPY: Final[dict[str, np.ufunc]] = {

@@ -1,6 +1,7 @@
-"""Changes to a graph that is ours to change (a clone): replace, remove, insert, inline, drop what is dead.
+"""The ways to change a graph that is ours to change (a clone): replace, remove, insert, rename, drop what is dead.
 
-Floor: ir.  Every function keeps operands and users consistent; call `module.renumber()` when done.
+Floor: ir.  Nobody else writes to an instruction, a computation or a module's list of either; `Edit` does it in XLA's
+order by these.  Every function keeps operands and users consistent; call `module.renumber()` when done.
 """
 
 from __future__ import annotations
@@ -10,27 +11,54 @@ from typing import Any
 
 from hlosharding import wire
 from hlosharding.errors import ModuleError
-from hlosharding.ir.builder import write_attributes
-from hlosharding.ir.instruction import MAY_ACT, Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.builder import write_attributes, written_proto
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape_inference import infer_shape, stated_type
+
+LeaveUsers = Callable[[Instruction, Instruction], None]
+"""(an operand, a user of it that goes): which order do the others stand in?"""
 
 
-def set_operands(instruction: Instruction, operands: Iterable[Instruction]) -> None:
+def others_keep_order(operand: Instruction, user: Instruction) -> None:
+    """The users of `operand` without one, in the order they had."""
+    operand.users.remove(user)
+
+
+def last_user_takes_place(operand: Instruction, user: Instruction) -> None:
+    """As XLA's Users::RemoveUser: the last user moves to the place of the one that goes."""
+    position = operand.users.index(user)
+    last = operand.users.pop()
+    if last is not user:
+        operand.users[position] = last
+
+
+def release_operands(instruction: Instruction, *, leave: LeaveUsers = others_keep_order) -> None:
+    """An instruction that goes is no user any more; it still knows its operands."""
+    for operand in dict.fromkeys(instruction.operands):
+        leave(operand, instruction)
+
+
+def set_operands(
+    instruction: Instruction, operands: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order
+) -> None:
     """Give an instruction other operands."""
     old, new = instruction.operands, tuple(operands)
     instruction.operands = new
     for operand in dict.fromkeys(old):
         if operand not in new:
-            operand.users.remove(instruction)
+            leave(operand, instruction)
     for operand in dict.fromkeys(new):
         if operand not in old:
             operand.users.append(instruction)
 
 
-def replace_operand(instruction: Instruction, index: int, by: Instruction) -> None:
+def replace_operand(
+    instruction: Instruction, index: int, by: Instruction, *, leave: LeaveUsers = others_keep_order
+) -> None:
     """Replace one operand."""
-    set_operands(instruction, (*instruction.operands[:index], by, *instruction.operands[index + 1 :]))
+    operands = (*instruction.operands[:index], by, *instruction.operands[index + 1 :])
+    set_operands(instruction, operands, leave=leave)
 
 
 def replace_uses(
@@ -60,7 +88,7 @@ def insert(
     computation: Computation,
     position: int,
     opcode: str,
-    shape: Shape,
+    shape: Shape | None,
     operands: Iterable[Instruction],
     *,
     name: str,
@@ -68,14 +96,15 @@ def insert(
     called: Iterable[Computation] = (),
     **attributes: Any,
 ) -> Instruction:
-    """Insert a new instruction at a text position; its name must be free.  Its id is -1 until `renumber`."""
-    proto = wire.HloInstructionProto()
-    if like is not None:
-        proto.metadata.CopyFrom(like.proto.metadata)
-    proto.shape.CopyFrom(shape.proto)
-    write_attributes(proto, attributes)
-    instruction = Instruction(name, opcode, shape, tuple(operands), proto, computation)
+    """Insert a new instruction at a text position; its name must be free.  Its id is -1 until `renumber`.
+
+    Without a shape it gets the one that follows (`infer_shape`).  `like` gives its metadata.
+    """
+    given, proto = tuple(operands), written_proto(None, like and like.proto, attributes)
+    instruction = Instruction(name, opcode, shape or stated_type(given), given, proto, computation)
     instruction.called = tuple(called)
+    if shape is None:
+        instruction.shape = infer_shape(instruction)
     computation.instructions.insert(position, instruction)
     return instruction
 
@@ -91,6 +120,72 @@ def copy(instruction: Instruction, position: int, operands: Iterable[Instruction
     return made
 
 
+def rename(instruction: Instruction, name: str) -> None:
+    """Give it another name, which must be free."""
+    instruction.name = name
+
+
+def set_shape(instruction: Instruction, shape: Shape) -> None:
+    """Say that it makes another shape; who uses it must fit."""
+    instruction.shape = shape
+
+
+def set_called(instruction: Instruction, called: Iterable[Computation]) -> None:
+    """Let it call other computations."""
+    instruction.called = tuple(called)
+
+
+def set_attributes(instruction: Instruction, **attributes: Any) -> None:
+    """Change attributes, typed or scalar fields of the proto; all others stay."""
+    write_attributes(instruction.own_proto(), attributes)
+
+
+def take_metadata(instruction: Instruction, like: Instruction) -> None:
+    """Let it have the metadata of another one: name path and source line."""
+    instruction.own_proto().metadata.CopyFrom(like.proto.metadata)
+
+
+def set_metadata(instruction: Instruction, **fields: Any) -> None:
+    """Change fields of its metadata."""
+    metadata = instruction.own_proto().metadata
+    for name, value in fields.items():
+        setattr(metadata, name, value)
+
+
+def drop_metadata(instruction: Instruction) -> None:
+    """Let it have no metadata: it goes where its frame table does not."""
+    if instruction.proto.HasField("metadata"):
+        instruction.own_proto().ClearField("metadata")
+
+
+def keep_frontend_attributes(instruction: Instruction, keep: Callable[[str], bool]) -> None:
+    """Keep the frontend attributes whose name `keep` accepts."""
+    entries = instruction.proto.frontend_attributes.map
+    kept = {e.key: e.value for e in entries if keep(e.key)}
+    if len(kept) < len(entries):
+        set_attributes(instruction, frontend_attributes=kept)
+
+
+def reorder(computation: Computation, instructions: Iterable[Instruction]) -> None:
+    """Put the instructions of a computation in another order."""
+    computation.instructions[:] = instructions
+
+
+def place_computation(module: ModuleGraph, computation: Computation, position: int) -> None:
+    """Put a computation of the module at a place in its list; its instructions get names that are free."""
+    if computation in module.computations:
+        module.computations.remove(computation)
+    for instruction in computation.instructions:
+        rename(instruction, fresh_name(module, instruction.name))
+    module.computations.insert(position, computation)
+
+
+def number(module: ModuleGraph, made: Instruction) -> None:
+    """A provisional id for the side tables, free until the module is renumbered."""
+    made.id = len(module.instructions)
+    module.instructions.append(made)
+
+
 def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Instruction] | None = None) -> None:
     """Turn an instruction into another op of the same name, shape and metadata; its attributes go."""
     old = instruction.own_proto()
@@ -102,7 +197,7 @@ def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Inst
         set_operands(instruction, operands)
 
 
-def fresh_name(module: Module, name: str) -> str:
+def fresh_name(module: ModuleGraph, name: str) -> str:
     """`name`, or `name.N` with the smallest free N."""
     taken = {i.name for c in module.computations for i in c.instructions}
     if name not in taken:
@@ -113,7 +208,7 @@ def fresh_name(module: Module, name: str) -> str:
     return f"{name}.{number}"
 
 
-def dead_code(module: Module) -> bool:
+def dead_code(module: ModuleGraph) -> bool:
     """Remove unused instructions without side effect (parameters stay) and computations nobody calls."""
     changed = False
     for computation in module.computations:

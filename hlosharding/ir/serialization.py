@@ -6,17 +6,19 @@ instruction's own proto as it was read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from hlosharding import wire
 from hlosharding.errors import ModuleError
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation, Module, callees_first
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph, callees_first
 from hlosharding.ir.shape import Shape, write_shape
 from hlosharding.sharding import HloSharding
+
+M = TypeVar("M", bound=ModuleGraph)
 
 
 @lru_cache(maxsize=4096)
@@ -24,15 +26,15 @@ def _sharding(data: bytes) -> HloSharding:
     return HloSharding.from_proto(data)
 
 
-def module_from_proto(data: bytes) -> Module:
-    """Index a serialized module.  Raises ModuleError, naming what is missing or doubled."""
+def read_module(kind: Callable[[str], M], data: bytes) -> M:
+    """Index a serialized module as a `kind`.  Raises ModuleError, naming what is missing or doubled."""
     try:
         proto = wire.HloModuleProto.FromString(data)
     except DecodeError as error:
         raise ModuleError("these bytes are no HloModuleProto", remedy="pass a serialized xla.HloModuleProto") from error
     if not proto.computations:
         raise ModuleError("the module has no computations", remedy="pass a serialized xla.HloModuleProto")
-    module = Module(proto.name)
+    module = kind(proto.name)
     by_id = {c.id: Computation(c.name, module, c) for c in proto.computations}
     for computation in by_id.values():
         module.computations.append(computation)
@@ -87,14 +89,14 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
     computation.set_root(root)
 
 
-def _index(module: Module) -> None:
+def _index(module: ModuleGraph) -> None:
     module.renumber()
     for instruction in module.instructions:
         if instruction.proto.HasField("sharding"):
             module.shardings[instruction.id] = _sharding(instruction.proto.sharding.SerializeToString())
 
 
-def module_to_proto(module: Module) -> Any:
+def written(module: ModuleGraph) -> Any:
     """The HloModuleProto of a module."""
     out = wire.HloModuleProto()
     out.CopyFrom(module.proto)
@@ -110,7 +112,7 @@ def module_to_proto(module: Module) -> Any:
     return out
 
 
-def _write_schedule(module: Module, ids: dict[Computation, int], out: Any) -> None:
+def _write_schedule(module: ModuleGraph, ids: dict[Computation, int], out: Any) -> None:
     """The schedule in today's ids; none if it does not fit any more (XLA refuses a module with half of one)."""
     if not out.HasField("schedule"):
         return
@@ -126,7 +128,7 @@ def _write_schedule(module: Module, ids: dict[Computation, int], out: Any) -> No
         entry.value.instruction_ids.extend((ids[computation] << 32) | old[number] for number in order)
 
 
-def _write_computation(computation: Computation, ids: dict[Computation, int], out: Any, module: Module) -> None:
+def _write_computation(computation: Computation, ids: dict[Computation, int], out: Any, module: ModuleGraph) -> None:
     out.CopyFrom(computation.proto)
     out.name, out.id = computation.name, ids[computation]
     # As XLA numbers them: the computation in the high half, the position in the low one.

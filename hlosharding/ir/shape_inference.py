@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attributes import WindowDim
 from hlosharding.ir.control_flow import branches, while_parts
+from hlosharding.ir.graph import Instruction
 from hlosharding.ir.group_mode import group_size
-from hlosharding.ir.instruction import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 from hlosharding.ir.shape import Shape
 
@@ -46,6 +46,11 @@ def infer_shape(instruction: Instruction) -> Shape:
         raise
     except (IndexError, ValueError) as error:
         raise ModuleError("its attributes do not fit its operands") from error
+
+
+def stated_type(operands: Sequence[Instruction], element_type: str | None = None) -> Shape:
+    """What an instruction states before its shape is inferred: a type, where none is given that of operand 0."""
+    return Shape.array(element_type or (operands[0].shape.element_type if operands else "f32"))
 
 
 # Elementwise

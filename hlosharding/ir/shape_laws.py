@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import prod
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir.instruction import Instruction
+from hlosharding.ir.graph import Instruction
 from hlosharding.ir.opcode import ELEMENTWISE
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import SHAPE_RULES, infer_shape

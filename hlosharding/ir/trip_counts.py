@@ -10,8 +10,7 @@ import json
 from typing import NamedTuple
 
 from hlosharding.ir.control_flow import while_parts
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation
+from hlosharding.ir.graph import Computation, Instruction
 
 _SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
 

@@ -1,6 +1,6 @@
 """What every module must satisfy: order, users, parameters, shapes.
 
-Floor: ir.  What is true of any module; of per-device programs more is (`partitioner/verifier.py`).
+Floor: ir.  What is true of any module; of per-device programs more is (`spmd/verifier.py`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections import Counter
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir.instruction import Instruction
-from hlosharding.ir.module import Computation, Module
+from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
 
-def verify(module: Module) -> None:
+def verify(module: ModuleGraph) -> None:
     """Raise ModuleError at the first law that is broken, naming the instruction.
 
     >>> import hlosharding as hs

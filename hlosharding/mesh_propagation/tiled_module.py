@@ -91,9 +91,7 @@ class _Writer:
         name = rewrite.fresh_name(module, f"{value.name}.taken")
         place = body.instructions.index(value) + 1
         copy = rewrite.insert(body, place, _COPY, value.shape, (value,), name=name, like=value)
-        # A provisional id for the side table, free until the module is renumbered.
-        copy.id = len(module.instructions)
-        module.instructions.append(copy)
+        rewrite.number(module, copy)
         module.shardings[copy.id] = tiles
         return copy
 

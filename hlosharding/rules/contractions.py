@@ -125,27 +125,11 @@ def spatial_role(window: WindowDim, size: int, kernel: int, out: int) -> str:
     """
     if kernel == 1 and replace(window, window_reversal=False).is_trivial:
         return "lhs"
-    if _is_batch(window, size) and kernel == size and out == size:
+    if size > 1 and window.is_batch_of(size) and kernel == size and out == size:
         return "batch"
-    unpadded = window.padding_low == window.padding_high == 0
-    if unpadded and kernel == size and out == 1 and _undilated(window) and not window.window_reversal:
+    if window.is_unpadded and window.is_undilated and kernel == size and out == 1:
         return "contracted"
     padded = window.padding_low == window.padding_high == kernel - 1
-    if size == 1 and out == kernel and padded and _undilated(window) and window.stride == 1 and window.window_reversal:
+    if size == 1 and out == kernel and padded and window.is_undilated and window.stride == 1 and window.window_reversal:
         return "rhs"
     return "window"
-
-
-def _undilated(window: WindowDim) -> bool:
-    return window.base_dilation == window.window_dilation == 1
-
-
-def _is_batch(window: WindowDim, size: int) -> bool:
-    if size < 2 or window.size != size:
-        return False
-    lag = max(1, size - 1)
-    if window.padding_low == window.padding_high == 0 and not window.window_reversal:
-        strides = (window.stride, window.window_dilation)
-        return window.base_dilation == size and strides in ((1, lag), (lag, 1))
-    padded = window.padding_low == window.padding_high == size - 1 and window.window_reversal
-    return padded and (window.stride, window.base_dilation, window.window_dilation) == (size, lag, 1)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import GroupMode, Instruction, Module, collective_kind, group_mode
+from hlosharding.ir import GroupMode, Instruction, ModuleGraph, collective_kind, group_mode
 
 Groups = tuple[tuple[int, ...], ...]
 """Device groups."""
@@ -38,7 +38,7 @@ class Devices(NamedTuple):
         return self.partitions * self.replicas
 
 
-def devices_of(module: Module, collectives: Iterable[Instruction] | None = None) -> Devices:
+def devices_of(module: ModuleGraph, collectives: Iterable[Instruction] | None = None) -> Devices:
     """Who runs a module: what it states, or as many as its collectives name where it states nothing.
 
     `collectives`: those to ask in that case; default: all of the module.

@@ -11,7 +11,7 @@ from typing import Any
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import LoadError, ModuleError, ShardingError
 from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
-from hlosharding.ir import Computation, Module
+from hlosharding.ir import Computation, Module, rewrite
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
 _REPLICAS = re.compile(r"\breplica_count=(\d+)")
@@ -91,7 +91,7 @@ def _into_id_order(computation: Computation) -> None:
     ordered = sorted(computation.instructions, key=lambda i: i.proto.id)
     position = {instruction: n for n, instruction in enumerate(ordered)}
     if all(position[o] < n for n, i in enumerate(ordered) for o in i.operands):
-        computation.instructions[:] = ordered
+        rewrite.reorder(computation, ordered)
 
 
 def _unwrapped(data: bytes) -> bytes:

@@ -5,8 +5,8 @@ Floor: frontends.  A record; whoever runs the module (compiler) reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_array
@@ -48,6 +48,14 @@ class FunctionSignature:
         numbered = zip(self.parameters, leaves, strict=True)
         placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
         return [placed[number] for number in sorted(placed)]
+
+    def closed(self, *, parameters: Collection[int], outputs: bool) -> FunctionSignature:
+        """The same, but these parameters, and the outputs if so, are no longer propagation's to choose."""
+        return replace(
+            self,
+            open_parameters=tuple(is_open and n not in parameters for n, is_open in enumerate(self.open_parameters)),
+            open_outputs=tuple(is_open and not outputs for is_open in self.open_outputs),
+        )
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The function's result from flat outputs."""

@@ -1,9 +1,7 @@
 """What XLA's compile pipeline does to a module before sharding propagation."""
 
-from hlosharding.frontends.prepare.editing import Edit
 from hlosharding.frontends.prepare.passes import prepare
 
 __all__ = [
-    "Edit",
     "prepare",
 ]

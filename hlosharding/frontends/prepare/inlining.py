@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlosharding.frontends.prepare.editing import Edit
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import Computation, Edit, Instruction, rewrite
 
 _MAX_OP_NAME = 1024
 CONTROL_FLOW = frozenset({"call", "conditional", "while", "async-start", "async-update", "async-done"})
@@ -27,12 +26,12 @@ def flatten_calls(edit: Edit) -> None:
 
 def _clone_for(edit: Edit, site: Instruction, computation: Computation) -> None:
     made = {n: edit.clone_computation(c) for n, c in enumerate(site.called) if c is computation}
-    site.called = tuple(made.get(n, c) for n, c in enumerate(site.called))
+    rewrite.set_called(site, (made.get(n, c) for n, c in enumerate(site.called)))
     worklist = list(made.values())
     while worklist:
         for instruction in edit.instructions(worklist.pop()):
             if instruction.called:
-                instruction.called = tuple(edit.clone_computation(c) for c in instruction.called)
+                rewrite.set_called(instruction, [edit.clone_computation(c) for c in instruction.called])
                 worklist.extend(instruction.called)
 
 
@@ -112,12 +111,8 @@ def _inline(edit: Edit, call: Instruction) -> None:
 
 def _drop_composite_marks(call: Instruction) -> None:
     # Else they would be inherited by the inlined root.
-    if "composite.name" not in call.frontend_attributes:
-        return
-    proto = call.own_proto()
-    kept = [entry for entry in proto.frontend_attributes.map if entry.key not in _COMPOSITE]
-    del proto.frontend_attributes.map[:]
-    proto.frontend_attributes.map.extend(kept)
+    if "composite.name" in call.frontend_attributes:
+        rewrite.keep_frontend_attributes(call, lambda key: key not in _COMPOSITE)
 
 
 def _visiting_order(edit: Edit, computation: Computation) -> list[Instruction]:
@@ -164,8 +159,7 @@ class _CallMetadata:
         frame = self.edit.frames.join(self.frame, int(instruction.proto.metadata.stack_frame_id))
         old = instruction.proto.metadata
         if name != old.op_name or frame != old.stack_frame_id:
-            metadata = instruction.own_proto().metadata
-            metadata.op_name, metadata.stack_frame_id = name, frame
+            rewrite.set_metadata(instruction, op_name=name, stack_frame_id=frame)
 
     def _name(self, name: str) -> str:
         inner = name.removeprefix("/").removesuffix("/")

@@ -7,17 +7,10 @@ and frames come out as XLA's do.  Memory placement marks, which JAX writes for a
 
 from __future__ import annotations
 
-from hlosharding import wire
-from hlosharding.frontends.prepare.editing import Edit
+import numpy as np
+
 from hlosharding.frontends.prepare.inlining import flatten_calls, inline_calls
-from hlosharding.ir import (
-    Computation,
-    Instruction,
-    Module,
-    Shape,
-    memory_of,
-    named_memory,
-)
+from hlosharding.ir import Computation, Edit, Instruction, Module, Shape, memory_of, named_memory, rewrite
 from hlosharding.ir import custom_call_targets as targets
 
 
@@ -50,8 +43,9 @@ def _marks_to_moves(edit: Edit) -> None:
             edit.drop_control(instruction)
             memory = memory_of(instruction)
             if memory is not None:
-                proto = instruction.own_proto()
-                proto.custom_call_target, proto.custom_call_has_side_effect = targets.MOVE_TARGETS[memory], False
+                rewrite.set_attributes(
+                    instruction, custom_call_target=targets.MOVE_TARGETS[memory], custom_call_has_side_effect=False
+                )
             elif named_memory(instruction) is None:
                 edit.replace_uses(instruction, instruction.operands[0])
                 edit.remove(instruction)
@@ -107,9 +101,7 @@ def _is_empty(shape: Shape) -> bool:
 
 
 def _empty_constant(edit: Edit, computation: Computation, shape: Shape) -> Instruction:
-    proto = wire.HloInstructionProto()
-    proto.literal.shape.CopyFrom(shape.proto)
-    return edit.create(computation, "constant", shape, proto=proto)
+    return edit.create(computation, "constant", shape=shape, literal=np.empty(shape.dims, shape.dtype))
 
 
 def _conditionals_take_and_return_tuples(edit: Edit) -> None:
@@ -127,33 +119,26 @@ def _use_tuples(edit: Edit, conditional: Instruction) -> None:
             _take_tuple(edit, parameter)
         root = branch.root
         if not root.shape.is_tuple:
-            branch.set_root(edit.create(branch, "tuple", Shape.tuple((root.shape,)), (root,)))
+            branch.set_root(edit.create(branch, "tuple", (root,)))
     for position in range(1, len(conditional.operands)):
         operand = conditional.operands[position]
         if not operand.shape.is_tuple:
-            part = edit.create(conditional.computation, "tuple", Shape.tuple((operand.shape,)), (operand,))
+            part = edit.create(conditional.computation, "tuple", (operand,))
             edit.replace_operand(conditional, position, part)
     if not conditional.shape.is_tuple:
         _return_tuple(edit, conditional)
 
 
 def _take_tuple(edit: Edit, parameter: Instruction) -> None:
-    branch, shape = parameter.computation, Shape.tuple((parameter.shape,))
-    proto = wire.HloInstructionProto(parameter_number=parameter.parameter_number)
-    wide = edit.create(branch, "parameter", shape, proto=proto, name=parameter.name)
+    branch, number = parameter.computation, parameter.parameter_number
+    shape = Shape.tuple((parameter.shape,))
+    wide = edit.create(branch, "parameter", shape=shape, name=parameter.name, parameter_number=number)
     edit.replace_uses(parameter, wide)
     edit.remove(parameter)
-    part = edit.create(branch, "get-tuple-element", parameter.shape, (wide,), wire.HloInstructionProto(tuple_index=0))
-    edit.replace_uses(wide, part)
+    edit.replace_uses(wide, edit.create(branch, "get-tuple-element", (wide,), tuple_index=0))
 
 
 def _return_tuple(edit: Edit, conditional: Instruction) -> None:
-    computation, shape = conditional.computation, Shape.tuple((conditional.shape,))
-    proto = wire.HloInstructionProto()
-    proto.CopyFrom(conditional.proto)
-    wide = edit.create(computation, "conditional", shape, conditional.operands, proto, name=f"{conditional.name}.clone")
-    wide.called = conditional.called
-    part = edit.create(
-        computation, "get-tuple-element", conditional.shape, (wide,), wire.HloInstructionProto(tuple_index=0)
-    )
-    edit.replace(conditional, part)
+    computation, shape, name = conditional.computation, Shape.tuple((conditional.shape,)), f"{conditional.name}.clone"
+    wide = edit.create(computation, "conditional", conditional.operands, shape=shape, like=conditional, name=name)
+    edit.replace(conditional, edit.create(computation, "get-tuple-element", (wide,), tuple_index=0))

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlosharding import wire
 from hlosharding.errors import LoadError
-from hlosharding.frontends.prepare import Edit
 from hlosharding.frontends.shardy.attribute_text import (
     Meshes,
     SdySharding,
@@ -21,8 +19,9 @@ from hlosharding.frontends.shardy.attribute_text import (
     parse_meshes,
     parse_shardings,
 )
-from hlosharding.ir import RULE_MARK, Computation, Instruction, Module
+from hlosharding.ir import RULE_MARK, Computation, Edit, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
+from hlosharding.ir import rewrite as ir_rewrite
 from hlosharding.sharding import HloSharding, ShardGroup
 
 _BODY = "manual_computation"
@@ -111,7 +110,7 @@ class _Rewrite:
                 )
 
     def _drop_marks(self, instruction: Instruction) -> None:
-        _keep_attributes(instruction, lambda key: not _is_mark(key))
+        ir_rewrite.keep_frontend_attributes(instruction, lambda key: not _is_mark(key))
 
     def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
         return parse_shardings(instruction.frontend_attributes.get(targets.SHARDY_PREFIX + key, ""), self.meshes)
@@ -125,13 +124,18 @@ class _Rewrite:
         sharding: HloSharding,
         open_dims: Sequence[int] = (),
     ) -> Instruction:
-        proto = wire.HloInstructionProto(custom_call_target=target, custom_call_api_version=1)
-        proto.metadata.CopyFrom(like.proto.metadata)
-        if open_dims:
-            proto.backend_config = f"unspecified_dims=[{','.join(map(str, open_dims))}]".encode()
-        made = self.edit.create(like.computation, "custom-call", shape, (operand,), proto, name=like.name)
+        opened: dict[str, Any] = {"opaque": _unspecified(open_dims)} if open_dims else {}
+        made = self.edit.create(
+            like.computation, "custom-call", (operand,), shape=shape, name=like.name, metadata_of=like,
+            custom_call_target=target, custom_call_api_version=1, **opened,
+        )  # fmt: skip
         self.edit.shardings[made] = sharding
         return made
+
+
+def _unspecified(open_dims: Sequence[int]) -> str:
+    """How XLA spells the dims that propagation may split."""
+    return f"unspecified_dims=[{','.join(map(str, open_dims))}]"
 
 
 def _is_mark(key: str) -> bool:
@@ -145,17 +149,9 @@ def _behind_tuples(instruction: Instruction) -> Instruction:
     return instruction
 
 
-def _keep_attributes(instruction: Instruction, keep: Callable[[str], bool]) -> None:
-    kept = [e for e in instruction.proto.frontend_attributes.map if keep(e.key)]
-    if len(kept) < len(instruction.proto.frontend_attributes.map):
-        proto = instruction.own_proto()
-        del proto.frontend_attributes.map[:]
-        proto.frontend_attributes.map.extend(kept)
-
-
 def _make_inlineable(call: Instruction) -> None:
     for instruction in (call, *call.users):
-        _keep_attributes(instruction, lambda key: key != "inlineable")
+        ir_rewrite.keep_frontend_attributes(instruction, lambda key: key != "inlineable")
 
 
 def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
@@ -165,7 +161,7 @@ def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]
         return
     rewrite.edit.shardings[call] = found[0].to_hlo(manual)
     if found[0].open_dims:
-        call.own_proto().backend_config = f"unspecified_dims=[{','.join(map(str, found[0].open_dims))}]".encode()
+        ir_rewrite.set_attributes(call, opaque=_unspecified(found[0].open_dims))
     rewrite._drop_marks(call)
 
 
@@ -256,7 +252,7 @@ def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ..
     group = ShardGroup("as", int(text.split(":")[0]))
     unknown = HloSharding.unknown().with_shard_group(group)
     made = rewrite.custom_call(call, targets.SHARDING, value, value.shape, unknown)
-    made.own_proto().custom_call_has_side_effect = True
+    ir_rewrite.set_attributes(made, custom_call_has_side_effect=True)
     rewrite.edit.replace_uses(value, made)
 
 

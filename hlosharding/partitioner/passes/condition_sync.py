@@ -40,7 +40,7 @@ def _sync(module: Module, program: Program, inst: Instruction, groups: Groups) -
     place = len(where.instructions) if is_loop else where.instructions.index(inst)
     kind = "and" if asked.shape.element_type == "pred" else "minimum"
     sync = rewrite.insert(
-        where, place, "all-reduce", asked.shape, (asked,),
+        where, place, "all-reduce", None, (asked,),
         name=rewrite.fresh_name(module, "sync"), like=inst, called=(_reducer(module, program, kind, asked),),
         replica_groups=groups, channel_id=_channel(module), use_global_device_ids=True,
         frontend_attributes={CAUSE_ATTRIBUTE: f"sync of %{inst.name} ({inst.opcode})"},
@@ -61,8 +61,5 @@ def _reducer(module: Module, program: Program, kind: str, asked: Instruction) ->
     known = list(module.computations)
     reducer = program.scalars.reducer(kind, asked.shape.element_type)
     if reducer not in known:
-        module.computations[:] = known
-        for inst in reducer.instructions:
-            inst.name = rewrite.fresh_name(module, inst.name)
-        module.computations.insert(0, reducer)
+        rewrite.place_computation(module, reducer, 0)
     return reducer

@@ -53,30 +53,33 @@ def _gathered(module: Module, inst: Instruction, groups: Groups, channel: int) -
     rows = [place[source_of[d]] if d in source_of else len(groups[0]) for d in range(count)]
     at, computation = inst.computation.instructions.index(inst), inst.computation
 
-    def add(opcode: str, shape: Shape, operands: tuple[Instruction, ...], **attributes: Any) -> Instruction:
+    def add(
+        opcode: str, operands: tuple[Instruction, ...] = (), shape: Shape | None = None, **attributes: Any
+    ) -> Instruction:
         nonlocal at
         name = rewrite.fresh_name(module, f"{inst.name}_{opcode}")
         made = rewrite.insert(computation, at, opcode, shape, operands, name=name, like=inst, **attributes)
         at += 1
         return made
 
-    dims, size = inst.shape.dims, len(groups[0])
+    def constant(value: np.ndarray) -> Instruction:
+        return add("constant", (), Shape.from_dtype(value.dtype, value.shape), literal=value)
+
+    dims = inst.shape.dims
     cause = {CAUSE_ATTRIBUTE: inst.frontend_attributes[CAUSE_ATTRIBUTE]}
-    tile = add("reshape", inst.shape.with_dims((1, *dims)), inst.operands)
+    tile = add("reshape", inst.operands, inst.shape.with_dims((1, *dims)))
     tiles = add(
-        "all-gather", inst.shape.with_dims((size, *dims)), (tile,), dimensions=(0,), replica_groups=groups,
+        "all-gather", (tile,), dimensions=(0,), replica_groups=groups,
         channel_id=channel, use_global_device_ids=True, frontend_attributes=cause,
     )  # fmt: skip
-    zero = add("constant", inst.shape.with_dims(()), (), literal=np.zeros((), inst.shape.dtype))
+    zero = constant(np.zeros((), inst.shape.dtype))
     # One row of zeros more, for devices that nobody sends to.
-    padding = (PaddingDim(0, 1, 0), *[PaddingDim(0, 0, 0)] * len(dims))
-    padded = add("pad", inst.shape.with_dims((size + 1, *dims)), (tiles, zero), padding=padding)
-    table = add("constant", Shape.array("s32", (count,)), (), literal=np.asarray(rows, np.int32))
-    device = add("convert", Shape.array("s32"), (add("partition-id", Shape.array("u32"), ()),))
-    row = add("dynamic-slice", Shape.array("s32", (1,)), (table, device), dynamic_slice_sizes=(1,))
-    start = add("reshape", Shape.array("s32"), (row,))
-    origin = add("constant", Shape.array("s32"), (), literal=np.int32(0))
-    one = inst.shape.with_dims((1, *dims))
-    taken = add("dynamic-slice", one, (padded, start, *[origin] * len(dims)), dynamic_slice_sizes=one.dims)
-    rewrite.replace_uses(inst, add("reshape", inst.shape, (taken,)))
+    padded = add("pad", (tiles, zero), padding=(PaddingDim(0, 1, 0), *[PaddingDim(0, 0, 0)] * len(dims)))
+    table = constant(np.asarray(rows, np.int32))
+    device = add("convert", (add("partition-id"),), Shape.array("s32"))
+    row = add("dynamic-slice", (table, device), dynamic_slice_sizes=(1,))
+    start = add("reshape", (row,), Shape.array("s32"))
+    origin = constant(np.asarray(0, np.int32))
+    taken = add("dynamic-slice", (padded, start, *[origin] * len(dims)), dynamic_slice_sizes=(1, *dims))
+    rewrite.replace_uses(inst, add("reshape", (taken,), inst.shape))
     rewrite.remove(inst)

@@ -18,7 +18,6 @@ from hlosharding.ir import (
     Computation,
     Instruction,
     Module,
-    Shape,
     rewrite,
     trip_count,
     while_parts,
@@ -230,10 +229,10 @@ def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Co
 
 def _set_apart(module: Module, copy: Instruction) -> None:
     """From the op that it is a copy of, and that stays."""
-    copy.name = rewrite.fresh_name(module, copy.name)
+    rewrite.rename(copy, rewrite.fresh_name(module, copy.name))
     if copy.opcode in COLLECTIVES and copy.channel_id:
         channels = (i.channel_id for c in module.computations for i in c.instructions if i.opcode in COLLECTIVES)
-        copy.own_proto().channel_id = max(channels) + 1
+        rewrite.set_attributes(copy, channel_id=max(channels) + 1)
 
 
 def _place(loop: Instruction) -> int:
@@ -259,10 +258,8 @@ def _at_first(module: Module, loop: Instruction, path: Path) -> Instruction:
 
 
 def _taken(module: Module, packed: Instruction, index: int, where: Computation, place: int) -> Instruction:
-    shape, name = packed.shape.tuple_shapes[index], rewrite.fresh_name(module, f"{packed.name}_{index}")
-    return rewrite.insert(
-        where, place, "get-tuple-element", shape, (packed,), name=name, like=packed, tuple_index=index
-    )
+    name = rewrite.fresh_name(module, f"{packed.name}_{index}")
+    return rewrite.insert(where, place, "get-tuple-element", None, (packed,), name=name, like=packed, tuple_index=index)
 
 
 def _carry(module: Module, loop: Instruction, pairs: Sequence[tuple[Instruction, Instruction]]) -> None:
@@ -282,14 +279,14 @@ def _carry(module: Module, loop: Instruction, pairs: Sequence[tuple[Instruction,
 
 
 def _set_carry(module: Module, loop: Instruction, firsts: Sequence[Instruction]) -> None:
-    shape, name = Shape.tuple(tuple(i.shape for i in firsts)), rewrite.fresh_name(module, f"{loop.name}_carry")
-    packed = rewrite.insert(loop.computation, _place(loop), "tuple", shape, firsts, name=name, like=loop)
+    name = rewrite.fresh_name(module, f"{loop.name}_carry")
+    packed = rewrite.insert(loop.computation, _place(loop), "tuple", None, firsts, name=name, like=loop)
     before = loop.operands[0]
     rewrite.set_operands(loop, (packed,))
     if before.opcode == "tuple" and not before.users:
         rewrite.remove(before)
     for inst in (loop, while_parts(loop).body.root, *(part.parameters[0] for part in loop.called)):
-        inst.shape = shape
+        rewrite.set_shape(inst, packed.shape)
 
 
 def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
@@ -308,7 +305,7 @@ def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
         if reader.tuple_index in idle:
             rewrite.remove(reader)
         else:
-            reader.own_proto().tuple_index = kept.index(reader.tuple_index)
+            rewrite.set_attributes(reader, tuple_index=kept.index(reader.tuple_index))
 
 
 def _is_idle(loop: Instruction, index: int) -> bool:

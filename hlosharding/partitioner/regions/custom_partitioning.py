@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module, rewrite
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of
 from hlosharding.partitioner.region_values import arrays_of, value_of
@@ -92,8 +92,7 @@ def _adopt(context: Context, inst: Instruction, module: Module) -> None:
     program = context.emitter.program
     first = program.channel
     for inner in module.instructions:
-        proto = inner.own_proto()
-        proto.metadata.CopyFrom(inst.proto.metadata)
-        if proto.channel_id:
-            proto.channel_id += first
-            program.channel = max(program.channel, proto.channel_id)
+        rewrite.take_metadata(inner, inst)
+        if inner.channel_id:
+            rewrite.set_attributes(inner, channel_id=inner.channel_id + first)
+            program.channel = max(program.channel, inner.channel_id)

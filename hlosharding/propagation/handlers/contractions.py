@@ -72,31 +72,18 @@ def _links(pairs: list[tuple[int, int]]) -> Links:
 
 def _role(left: int, right: int, wd: WindowDim) -> str:
     """A spatial dim that plays a dot's part is known by its window (order matters)."""
-    unpadded = wd.padding_low == wd.padding_high == 0 and not wd.window_reversal
-    undilated = wd.base_dilation == wd.window_dilation == 1
-    if _is_batch(left, wd, unpadded=unpadded):
+    if wd.is_batch_of(left):
         return "batch"
-    if left == wd.size and undilated and unpadded:
+    if left == wd.size and wd.is_undilated and wd.is_unpadded:
         return "contracted"
-    if wd.stride != 1 or not undilated:
+    if wd.stride != 1 or not wd.is_undilated:
         return "spatial"
-    if right == wd.size == 1 and unpadded:
+    if right == wd.size == 1 and wd.is_unpadded:
         return "left"
     edge = right - 1
     if left == 1 and wd.size == right and wd.padding_low == wd.padding_high == edge and wd.window_reversal:
         return "right"
     return "spatial"
-
-
-def _is_batch(left: int, wd: WindowDim, *, unpadded: bool) -> bool:
-    if left != wd.size:
-        return False
-    steps = (wd.stride, wd.window_dilation)
-    apart = max(1, left - 1)
-    if left == wd.base_dilation and unpadded and steps in ((apart, 1), (1, apart)):
-        return True
-    padded = wd.padding_low == wd.padding_high == left - 1 and wd.window_reversal
-    return padded and wd.window_dilation == 1 and wd.stride == left and wd.base_dilation == left - 1
 
 
 # ---- forward

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hlosharding import load
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Builder, Module, Shape, rewrite, verify
+from hlosharding.ir import Builder, Edit, Module, Shape, rewrite, verify
 
 VECTOR = Shape.parse("f32[4]")
 
@@ -73,3 +74,61 @@ def test_a_copy_is_the_same_op_on_other_operands(module: Module) -> None:
     assert (copy.opcode, copy.shape, copy.operands, module.entry.instructions[1]) == ("negate", VECTOR, (y,), copy)
     assert users(module, "y") == ["z", "y"]
     assert users(module, x.name) == ["y", "out"]
+
+
+def test_an_inserted_op_takes_the_shape_that_follows() -> None:
+    module = load(TWICE).clone()
+    x = module.by_name("x")
+    made = rewrite.insert(module.entry, 1, "concatenate", None, (x, x), name="both", dimensions=(0,))
+    assert str(made.shape) == "f32[8]"
+
+
+TWICE = """HloModule m
+f { p = f32[4] parameter(0)  ROOT r = f32[4] negate(p) }
+ENTRY e { x = f32[4] parameter(0)  a = f32[4] call(x), to_apply=f  b = f32[4] negate(x)  c = f32[4] abs(x)
+  ROOT t = (f32[4], f32[4], f32[4]) tuple(a, b, c) }"""
+
+
+def test_a_user_that_goes_leaves_the_others_in_order_or_as_xla_does() -> None:
+    for leave, left in ((rewrite.others_keep_order, ["b", "c"]), (rewrite.last_user_takes_place, ["c", "b"])):
+        module = load(TWICE).clone()
+        x, a = module.by_name("x"), module.by_name("a")
+        rewrite.release_operands(a, leave=leave)
+        assert [user.name for user in x.users] == left
+        assert a.operands == (x,)
+
+
+def test_attributes_of_a_clone_are_its_own() -> None:
+    module = load(TWICE)
+    clone = module.clone()
+    rewrite.set_attributes(clone.by_name("a"), frontend_attributes={"kept": "1", "gone": "2"})
+    rewrite.keep_frontend_attributes(clone.by_name("a"), lambda name: name == "kept")
+    rewrite.set_metadata(clone.by_name("a"), op_name="path")
+    rewrite.take_metadata(clone.by_name("b"), clone.by_name("a"))
+    assert clone.by_name("a").frontend_attributes == {"kept": "1"}
+    assert clone.by_name("b").op_name == "path"
+    rewrite.drop_metadata(clone.by_name("b"))
+    assert (clone.by_name("b").op_name, module.by_name("a").frontend_attributes) == ("", {})
+
+
+def test_a_computation_moves_to_its_place_under_free_names() -> None:
+    module = load(TWICE).clone()
+    f = module.by_name("r").computation
+    builder = Builder("other")
+    mine = builder.computation("g")
+    mine.parameter(0, Shape.array("f32"), name="x")
+    rewrite.place_computation(module, mine.computation, 0)
+    assert [c.name for c in module.computations] == ["g", f.name, "e"]
+    assert mine.computation.instructions[0].name == "x.1"
+
+
+def test_an_edit_finishes_in_xlas_order() -> None:
+    edit = Edit(load(TWICE))
+    b = edit.module.by_name("b")
+    made = edit.create(b.computation, "tanh", b.operands, metadata_of=b)
+    edit.replace(b, made)
+    out = edit.finish()
+    verify(out)
+    assert [i.name for i in out.entry.instructions] == ["x", "a", "tanh", "c", "t"]
+    # It was the last user when b went, and so has b's place.
+    assert [user.name for user in out.by_name("x").users] == ["a", "tanh", "c"]

@@ -1,6 +1,6 @@
 """Fresh names, chosen as XLA chooses them, so that a prepared module can be read beside XLA's own dumps.
 
-Floor: frontends.  Strings only.
+Floor: ir.  Strings only.
 """
 
 from __future__ import annotations

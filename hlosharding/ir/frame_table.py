@@ -1,6 +1,6 @@
 """The table of Python stack frames of a module, extended when calls are inlined.
 
-Floor: frontends.  A frame is (file location, parent frame); ids count from 1, 0 is none.
+Floor: ir.  A frame is (file location, parent frame); ids count from 1, 0 is none.
 """
 
 from __future__ import annotations

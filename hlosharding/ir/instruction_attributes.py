@@ -1,14 +1,12 @@
-"""One op of a graph: its place in the graph, and a typed view of its proto.
+"""The typed view of an instruction's proto: attributes, decoded at first use and remembered.
 
-Floor: ir.  Equal by identity; nothing about shardings, costs or causes is kept here: those live in side tables
-keyed by `id`.  Name, opcode, shape, operands and callees are the graph's; the proto holds all else and is shared
-between clones and copies: replace it (`own_proto`) before changing it.
+Floor: ir.  Knows nothing of the graph.  The proto is shared between clones and copies: replace it (`own_proto`) before
+changing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,43 +14,13 @@ from hlosharding import wire
 from hlosharding.ir import attributes as attrs
 from hlosharding.ir.decoded import decoded
 from hlosharding.ir.literal import read_literal
-from hlosharding.ir.opcode import SIDE_EFFECTS
-from hlosharding.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from hlosharding.ir.module import Computation, Module
 
 
-class Instruction:
-    """A node of a computation.  Graph fields are changed by `ir.rewrite` and `ir.Builder` only.
+class InstructionAttributes:
+    """What an instruction says beyond opcode, shape, operands and callees."""
 
-    `operands`, `called` and `control_predecessors` are tuples; `users` is a list without repeats, in the order
-    in which the uses were added.  `id` is the dense position in `module.instructions`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        opcode: str,
-        shape: Shape,
-        operands: tuple[Instruction, ...],
-        proto: Any,
-        computation: Computation,
-    ) -> None:
-        self.id = -1
-        self.name = name
-        self.opcode = opcode
-        self.shape = shape
-        self.operands = operands
-        self.proto = proto
-        self.computation = computation
-        self.users: list[Instruction] = []
-        self.called: tuple[Computation, ...] = ()
-        self.control_predecessors: tuple[Instruction, ...] = ()
-        for operand in operands:
-            # A new instruction can only be the last user: no search through long lists.
-            if not operand.users or operand.users[-1] is not self:
-                operand.users.append(self)
+    proto: Any
+    """The HloInstructionProto."""
 
     def own_proto(self) -> Any:
         """A proto of this instruction alone, to be changed at once; cached attributes are dropped."""
@@ -63,7 +31,7 @@ class Instruction:
             del self.__dict__[name]
         return proto
 
-    def share_decoded(self, like: Instruction) -> None:
+    def share_decoded(self, like: InstructionAttributes) -> None:
         """Take over what another instruction with the same proto has decoded already."""
         known = like.__dict__
         for name in _OFTEN_DECODED:
@@ -75,25 +43,6 @@ class Instruction:
         for name, value in attributes.items():
             if name in _CACHED and isinstance(value, tuple | int | str | dict):
                 self.__dict__[name] = value
-
-    @property
-    def module(self) -> Module:
-        return self.computation.module
-
-    @property
-    def is_root(self) -> bool:
-        """True for the root of its computation."""
-        return self.computation.root is self
-
-    @property
-    def is_entry_root(self) -> bool:
-        return self.is_root and self.computation.is_entry
-
-    def operand(self, index: int) -> Instruction:
-        """The operand at `index`."""
-        return self.operands[index]
-
-    # Attributes, decoded from the proto at first use.
 
     @decoded
     def dimensions(self) -> tuple[int, ...]:
@@ -214,64 +163,10 @@ class Instruction:
         return tuple(self.proto.fft_length)
 
     @property
-    def has_side_effect(self) -> bool:
-        """True when the op may not be removed though nobody uses it."""
-        if not self.called and self.opcode not in MAY_ACT:
-            return False
-        if self.opcode in SIDE_EFFECTS or (self.opcode == "custom-call" and self.proto.custom_call_has_side_effect):
-            return True
-        if self.opcode == "all-reduce" and self.channel_id and not self.use_global_device_ids:
-            return True
-        return any(i.has_side_effect for c in self.called for i in c.instructions)
-
-    # Where it came from.
-
-    @property
     def op_name(self) -> str:
         """JAX's name-stack path, or for a parameter the argument's path."""
         return str(self.proto.metadata.op_name)
 
-    @property
-    def frames(self) -> tuple[attrs.Frame, ...]:
-        """The Python stack the op was traced from, innermost frame first."""
-        meta = self.proto.metadata
-        if meta.stack_frame_id:
-            return self.module.frames(meta.stack_frame_id)
-        return (attrs.Frame(meta.source_file, "", meta.source_line, 0),) if meta.source_file else ()
 
-    @property
-    def location(self) -> str:
-        """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
-        frames = self.frames
-        return next((str(f) for f in frames if not f.is_library), str(frames[0]) if frames else "")
-
-    def __repr__(self) -> str:
-        return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
-
-
-class Made(Instruction):
-    """An instruction that a pass made: its proto is written at first use, since nobody asks for most of them."""
-
-    def __init__(
-        self,
-        name: str,
-        opcode: str,
-        shape: Shape,
-        operands: tuple[Instruction, ...],
-        write: Callable[[], Any],
-        computation: Computation,
-    ) -> None:
-        super().__init__(name, opcode, shape, operands, None, computation)
-        del self.__dict__["proto"]
-        self._write = write
-
-    @decoded
-    def proto(self) -> Any:  # type: ignore[override]  # an attribute of its own, once it was read
-        """The HloInstructionProto."""
-        return self._write()
-
-
-MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
-"""Opcodes that may have a side effect of their own."""
 _OFTEN_DECODED = ("dimensions", "dot_dims")
-_CACHED = frozenset(k for k, v in vars(Instruction).items() if isinstance(v, decoded))
+_CACHED = frozenset(k for k, v in vars(InstructionAttributes).items() if isinstance(v, decoded))

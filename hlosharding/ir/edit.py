@@ -1,7 +1,8 @@
 """A clone of a module under edit, with XLA's own edit semantics: where new instructions go, in which order users stand.
 
-Floor: frontends.  Propagation depends on the order of instructions and of users, so the passes that XLA runs before it
-must leave both as XLA does: new instructions at the end, a removed user replaced by the last one.
+Floor: ir.  Propagation depends on the order of instructions and of users, so the passes that XLA runs before it must
+leave both as XLA does: new instructions at the end, a removed user replaced by the last one, names as XLA's NameUniquer
+gives them.  Passes on per-device programs, where no order matters, use `rewrite` itself.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from hlosharding import wire
-from hlosharding.frontends.prepare.frames import FrameTable
-from hlosharding.frontends.prepare.names import NameUniquer
-from hlosharding.ir import Computation, Instruction, Module, Shape
+from hlosharding.ir import rewrite
+from hlosharding.ir.builder import written_proto
+from hlosharding.ir.frame_table import FrameTable
+from hlosharding.ir.graph import Computation, Instruction
+from hlosharding.ir.module import Module
+from hlosharding.ir.name_uniquer import NameUniquer
+from hlosharding.ir.shape import Shape
+from hlosharding.ir.shape_inference import infer_shape, stated_type
 from hlosharding.sharding import HloSharding
 
 SIDE_EFFECTS = frozenset(
@@ -126,16 +132,25 @@ class Edit:
         self,
         computation: Computation,
         opcode: str,
-        shape: Shape,
         operands: Iterable[Instruction] = (),
-        proto: Any = None,
         *,
+        shape: Shape | None = None,
         name: str | None = None,
+        like: Instruction | None = None,
+        metadata_of: Instruction | None = None,
+        **attributes: Any,
     ) -> Instruction:
-        """Append a new instruction, named after its opcode unless `name` says otherwise."""
-        proto = proto if proto is not None else wire.HloInstructionProto()
-        proto.shape.CopyFrom(shape.proto)
-        return self.add(Instruction(name or opcode, opcode, shape, tuple(operands), proto, computation))
+        """Append a new instruction, named after its opcode unless `name` says otherwise.
+
+        Without a shape it gets the one that follows.  `like` gives callees and all attributes, `metadata_of` metadata.
+        """
+        given = tuple(operands)
+        proto = written_proto(like and like.proto, metadata_of and metadata_of.proto, attributes)
+        made = Instruction(name or opcode, opcode, shape or stated_type(given), given, proto, computation)
+        made.called = () if like is None else like.called
+        if shape is None:
+            made.shape = infer_shape(made)
+        return self.add(made)
 
     def clone_into(
         self, instruction: Instruction, operands: Iterable[Instruction], computation: Computation
@@ -181,24 +196,11 @@ class Edit:
 
     def replace_uses(self, old: Instruction, new: Instruction) -> None:
         """XLA's ReplaceAllUsesWithDifferentShape: users of `old` become users of `new`, in their order."""
-        keeps = new in old.users
-        for user in old.users:
-            if user is not new:
-                user.operands = tuple(new if o is old else o for o in user.operands)
-                if user not in new.users:
-                    new.users.append(user)
-        old.users = [new] if keeps else []
-        if old.is_root:
-            old.computation.set_root(new)
+        rewrite.replace_uses(old, new)
 
     def replace_operand(self, instruction: Instruction, position: int, new: Instruction) -> None:
         """XLA's ReplaceOperandWithDifferentShape."""
-        old = instruction.operands[position]
-        instruction.operands = (*instruction.operands[:position], new, *instruction.operands[position + 1 :])
-        if old not in instruction.operands:
-            _remove_user(old, instruction)
-        if instruction not in new.users:
-            new.users.append(instruction)
+        rewrite.replace_operand(instruction, position, new, leave=rewrite.last_user_takes_place)
 
     def replace(
         self, old: Instruction, new: Instruction, *, relay_control: bool = False, remove_operands: bool = True
@@ -225,8 +227,7 @@ class Edit:
 
     def remove(self, instruction: Instruction) -> None:
         """Take an unused instruction out; the last user of each operand moves into its place."""
-        for operand in dict.fromkeys(instruction.operands):
-            _remove_user(operand, instruction)
+        rewrite.release_operands(instruction, leave=rewrite.last_user_takes_place)
         self.shardings.pop(instruction, None)
         del self._live[instruction.computation][instruction]
 
@@ -261,15 +262,8 @@ class Edit:
         return self.module
 
 
-def _remove_user(operand: Instruction, user: Instruction) -> None:
-    position = operand.users.index(user)
-    last = operand.users.pop()
-    if last is not user:
-        operand.users[position] = last
-
-
 def _inherit(new: Instruction, old: Instruction) -> None:
     if not new.op_name and old.op_name:
-        new.own_proto().metadata.CopyFrom(old.proto.metadata)
+        rewrite.take_metadata(new, old)
     if not new.frontend_attributes and old.frontend_attributes:
-        new.own_proto().frontend_attributes.CopyFrom(old.proto.frontend_attributes)
+        rewrite.set_attributes(new, frontend_attributes=old.frontend_attributes)

@@ -1,0 +1,64 @@
+"""What a module remembers of the Python function that it was traced from: frontends fill it in, whoever runs it reads.
+
+Floor: ir.  Values, pytrees and avals are the frontend's own; only their number and order mean something here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol, Self
+
+
+class FunctionBoundary(Protocol):
+    """Arguments and results of a traced function, flat, in the order of its pytrees."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Path of each flat argument: `params['w1']`."""
+        ...
+
+    @property
+    def in_avals(self) -> tuple[Any, ...]:
+        """Shape and dtype of each flat argument."""
+        ...
+
+    @property
+    def out_avals(self) -> tuple[Any, ...]: ...
+
+    @property
+    def parameters(self) -> tuple[int | None, ...]:
+        """Number of the entry parameter of each flat argument; None for an argument that was dropped."""
+        ...
+
+    @property
+    def open_parameters(self) -> tuple[bool, ...]:
+        """Entry parameters whose sharding is propagation's to choose."""
+        ...
+
+    @property
+    def open_outputs(self) -> tuple[bool, ...]: ...
+
+    @property
+    def input_memory(self) -> tuple[str | None, ...]:
+        """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
+        ...
+
+    @property
+    def output_memory(self) -> tuple[str | None, ...]: ...
+
+    @property
+    def num_positional(self) -> int | None:
+        """How many positional arguments the function was called with."""
+        ...
+
+    def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Arguments of a call as values per entry parameter.  Raises ValueError where the structure differs."""
+        ...
+
+    def unflatten(self, outputs: Sequence[Any]) -> Any:
+        """The function's result from flat outputs."""
+        ...
+
+    def closed(self, *, parameters: Collection[int], outputs: bool) -> Self:
+        """The same, but these parameters, and the outputs if so, are no longer propagation's to choose."""
+        ...
