@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
+from hlosharding.report import Column, Shown, Table, View
+
+_LOSS, _DIFFERENCE = ".6f", ".1e"
 
 
-def losses(many: Sequence[float], one: Sequence[float], devices: int) -> Table:
+def losses(many: Sequence[float], one: Sequence[float], devices: int) -> View:
     """The loss at every step, on all devices and on one."""
-    table = Table("step", f"{devices} devices", "one device", "relative difference", title="Loss")
-    for step, (sharded, single) in enumerate(zip(many, one, strict=True), 1):
-        table.add_row(str(step), f"{sharded:.6f}", f"{single:.6f}", f"{abs(sharded / single - 1):.1e}")
-    return table
+    headings = {"step": "step", "many": f"{devices} devices", "one": "one device", "apart": "relative difference"}
+    columns = tuple(Column(key=key, heading=heading) for key, heading in headings.items())
+    rows = [
+        {
+            "step": step,
+            "many": _shown(sharded, _LOSS),
+            "one": _shown(single, _LOSS),
+            "apart": _shown(abs(sharded / single - 1), _DIFFERENCE),
+        }
+        for step, (sharded, single) in enumerate(zip(many, one, strict=True), 1)
+    ]
+    return View((Table(title="Loss", key="losses", columns=columns, rows=rows),))
+
+
+def _shown(value: float, form: str) -> Shown:
+    return Shown(format(value, form), value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,11 @@ def show_program(
     """
     stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
     propagated, partitioned = stage.propagation, stage.partition().partitioned
-    console.print(report.show_parameters(propagated, mesh), report.show_activations(propagated, mesh))
+    show = partial(report.show, width=console.width)
+    show(report.parameters_view(propagated, mesh), report.activations_view(propagated, mesh))
     asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
     console.print(f"Why is {why} split as it is?\n{propagated.explain(asked)}\n", markup=False, highlight=False)
-    console.print(report.show_collectives(partitioned), report.show_warnings(partitioned))
+    show(report.collectives_view(partitioned), report.warnings_view(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"
     program.write_text(partitioned.as_python())
@@ -55,13 +57,13 @@ def show_program(
         live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
         xla = hs.load(live, format="hlo-proto")
         names = ("hlosharding", "live XLA")
-        console.print(report.show_comparison(hs.cost(partitioned.module), hs.cost(xla), names=names))
+        show(report.comparison_view(hs.cost(partitioned.module), hs.cost(xla), names=names))
 
 
 def show_losses(console: Console, many: Iterable[float], one: Iterable[float], mesh: Mesh) -> None:
     """Run both trainings, print the losses, and fail where they do not agree."""
     sharded, single = list(islice(many, STEPS)), list(islice(one, STEPS))
-    console.print(tables.losses(sharded, single, mesh.size))
+    report.show(tables.losses(sharded, single, mesh.size), width=console.width)
     apart = max(abs(a - b) for a, b in zip(sharded, single, strict=True)) / max(map(abs, single))
     console.print(f"Largest difference: {apart:.1e} of the largest loss")
     if apart > AGREE:

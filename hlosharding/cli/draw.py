@@ -9,7 +9,8 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import array_shape, as_json
+from hlosharding.cli.programs import array_shape, as_json, present
+from hlosharding.report import Drawing, View
 from hlosharding.sharding import HloSharding
 
 
@@ -18,7 +19,9 @@ def execute(arguments: Namespace) -> None:
     sharding, dims = HloSharding.parse(arguments.sharding), array_shape(arguments.shape).dims
     sharding.validate(dims)
     if arguments.emit == "json":
-        write(as_json(report.sharding_record(sharding)), arguments.output)
+        write(as_json(report.sharding_view(sharding)), arguments.output)
         return
-    picture = report.draw_svg if arguments.emit == "svg" else report.draw
-    write(picture(sharding, dims), arguments.output)
+    if arguments.emit == "svg":
+        write(report.draw_svg(sharding, dims), arguments.output)
+        return
+    present(View((Drawing(sharding, dims),)), output=arguments.output)

@@ -10,8 +10,7 @@ from argparse import Namespace
 from difflib import get_close_matches
 
 from hlosharding import report
-from hlosharding.cli.files import write
-from hlosharding.cli.programs import as_json, propagated_program
+from hlosharding.cli.programs import present, propagated_program
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
@@ -23,10 +22,7 @@ def execute(arguments: Namespace) -> None:
     """Print the chain of causes of each value that NAME means."""
     propagated = propagated_program(arguments)
     found = _explanations(propagated, arguments.name)
-    if arguments.emit == "json":
-        write(as_json(report.explanations_record(found)), None)
-    else:
-        write("\n\n".join(one.text(whole=arguments.whole) for one in found), None)
+    present(report.explanations_view(found, whole=arguments.whole), arguments.emit)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from hlosharding.errors import HloShardingError, LoadError
 
@@ -61,18 +61,6 @@ def replacing(output: str) -> Iterator[IO[bytes]]:
         if isinstance(error, BrokenPipeError):
             raise
         raise HloShardingError(f"cannot write {output}: {error.strerror or error}") from error
-
-
-def show(*renderables: Any) -> None:
-    """Print tables on standard output: as wide as the terminal, or as they need to be where there is none."""
-    from rich.console import Console
-
-    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(file=sys.stdout, width=None if wide else 200, highlight=False, emoji=False)
-    # Captured, since rich has its own idea of what to do when a reader goes away.
-    with console.capture() as text:
-        console.print(*renderables)
-    sys.stdout.write(text.get())
 
 
 @contextmanager

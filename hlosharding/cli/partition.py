@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding import report
-from hlosharding.cli.files import show, write
+from hlosharding.cli.files import write
 from hlosharding.cli.programs import as_json, in_format, partitioned_program
 from hlosharding.compiler import Partitioned
 
@@ -19,19 +19,18 @@ def execute(arguments: Namespace) -> None:
     if arguments.emit:
         write(_in_form(partitioned, arguments), arguments.output)
     if arguments.collectives:
-        show(report.show_collectives(partitioned))
+        report.show(report.collectives_view(partitioned))
     if arguments.cost:
-        cost = partitioned.cost
-        show(report.show_cost(cost), report.show_cost_by(cost, "location"), report.show_cost_by(cost, "opcode"))
+        report.show(report.cost_view(partitioned.cost))
     if arguments.sharding_overrides:
-        show(report.show_sharding_overrides(partitioned))
+        report.show(report.overrides_view(partitioned))
     if not (arguments.emit or arguments.collectives or arguments.cost or arguments.sharding_overrides):
-        show(report.show_partitioned(partitioned))
+        report.show(report.partitioned_view(partitioned))
 
 
 def _in_form(partitioned: Partitioned, arguments: Namespace) -> str | bytes:
     if arguments.emit == "python":
         return partitioned.as_python()
     if arguments.emit == "json":
-        return as_json(report.partitioned_record(partitioned))
+        return as_json(report.partitioned_view(partitioned))
     return in_format(partitioned.module, arguments.emit, metadata=arguments.metadata)

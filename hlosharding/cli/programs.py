@@ -10,9 +10,8 @@ import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from inspect import isfunction, unwrap
-from typing import Any
 
-from hlosharding.cli.files import read_program, working
+from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import CostError, LoadError, ModuleError
@@ -20,6 +19,7 @@ from hlosharding.frontends import annotate, load
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
+from hlosharding.report import View, module_view, show, to_record, to_text
 from hlosharding.sharding import MeshInfo
 
 # A string in JSON holds no line break, so this finds lists only.
@@ -136,9 +136,19 @@ def array_shape(text: str) -> Shape:
     return shape
 
 
-def as_json(record: Any) -> str:
-    """A record as the commands write it: indented, each list of numbers on one line."""
-    text = json.dumps(record, indent=2, allow_nan=False)
+def present(view: View, emit: str | None = None, output: str | None = None) -> None:
+    """The view as tables and texts, on standard output or in a file; as a record for `--emit json`."""
+    if emit == "json":
+        write(as_json(view), output)
+    elif output is None or output == "-":
+        show(view)
+    else:
+        write(to_text(view, wraps=False), output)
+
+
+def as_json(view: View) -> str:
+    """A view's record as the commands write it: indented, each list of numbers on one line."""
+    text = json.dumps(to_record(view), indent=2, allow_nan=False)
     return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
 
 
@@ -152,6 +162,4 @@ def in_format(module: Module, form: str, *, metadata: bool) -> str | bytes:
         case "stablehlo":
             return module.to_stablehlo_text()
         case _:
-            from hlosharding.report import module_record
-
-            return as_json(module_record(module))
+            return as_json(module_view(module))

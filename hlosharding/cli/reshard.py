@@ -8,9 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding import report
-from hlosharding.cli.files import write
-from hlosharding.cli.programs import array_shape, as_json, machine
-from hlosharding.ir import Shape
+from hlosharding.cli.programs import array_shape, machine, present
 from hlosharding.reshard import plan_reshard
 from hlosharding.sharding import HloSharding
 
@@ -30,12 +28,4 @@ def execute(arguments: Namespace) -> None:
         memory_limit=arguments.memory_limit,
         num_devices=devices,
     )
-    if arguments.emit == "json":
-        write(as_json(report.reshard_record(plan)), None)
-        return
-    drawings = "" if arguments.no_drawing else _drawings(shape, source, target)
-    write(f"{plan}\n{drawings}", None)
-
-
-def _drawings(shape: Shape, source: HloSharding, target: HloSharding) -> str:
-    return f"\nfrom\n{report.draw(source, shape.dims)}\n\nto\n{report.draw(target, shape.dims)}\n"
+    present(report.reshard_view(plan, drawn=not arguments.no_drawing), arguments.emit)

@@ -12,18 +12,28 @@ from argparse import Namespace
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from hlosharding import xla_bridge
 from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
-from hlosharding.cli.files import show, working, write
-from hlosharding.cli.programs import annotated_program, as_json, partitioned_program, partitions
+from hlosharding.cli.files import working
+from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
 from hlosharding.ir import Module, Shape
-from hlosharding.report import add_row, new_table
+from hlosharding.report import Column, Facts, Kind, Shown, Table, View
 
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=\d+")
+_FIGURES = (
+    Column(key="output", heading="output", in_record=False),
+    Column(key="shape", heading="shape", kind=Kind.SHAPE),
+    Column(key="norm", heading="norm", kind=Kind.NUMBER),
+    Column(key="largest", heading="largest", kind=Kind.NUMBER, priority=1),
+    Column(key="not_finite", heading="not finite", kind=Kind.COUNT),
+)
+_COMPARED = (
+    Column(key="relative_difference", heading="from one device's run", kind=Kind.DIFFERENCE),
+    Column(key="agrees", heading=""),
+)
 
 
 def execute(arguments: Namespace) -> None:
@@ -41,10 +51,7 @@ def execute(arguments: Namespace) -> None:
     apart = _differences(partitioned, given, outputs, shapes, arguments.tolerance) if arguments.check else None
     if arguments.save:
         save_arrays(outputs, arguments.save)
-    if arguments.emit == "json":
-        write(as_json(_record(partitioned, outputs, shapes, apart)), None)
-    else:
-        show(_table(partitioned, outputs, shapes, apart))
+    present(_outputs_view(partitioned, outputs, shapes, apart), arguments.emit)
     _judge(apart)
 
 
@@ -90,49 +97,42 @@ def one_device(module: Module, given: Arrays) -> Arrays:
     return [copies[0] for copies in outputs]
 
 
-def _table(
+def _outputs_view(
     partitioned: Partitioned, outputs: Arrays, shapes: tuple[Shape, ...], apart: list[Difference] | None
-) -> Table:
-    figures = ("norm", "largest", "not finite", "from one device's run")
-    columns = ("output", "shape", *figures[:3]) if apart is None else ("output", "shape", *figures, "")
-    title = f"{partitioned.module.name} on {_devices(partitioned.num_partitions)}"
-    table = new_table(title, *columns, figures=figures)
-    for n, (array, shape) in enumerate(zip(outputs, shapes, strict=True)):
-        norm, largest, wrong = _figures(array)
-        row = [str(n), str(shape), f"{norm:.6g}", f"{largest:.6g}", str(wrong) if wrong else ""]
-        if apart is not None:
-            row += [f"{apart[n].relative:.1e}", "agrees" if apart[n].agrees else "DIFFERS"]
-        add_row(table, *row)
-    return table
+) -> View:
+    """Figures of each output, and how far it is from one device's run."""
+    name, count = partitioned.module.name, partitioned.num_partitions
+    rows = [_figures(n, array, shape) for n, (array, shape) in enumerate(zip(outputs, shapes, strict=True))]
+    compared = [_comparison(one) for one in apart] if apart is not None else []
+    table = Table(
+        title=f"{name} on {count} device{'' if count == 1 else 's'}",
+        key="outputs",
+        columns=(*_FIGURES, *(_COMPARED if compared else ())),
+        rows=[row | more for row, more in zip(rows, compared, strict=True)] if compared else rows,
+    )
+    facts = Facts({"module": name, "num_partitions": count})
+    return View((facts, table), schema="hlosharding.run/1")
 
 
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"
-
-
-def _figures(array: np.ndarray) -> tuple[float, float, int]:
+def _figures(number: int, array: np.ndarray, shape: Shape) -> dict[str, Any]:
     """Norm and largest magnitude of the finite values; how many are not finite."""
     wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     finite = np.isfinite(wide)
-    kept = wide[finite]
-    return float(np.linalg.norm(kept)), float(np.max(kept, initial=0)), int(finite.size - finite.sum())
-
-
-def _record(
-    partitioned: Partitioned, outputs: Arrays, shapes: tuple[Shape, ...], apart: list[Difference] | None
-) -> dict[str, Any]:
-    records: list[dict[str, Any]] = []
-    for n, (array, shape) in enumerate(zip(outputs, shapes, strict=True)):
-        norm, largest, wrong = _figures(array)
-        records.append({"shape": str(shape), "norm": norm, "largest": largest, "not_finite": wrong})
-        if apart is not None:
-            far = apart[n].relative
-            records[-1] |= {"relative_difference": far if np.isfinite(far) else None, "agrees": apart[n].agrees}
+    kept, wrong = wide[finite], int(finite.size - finite.sum())
     return {
-        "schema": "hlosharding.run/1",
-        "module": partitioned.module.name,
-        "num_partitions": partitioned.num_partitions,
-        "outputs": records,
+        "output": number,
+        "shape": str(shape),
+        "norm": float(np.linalg.norm(kept)),
+        "largest": float(np.max(kept, initial=0)),
+        "not_finite": wrong or Shown("", 0),
+    }
+
+
+def _comparison(apart: Difference) -> dict[str, Any]:
+    far = apart.relative
+    return {
+        "relative_difference": Shown(f"{far:.1e}", far if np.isfinite(far) else None),
+        "agrees": Shown("agrees" if apart.agrees else "DIFFERS", apart.agrees),
     }
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding import report
-from hlosharding.cli.files import show, write
-from hlosharding.cli.programs import as_json, partitioned_program
+from hlosharding.cli.programs import partitioned_program, present
 from hlosharding.cost import simulate
 
 
@@ -17,10 +16,6 @@ def execute(arguments: Namespace) -> None:
     """Print the prediction and the critical path; write the trace if one is asked for."""
     partitioned = partitioned_program(arguments)
     found = simulate(partitioned, partitioned.machine)
-    if arguments.emit == "json":
-        write(as_json(report.simulation_record(found)), None)
-    else:
-        write(str(found), None)
-        show(report.show_critical_path(found, most=arguments.most))
+    present(report.simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)

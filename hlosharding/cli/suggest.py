@@ -9,8 +9,8 @@ from argparse import Namespace
 
 from hlosharding import report
 from hlosharding.cli.explain import meant
-from hlosharding.cli.files import counting, write
-from hlosharding.cli.programs import annotated_program, as_json, machine, partitions
+from hlosharding.cli.files import counting
+from hlosharding.cli.programs import annotated_program, machine, partitions, present
 from hlosharding.errors import AnnotationError
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.search import suggest
@@ -34,10 +34,7 @@ def execute(arguments: Namespace) -> None:
             options=PartitionOptions(objective=arguments.objective, overlap=arguments.overlap),
             progress=progress,
         )
-    if arguments.emit == "json":
-        write(as_json(report.suggestions_record(found)), None)
-        return
-    if not found:
+    if not found and arguments.emit != "json":
         goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
         raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")
-    write("\n".join(map(str, found)), None)
+    present(report.suggestions_view(found), arguments.emit)

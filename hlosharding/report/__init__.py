@@ -1,76 +1,80 @@
-"""What users see: tables of shardings, collectives, costs and warnings for a terminal, and the same facts as records.
+"""What users see: views of shardings, collectives, costs and explanations, for terminals, for notebooks and as JSON.
 
-Floor: report.  Only reads what the rooms below found; `show_...` gives something `rich` prints, `..._record` something
-`json` writes.
+Floor: report.  Only reads what the rooms below found.  A `..._view` says what there is to see; `show` and `to_text`,
+`to_html` and `to_record` render it.
 """
 
-from hlosharding.report.changes import show_difference, trace_lines
-from hlosharding.report.collectives import show_collectives
-from hlosharding.report.conflicts import show_conflicts
-from hlosharding.report.costs import show_comparison, show_cost, show_cost_by
+from hlosharding.report.changes import difference_view, suggestions_view, trace_view
+from hlosharding.report.collectives import collectives_view
+from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
+from hlosharding.report.explanations import conflicts_view, explanations_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
-from hlosharding.report.records import (
-    Record,
-    axes_record,
-    collective_record,
-    conflicts_record,
-    cost_record,
-    difference_record,
-    explanations_record,
-    module_record,
-    partitioned_record,
-    propagation_record,
-    reshard_record,
-    sharding_record,
-    simulation_record,
-    suggestions_record,
-    trace_record,
+from hlosharding.report.json import Record
+from hlosharding.report.model import (
+    Column,
+    Drawing,
+    Facts,
+    Figure,
+    Kind,
+    Label,
+    Lines,
+    Row,
+    Shown,
+    Table,
+    Text,
+    Tree,
+    View,
+    Within,
 )
-from hlosharding.report.sharding_overrides import show_sharding_overrides
-from hlosharding.report.shardings import show_activations, show_parameters, show_shardings
-from hlosharding.report.simulation import show_critical_path
-from hlosharding.report.summary import show_partitioned, show_warnings
-from hlosharding.report.tables import add_row, new_table
+from hlosharding.report.plans import axes_view, reshard_view
+from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
+from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
+from hlosharding.report.terminal import show, to_text
 from hlosharding.report.views import to_html, to_record
 
 __all__ = [
+    "Column",
+    "Drawing",
+    "Facts",
+    "Figure",
+    "Kind",
+    "Label",
+    "Lines",
     "Record",
-    "add_row",
+    "Row",
+    "Shown",
+    "Table",
+    "Text",
+    "Tree",
+    "View",
+    "Within",
+    "activations_view",
     "as_bytes",
     "as_count",
     "as_seconds",
-    "axes_record",
-    "collective_record",
-    "conflicts_record",
-    "cost_record",
-    "difference_record",
+    "axes_view",
+    "collectives_view",
+    "comparison_view",
+    "conflicts_view",
+    "cost_view",
+    "difference_view",
     "draw",
     "draw_svg",
-    "explanations_record",
-    "module_record",
-    "new_table",
-    "partitioned_record",
-    "propagation_record",
-    "reshard_record",
-    "sharding_record",
-    "show_activations",
-    "show_collectives",
-    "show_comparison",
-    "show_conflicts",
-    "show_cost",
-    "show_cost_by",
-    "show_critical_path",
-    "show_difference",
-    "show_parameters",
-    "show_partitioned",
-    "show_sharding_overrides",
-    "show_shardings",
-    "show_warnings",
-    "simulation_record",
-    "suggestions_record",
+    "explanations_view",
+    "module_view",
+    "overrides_view",
+    "parameters_view",
+    "partitioned_view",
+    "propagation_view",
+    "reshard_view",
+    "sharding_view",
+    "show",
+    "simulation_view",
+    "suggestions_view",
     "to_html",
     "to_record",
-    "trace_lines",
-    "trace_record",
+    "to_text",
+    "trace_view",
+    "warnings_view",
 ]

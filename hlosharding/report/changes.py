@@ -1,56 +1,106 @@
-"""How shardings came about, step by step; and what another set of annotations changes.
+"""How shardings came about, step by step; what another set of annotations changes; which set would do better.
 
 Floor: report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from rich.console import Group
-from rich.table import Table
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hlosharding.compiler import partition
 from hlosharding.ir import Instruction
 from hlosharding.propagation import Propagation
-from hlosharding.report.costs import show_comparison
-from hlosharding.report.tables import add_row, new_table
-from hlosharding.sharding import spell_short
+from hlosharding.report.costs import comparison, cost_view
+from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Text, View, Within
+from hlosharding.search import Suggestion
+
+_STEP = "{number:>4}  {level}  from {from} {sources}: {name} {before} -> {after}"
 
 
-def trace_lines(propagation: Propagation) -> Iterator[str]:
+def trace_view(propagation: Propagation) -> View:
     """Every step of a propagation in order: level, where it came from, what the value had and has.
 
     >>> from hlosharding.frontends import load
     >>> from hlosharding.propagation import propagate
+    >>> from hlosharding.report.terminal import to_text
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0), sharding={devices=[2]<=[2]}\\n"
     >>> text += "  ROOT y = f32[8] abs(x)\\n}"
-    >>> print(*trace_lines(propagate(load(text), to_outputs=True)), sep="\\n")
+    >>> print(to_text(trace_view(propagate(load(text), to_outputs=True))))
        1  level 0  from operands %x: %y none -> {devices=[2]<=[2]}
     """
-    by_id, mesh = {i.id: i for i in propagation.module.instructions}, propagation.module.mesh
+    by_id = {i.id: i for i in propagation.module.instructions}
+    rows: list[Row] = []
     for number, step in enumerate(propagation.provenance.changes, 1):
-        level = f"level {step.level}" if step.level >= 0 else "before "
-        sources = ", ".join(_name(by_id.get(s)) for s in step.sources)
-        change = f"{spell_short(step.old, mesh)} -> {spell_short(step.new, mesh)}"
-        yield f"{number:4}  {level}  from {step.direction} {sources}: {_name(by_id.get(step.instruction))} {change}"
+        sources = [by_id.get(source) for source in step.sources]
+        rows.append(
+            {
+                "number": number,
+                "level": Shown(f"level {step.level}" if step.level >= 0 else "before ", step.level),
+                "name": _name(by_id.get(step.instruction)),
+                "from": step.direction,
+                "sources": Shown(", ".join(_name(s).text for s in sources), [_name(s) for s in sources]),
+                "before": step.old,
+                "after": step.new,
+            }
+        )
+    columns = (
+        Column(key="number", heading="step", in_record=False),
+        *(Column(key=key, heading=key) for key in ("level", "from", "sources", "name")),
+        *(Column(key=key, heading=key, kind=Kind.SHARDING) for key in ("before", "after")),
+    )
+    table = Table(title="", key="steps", columns=columns, rows=rows, mesh=propagation.module.mesh, line=_STEP)
+    return View((Facts({"module": propagation.module.name}), table), schema="hlosharding.trace/1")
 
 
-def _name(inst: Instruction | None) -> str:
-    return f"%{inst.name}" if inst is not None else "(removed)"
+def _name(inst: Instruction | None) -> Shown:
+    return Shown(f"%{inst.name}", inst.name) if inst is not None else Shown("(removed)", None)
 
 
-def show_difference(before: Propagation, after: Propagation) -> Group:
+def difference_view(before: Propagation, after: Propagation) -> View:
     """Values that two propagations of one program shard differently, and what each then costs on one device."""
-    table = new_table("Shardings that differ", "value", "source", "before", "after")
     places, mesh = {i.name: i.location for i in before.module.instructions}, before.module.mesh
-    for name, old in before.shardings.items():
-        new = after.shardings.get(name)
-        if old != new:
-            add_row(table, f"%{name}", places[name], spell_short(old, mesh), spell_short(new, mesh))
-    return Group(table if table.row_count else "No sharding differs.", _costs(before, after))
+    pairs = {name: (old, after.shardings.get(name)) for name, old in before.shardings.items()}
+    rows: list[Row] = [
+        {"name": Shown(f"%{name}", name), "location": places[name], "before": old, "after": new}
+        for name, (old, new) in pairs.items()
+        if old != new
+    ]
+    columns = (
+        Column(key="name", heading="value"),
+        Column(key="location", heading="source", kind=Kind.LOCATION, in_record=False, priority=1),
+        Column(key="before", heading="before", kind=Kind.SHARDING),
+        Column(key="after", heading="after", kind=Kind.SHARDING),
+    )
+    title, none = "Shardings that differ", () if rows else (Text("No sharding differs."),)
+    table = Table(title=title, key="differing", by="name", columns=columns, rows=rows, mesh=mesh, is_shown=bool(rows))
+    old, new = (partition(one).cost for one in (before, after))
+    costs = (
+        Within("cost_before", cost_view(old), is_shown=False),
+        Within("cost_after", cost_view(new), is_shown=False),
+    )
+    compared = comparison(new, old, names=("after", "before"))
+    return View((table, *none, replace(compared, key=""), *costs), schema="hlosharding.difference/1")
 
 
-def _costs(before: Propagation, after: Propagation) -> Table:
-    ours, theirs = (partition(p).cost for p in (after, before))
-    return show_comparison(ours, theirs, names=("after", "before"))
+def suggestions_view(suggestions: Sequence[Suggestion]) -> View:
+    """Sets of annotations, the best first."""
+    rows: list[Row] = [
+        {
+            "text": str(one),
+            "annotations": dict(one.annotations),
+            "replaces": one.replaces,
+            "sharding": one.sharding,
+            "bytes_before": one.bytes_before,
+            "bytes_received": one.bytes_received,
+            "flops_before": one.flops_before,
+            "flops": one.flops,
+            "conflicts_before": one.conflicts_before,
+            "conflicts_after": one.conflicts,
+            "is_smallest": one.is_smallest,
+        }
+        for one in suggestions
+    ]
+    columns = (Column(key="text", heading="suggestion", in_record=False),)
+    table = Table(title="", key="suggestions", columns=columns, rows=rows, line="{text}")
+    return View((table,), schema="hlosharding.suggestions/1")

@@ -1,4 +1,4 @@
-"""The table of collectives: who talks, how much, how often, and which line of the program is why.
+"""The collectives of a program: who talks, how much, how often, and which line of the program is why.
 
 Floor: report.
 """
@@ -7,53 +7,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
-from rich.table import Table
-
 from hlosharding.cost import CostReport
-from hlosharding.report.figures import as_count, as_seconds
-from hlosharding.report.tables import add_row, new_table
+from hlosharding.report.model import Column, Facts, Figure, Kind, Shown, Table, Text, View
 from hlosharding.spmd import Collective, collectives
 
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
-_Key = tuple[str, str, str, str, str]
+
+_COLUMNS = (
+    Column(key="kind", heading="kind"),
+    Column(key="axes", heading="axes", priority=1),
+    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=1),
+    Column(key="bytes_per_device", heading="bytes a device", kind=Kind.COUNT, sums=True),
+    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
+    Column(key="priced", heading="priced", kind=Kind.SECONDS, sums=True, priority=3, in_record=False),
+    Column(key="location", heading="source", kind=Kind.LOCATION),
+    Column(key="cause", heading="cause", kind=Kind.PROSE),
+)
 
 
-@dataclass(slots=True)
-class _Row:
-    """Collectives that look alike."""
-
-    executions: int = 0
-    volume: float = 0.0
-    seconds: float = 0.0
-    is_exact: bool = field(default=True)
-
-
-def show_collectives(program: Any, *, cost: CostReport | None = None) -> Table:
-    """A table of a program's collectives, largest volume first; equal ones share a row.
+def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
+    """A program's collectives, largest volume first; in the table equal ones share a row.
 
     `program`: a Partitioned, a Module, or the collectives themselves.  Bytes are received by a device in one run, mean
     over devices.  The column of priced times is there where the program has a `cost`, or one is given.
 
-    >>> show_collectives([]).row_count
-    1
+    >>> collectives_view([]).parts[0].total
+    'all'
     """
     cost = cost if cost is not None else getattr(program, "cost", None)
     seconds = {row.instruction.name: row.time_s for row in cost.rows} if cost is not None else {}
-    rows = _grouped(_found(program), seconds)
-    figures = ("bytes a device", "times", "priced") if seconds else ("bytes a device", "times")
-    columns = ("kind", "axes", "shape", *figures, "source", "cause")
-    table = new_table("Collectives of one run", *columns, figures=figures)
-    # On a narrow terminal the cause may fold; "all-red…" and "mlp.p…" would say nothing.
-    for column in (table.columns[0], table.columns[-2]):
-        column.no_wrap = True
-    for key, row in sorted(rows.items(), key=lambda item: -item[1].volume):
-        add_row(table, *key[:3], *_figures(row, priced=bool(seconds)), *key[3:])
-    table.add_section()
-    add_row(table, "all", "", "", *_figures(_total(rows.values()), priced=bool(seconds)), "", "")
-    return table
+    table = Table(
+        title="Collectives of one run",
+        key="collectives",
+        columns=tuple(column for column in _COLUMNS if seconds or column.key != "priced"),
+        rows=[_row(one) | {"priced": seconds.get(one.name, 0.0)} for one in _found(program)],
+        joins=True,
+        largest="bytes_per_device",
+        total="all",
+    )
+    return View((table,))
+
+
+def collective_view(one: Collective) -> View:
+    """One collective; bytes are those of all its executions."""
+    return View((Facts(_row(one)), Text(one)))
 
 
 def _found(program: Any) -> Iterable[Collective]:
@@ -62,34 +61,22 @@ def _found(program: Any) -> Iterable[Collective]:
     return program.collectives if hasattr(program, "collectives") else collectives(program)
 
 
-def _grouped(found: Iterable[Collective], seconds: dict[str, float]) -> dict[_Key, _Row]:
-    rows: dict[_Key, _Row] = {}
-    for one in found:
+def _row(one: Collective) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "axes": Shown(one.axes or participants(one), one.axes),
+        "groups": one.groups,
+        "pairs": one.pairs,
+        "shape": str(one.shape),
+        # A loop whose trip count cannot be read makes a guess of both figures.
+        "bytes_per_device": Figure(one.bytes_per_device, is_exact=one.is_exact),
+        "executions": Figure(one.executions, is_exact=one.is_exact),
+        "is_exact": one.is_exact,
         # The name of the op that needed it would keep equal layers apart.
-        cause = _INSTRUCTION.sub(r"\1", one.cause)
-        row = rows.setdefault((one.kind, one.axes or participants(one), str(one.shape), one.location, cause), _Row())
-        row.executions += one.executions
-        row.volume += one.bytes_per_device
-        row.seconds += seconds.get(one.name, 0.0)
-        row.is_exact &= one.is_exact
-    return rows
-
-
-def _total(rows: Iterable[_Row]) -> _Row:
-    out = _Row()
-    for row in rows:
-        out.executions += row.executions
-        out.volume += row.volume
-        out.seconds += row.seconds
-        out.is_exact &= row.is_exact
-    return out
-
-
-def _figures(row: _Row, *, priced: bool) -> tuple[str, ...]:
-    # A loop whose trip count cannot be read makes a guess of both figures.
-    mark = "" if row.is_exact else "~"
-    figures = (f"{mark}{as_count(row.volume)}", f"{mark}{row.executions}")
-    return (*figures, as_seconds(row.seconds)) if priced else figures
+        "cause": Shown(_INSTRUCTION.sub(r"\1", one.cause), one.cause),
+        "location": one.location,
+    }
 
 
 def participants(collective: Collective) -> str:

@@ -5,29 +5,55 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from rich.table import Table
-
 from hlosharding.cost import CostReport, Subtotal
-from hlosharding.report.figures import as_bytes, as_count, as_seconds
-from hlosharding.report.tables import add_row, new_table
+from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
+
+Grouping = Literal["location", "opcode"]
+_HEADINGS: dict[Grouping, str] = {"location": "source line", "opcode": "opcode"}
 
 
-def show_cost(cost: CostReport) -> Table:
-    """The totals of one run on one device: work, traffic, memory, priced time."""
-    table = new_table(f"One device, one run, on {cost.machine.name}", "", "figure", " ", figures=("figure",))
-    for name, value, note in (
-        ("FLOPs", as_count(cost.flops), ""),
-        ("bytes received", as_count(cost.comm_bytes), f"{as_bytes(cost.comm_bytes)}, mean over devices"),
-        ("memory traffic", as_count(cost.memory_traffic_bytes), as_bytes(cost.memory_traffic_bytes)),
-        ("peak memory", as_count(cost.peak_memory_bytes), _memory_note(cost)),
-        ("on the host", as_count(cost.host_memory_bytes), f"{as_bytes(cost.host_memory_bytes)}, not in the peak"),
-        ("priced time", as_seconds(cost.time_s), _time_note(cost)),
-    ):
-        if name != "on the host" or cost.host_memory_bytes:
-            add_row(table, name, value, note)
-    return table
+def cost_view(cost: CostReport, *, by: Sequence[Grouping] = ("location", "opcode"), most: int = 20) -> View:
+    """The totals of one run on one device, and where they come from: the `most` expensive, the rest summed up.
+
+    A record has both groupings; `by` says which of them are shown.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}")
+    >>> [part.title for part in cost_view(hs.cost(module, machine=hs.machines.h100(8))).parts]
+    ['One device, one run, on h100(8)', 'Cost by source line', 'Cost by opcode']
+    """
+    lines = _grouped(cost, "location", cost.by_location, is_shown="location" in by, most=most)
+    opcodes = _grouped(cost, "opcode", cost.by_opcode, is_shown="opcode" in by, most=most)
+    return View((_totals(cost), lines, opcodes))
+
+
+def _totals(cost: CostReport) -> Facts:
+    items: Row = {
+        "machine": cost.machine.name,
+        "flops": cost.flops,
+        "comm_bytes": cost.comm_bytes,
+        "memory_traffic_bytes": cost.memory_traffic_bytes,
+        "peak_memory_bytes": int(cost.peak_memory_bytes),
+        "host_memory_bytes": int(cost.host_memory_bytes),
+        "peak_at": cost.peak_at,
+        "time_s": cost.time_s,
+        "compute_s": cost.compute_s,
+        "comm_s": cost.comm_s,
+    }
+    host = Label("host_memory_bytes", "on the host", f"{as_bytes(cost.host_memory_bytes)}, not in the peak")
+    labels = (
+        Label("flops", "FLOPs"),
+        Label("comm_bytes", "bytes received", f"{as_bytes(cost.comm_bytes)}, mean over devices"),
+        Label("memory_traffic_bytes", "memory traffic", as_bytes(cost.memory_traffic_bytes)),
+        Label("peak_memory_bytes", "peak memory", _memory_note(cost)),
+        *([host] if cost.host_memory_bytes else []),
+        Label("time_s", "priced time", _time_note(cost), Kind.SECONDS),
+    )
+    return Facts(items, f"One device, one run, on {cost.machine.name}", labels)
 
 
 def _memory_note(cost: CostReport) -> str:
@@ -40,51 +66,59 @@ def _time_note(cost: CostReport) -> str:
     return f"{as_seconds(cost.compute_s)} kernels, {as_seconds(cost.comm_s)} collectives, no overlap"
 
 
-def show_cost_by(cost: CostReport, by: Literal["opcode", "location"] = "location", *, most: int = 20) -> Table:
-    """Where the cost comes from, by source line or by opcode: the `most` expensive ones, the rest summed up."""
-    groups = cost.by_location if by == "location" else cost.by_opcode
-    head = "source line" if by == "location" else "opcode"
-    table = _figures_table(
-        f"Cost by {head}", head, "ops", "FLOPs", "bytes received", "memory traffic", "priced", "share"
+def _grouped(cost: CostReport, by: Grouping, groups: dict[str, Subtotal], *, is_shown: bool, most: int) -> Table:
+    columns = (
+        Column(key="name", heading=_HEADINGS[by]),
+        Column(key="instructions", heading="ops", kind=Kind.COUNT, sums=True, priority=3),
+        Column(key="flops", heading="FLOPs", kind=Kind.COUNT, sums=True, priority=1),
+        Column(key="comm_bytes", heading="bytes received", kind=Kind.COUNT, sums=True, priority=1),
+        Column(key="memory_traffic_bytes", heading="memory traffic", kind=Kind.COUNT, sums=True, priority=2),
+        Column(key="time_s", heading="priced", kind=Kind.SECONDS, sums=True),
+        Column(key="share", heading="share", kind=Kind.SHARE, sums=bool(cost.time_s), in_record=False),
     )
-    shown = list(groups.items())
-    rest = shown[most:]
-    for name, part in shown[:most]:
-        add_row(table, name or "(unknown)", *_row(part, cost.time_s))
-    if rest:
-        table.add_section()
-        add_row(table, f"{len(rest)} others", *_row(_sum([part for _, part in rest]), cost.time_s))
-    return table
+    rows = [_subtotal_row(name, part, cost.time_s) for name, part in groups.items()]
+    title = f"Cost by {_HEADINGS[by]}"
+    return Table(title=title, key=f"by_{by}", by="name", columns=columns, rows=rows, is_shown=is_shown, most=most)
 
 
-def _row(part: Subtotal, whole_s: float) -> tuple[str, ...]:
-    share = f"{part.time_s / whole_s:.1%}" if whole_s else ""
-    figures = (part.instructions, part.flops, part.comm_bytes, part.bytes)
-    return (*map(as_count, figures), as_seconds(part.time_s), share)
+def _subtotal_row(name: str, part: Subtotal, whole_s: float) -> Row:
+    return {
+        "name": Shown(name or "(unknown)", name),
+        "instructions": part.instructions,
+        "flops": part.flops,
+        "comm_bytes": part.comm_bytes,
+        "memory_traffic_bytes": part.bytes,
+        "time_s": part.time_s,
+        "share": part.time_s / whole_s if whole_s else None,
+    }
 
 
-def _sum(parts: list[Subtotal]) -> Subtotal:
-    return Subtotal(
-        sum(p.instructions for p in parts),
-        sum(p.flops for p in parts),
-        sum(p.bytes for p in parts),
-        sum(p.comm_bytes for p in parts),
-        sum(p.time_s for p in parts),
-    )
-
-
-def show_comparison(ours: CostReport, theirs: CostReport, *, names: tuple[str, str] = ("ours", "theirs")) -> Table:
+def comparison_view(ours: CostReport, theirs: CostReport, *, names: tuple[str, str] = ("ours", "theirs")) -> View:
     """Bytes, FLOPs, peak memory and priced time a device of two programs, read by the same eyes, with the ratio."""
-    table = _figures_table(f"{names[0]} against {names[1]}", "one device, one run", *names, "ratio")
-    for name, mine, its, write in (
-        ("bytes received", ours.comm_bytes, theirs.comm_bytes, as_count),
-        ("FLOPs", ours.flops, theirs.flops, as_count),
-        ("peak memory, bytes", ours.peak_memory_bytes, theirs.peak_memory_bytes, as_count),
-        ("priced time", ours.time_s, theirs.time_s, as_seconds),
-    ):
-        add_row(table, name, write(mine), write(its), f"{mine / its:.3f}" if its else "n/a")
-    return table
+    return View((comparison(ours, theirs, names),))
 
 
-def _figures_table(title: str, first: str, *columns: str) -> Table:
-    return new_table(title, first, *columns, figures=columns)
+def comparison(ours: CostReport, theirs: CostReport, names: tuple[str, str]) -> Table:
+    """The same as a table, for a view that compares more than costs."""
+    figures = (
+        ("bytes received", Kind.COUNT, ours.comm_bytes, theirs.comm_bytes),
+        ("FLOPs", Kind.COUNT, ours.flops, theirs.flops),
+        ("peak memory, bytes", Kind.COUNT, ours.peak_memory_bytes, theirs.peak_memory_bytes),
+        ("priced time", Kind.SECONDS, ours.time_s, theirs.time_s),
+    )
+    columns = (
+        Column(key="figure", heading="one device, one run"),
+        Column(key="ours", heading=names[0], kind=Kind.COUNT),
+        Column(key="theirs", heading=names[1], kind=Kind.COUNT),
+        Column(key="ratio", heading="ratio", kind=Kind.RATIO),
+    )
+    rows: list[Row] = [
+        {
+            "figure": name,
+            "ours": Figure(mine, kind),
+            "theirs": Figure(its, kind),
+            "ratio": mine / its if its else Shown("n/a", None),
+        }
+        for name, kind, mine, its in figures
+    ]
+    return Table(title=f"{names[0]} against {names[1]}", key="comparison", columns=columns, rows=rows)

@@ -15,6 +15,7 @@ from hlosharding.errors import ShardingError
 from hlosharding.sharding import HloSharding
 
 _CELL, _GAP, _LABEL = 34, 18, 22  # pixels: tile height, between pages, headings
+_BETWEEN = 2  # characters between the columns of a text drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +29,36 @@ class Page:
     """Devices that hold the tile, by row and column."""
 
 
-def draw(sharding: HloSharding | str, dims: Sequence[int]) -> str:
+def draw(sharding: HloSharding | str, dims: Sequence[int], *, width: int | None = None) -> str:
     """Text: one grid per page, with the range of elements beside each row and above each column.
 
-    `dims` are those of the whole array.  Raises ShardingError for a tuple or a wrong rank.
+    `dims` are those of the whole array; `width` is the terminal's: columns that do not fit stand in a grid below.
+    Raises ShardingError for a tuple or a wrong rank.
 
     >>> print(draw("{devices=[2,2]<=[4]}", (4, 6)))
          0:3  3:6
     0:2    0    1
     2:4    2    3
     """
-    return "\n\n".join(_page_text(page) for page in pages(sharding, dims))
+    return "\n\n".join(_page_text(page, width) for page in pages(sharding, dims))
 
 
-def _page_text(page: Page) -> str:
+def _page_text(page: Page, room: int | None) -> str:
     width = max(len(text) for row in (page.columns, *page.cells) for text in row)
     head = max(len(row) for row in page.rows)
-    lines = [page.title, _line("", page.columns, head, width)]
-    lines += [_line(row, cells, head, width) for row, cells in zip(page.rows, page.cells, strict=True)]
-    return "\n".join(line for line in lines if line)
+    count = len(page.columns) if room is None else max(1, (room - head) // (width + _BETWEEN))
+    grids = [_grid_lines(page, slice(at, at + count), head, width) for at in range(0, len(page.columns), count)]
+    return "\n".join([*([page.title] if page.title else []), "\n\n".join("\n".join(grid) for grid in grids)])
+
+
+def _grid_lines(page: Page, columns: slice, head: int, width: int) -> list[str]:
+    lines = [_line("", page.columns[columns], head, width)]
+    lines += [_line(row, cells[columns], head, width) for row, cells in zip(page.rows, page.cells, strict=True)]
+    return [line for line in lines if line]
 
 
 def _line(name: str, cells: Sequence[str], head: int, width: int) -> str:
-    return (name.rjust(head) + "".join("  " + cell.rjust(width) for cell in cells)).rstrip()
+    return (name.rjust(head) + "".join(" " * _BETWEEN + cell.rjust(width) for cell in cells)).rstrip()
 
 
 def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:

@@ -1,4 +1,4 @@
-"""Tables of the shardings that propagation found: of parameters, of the main activations, of everything.
+"""The shardings that propagation found: of parameters, of the main activations, of everything; and one by itself.
 
 Floor: report.
 """
@@ -6,43 +6,83 @@ Floor: report.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
-from hlosharding.ir import Shape
 from hlosharding.propagation import Propagation
-from hlosharding.report.tables import add_row, new_table
-from hlosharding.sharding import spell, spell_short
+from hlosharding.report.model import Column, Drawing, Facts, Kind, Row, Table, Text, View
+from hlosharding.sharding import HloSharding, spell
 
 _INDEX = re.compile(r"\[\d+\]")
 _ROOT = re.compile(r"^[\w.]+(\[\d+\])*")
-_LEAVES_SHOWN = 4
-_Row = tuple[str, str, str]
+_RestOfRow = tuple[str, str]
+
+_SHAPE = Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=1)
+_OPERATION = Column(key="operation", heading="operation", priority=3)
+_FOUND = Column(key="sharding", heading="sharding found", kind=Kind.SHARDING)
+_TIMES = Column(key="times", heading="times", kind=Kind.COUNT, sums=True, priority=2)
 
 
-def show_parameters(propagated: Propagation, mesh: Any = None) -> Table:
-    """The sharding found for each parameter; layers that agree share a row, and so do an optimizer's moments.
+def propagation_view(propagated: Propagation, mesh: Any = None) -> View:
+    """Every value with its sharding, in program order, a section a computation; reducers and their like left out.
 
     `mesh`: whose axis names are used; by default the module's own.
     """
+    module = propagated.module
+    facts = Facts(
+        {
+            "module": module.name,
+            "num_partitions": module.num_partitions,
+            "changed": propagated.changed,
+            "shardings": propagated.shardings,
+        }
+    )
+    return View((facts, _values(propagated, mesh)), schema="hlosharding.propagation/1")
+
+
+def _values(propagated: Propagation, mesh: Any) -> Table:
+    module, rows, breaks = propagated.module, list[Row](), set[int]()
+    for computation in module.computations:
+        if not computation.is_entry and not any(module.sharding(inst) for inst in computation.instructions):
+            continue
+        breaks.add(len(rows))
+        rows += [
+            {
+                "value": f"ROOT %{inst.name}" if inst.is_root else f"%{inst.name}",
+                "operation": inst.opcode,
+                "shape": inst.shape,
+                "sharding": module.sharding(inst),
+                "location": inst.location,
+            }
+            for inst in computation.instructions
+        ]
+    columns = (
+        Column(key="value", heading="value"),
+        _OPERATION,
+        _SHAPE,
+        Column(key="sharding", heading="sharding", kind=Kind.SHARDING),
+        Column(key="location", heading="source", kind=Kind.LOCATION, priority=2),
+    )
+    mesh = mesh if mesh is not None else module.mesh
+    return Table(title="Shardings", columns=columns, rows=rows, breaks=frozenset(breaks), mesh=mesh)
+
+
+def parameters_view(propagated: Propagation, mesh: Any = None) -> View:
+    """The sharding found for each parameter; layers that agree share a row, and so do an optimizer's moments."""
     mesh = mesh if mesh is not None else propagated.module.mesh
-    rows: Counter[_Row] = Counter()
-    known: dict[_Row, _Row] = {}
+    known: dict[tuple[str, _RestOfRow], str] = {}
+    rows: list[Row] = []
     for parameter in propagated.module.entry.parameters:
-        found = spell(propagated.module.sharding(parameter), mesh)
-        rows[_row_of(parameter.op_name or parameter.name, (str(parameter.shape), found), known)] += 1
+        sharding = propagated.module.sharding(parameter)
+        path = _shared_path(parameter.op_name or parameter.name, (str(parameter.shape), spell(sharding, mesh)), known)
+        rows.append({"parameter": path, "shape": parameter.shape, "sharding": sharding, "times": 1})
+    columns = (Column(key="parameter", heading="parameter"), _SHAPE, _FOUND, _TIMES)
     title = "Parameters, with their layers and moments"
-    table = new_table(title, "parameter", "shape", "sharding found", "times", figures=("times",))
-    for row, times in rows.items():
-        add_row(table, *row, str(times))
-    return table
+    return View((Table(title=title, key="parameters", columns=columns, rows=rows, mesh=mesh, joins=True),))
 
 
-def _row_of(path: str, rest: tuple[str, str], known: dict[_Row, _Row]) -> _Row:
-    """The earlier row of the same parameter (other layer, or whose moment this is), else a new one.
+def _shared_path(path: str, rest: _RestOfRow, known: dict[tuple[str, _RestOfRow], str]) -> str:
+    """The path of an earlier row of the same parameter (other layer, or whose moment this is), else its own.
 
     `known` finds rows by what follows the name of the argument: a moment's path ends like its parameter's.
     """
@@ -50,46 +90,49 @@ def _row_of(path: str, rest: tuple[str, str], known: dict[_Row, _Row]) -> _Row:
     path = path.removesuffix(tail) + _INDEX.sub("[*]", tail)
     tail = _INDEX.sub("[*]", tail)
     for start, letter in enumerate(path):
-        if letter in ".[" and (path[start:], *rest) in known:
-            return known[path[start:], *rest]
-    row = (path, *rest)
+        if letter in ".[" and (path[start:], rest) in known:
+            return known[path[start:], rest]
     if tail:
-        known[tail, *rest] = row
-    return row
+        known[tail, rest] = path
+    return path
 
 
-def show_activations(
+def activations_view(
     propagated: Propagation, mesh: Any = None, *, opcodes: Sequence[str] = ("dot", "convolution")
-) -> Table:
+) -> View:
     """The sharding found for the results of the forward pass's large ops (`opcodes`); equal ones share a row."""
-    mesh = mesh if mesh is not None else propagated.module.mesh
-    rows = Counter(
-        (inst.location, inst.opcode, str(inst.shape), spell(propagated.module.sharding(inst), mesh))
-        for inst in propagated.module.entry.instructions
+    module = propagated.module
+    rows: list[Row] = [
+        {
+            "location": inst.location,
+            "operation": inst.opcode,
+            "shape": inst.shape,
+            "sharding": module.sharding(inst),
+            "times": 1,
+        }
+        for inst in module.entry.instructions
         if inst.opcode in opcodes and "transpose(" not in inst.op_name
+    ]
+    columns = (Column(key="location", heading="source", kind=Kind.LOCATION), _OPERATION, _SHAPE, _FOUND, _TIMES)
+    mesh, title = mesh if mesh is not None else module.mesh, "Activations, forward pass"
+    return View((Table(title=title, key="activations", columns=columns, rows=rows, mesh=mesh, joins=True),))
+
+
+def sharding_view(sharding: HloSharding) -> View:
+    """Its text, how often each dim is split, and the devices of each tile, row-major; a drawing.
+
+    >>> sharding_view(HloSharding.parse("{devices=[2]<=[2]}")).parts[0].items["split"]
+    (2,)
+    """
+    is_tiled = sharding.kind == "tiled"
+    facts = Facts(
+        {
+            "text": str(sharding),
+            "kind": sharding.kind,
+            "split": tuple(map(int, sharding.data_dims)) if is_tiled else None,
+            "tiles": sharding.tiles.array.reshape(sharding.num_tiles, -1).tolist() if is_tiled else None,
+            "leaves": [sharding_view(leaf) for leaf in sharding.leaves] if sharding.is_tuple() else [],
+        }
     )
-    columns = ("source", "operation", "shape", "sharding found", "times")
-    table = new_table("Activations, forward pass", *columns, figures=("times",))
-    for row, times in rows.items():
-        add_row(table, *row, str(times))
-    return table
-
-
-def show_shardings(propagated: Propagation, mesh: Any = None) -> Table:
-    """Every value with its sharding, in program order, a section a computation; reducers and their like left out."""
-    mesh = mesh if mesh is not None else propagated.module.mesh
-    table = new_table("Shardings", "value", "operation", "shape", "sharding", "source")
-    for computation in propagated.module.computations:
-        found = [propagated.module.sharding(inst) for inst in computation.instructions]
-        if not computation.is_entry and not any(found):
-            continue
-        table.add_section()
-        for inst, sharding in zip(computation.instructions, found, strict=True):
-            name = f"ROOT %{inst.name}" if inst.is_root else f"%{inst.name}"
-            add_row(table, name, inst.opcode, _shape(inst.shape), spell_short(sharding, mesh), inst.location)
-    return table
-
-
-def _shape(shape: Shape) -> str:
-    leaves = len(shape.leaves)
-    return str(shape) if leaves <= _LEAVES_SHOWN else f"tuple of {leaves} arrays"
+    drawing = (Drawing(sharding, tuple(map(int, sharding.data_dims))),) if is_tiled else ()
+    return View((facts, Text(sharding), *drawing), schema="hlosharding.sharding/1")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from examples import tables
+from hlosharding import report
 
 
 def test_losses_stand_side_by_side_with_their_relative_difference() -> None:
-    console = Console(width=160)
-    with console.capture() as text:
-        console.print(tables.losses([2.0, 1.0], [2.0, 0.5], devices=8))
-    rows = text.get().splitlines()
+    rows = report.to_text(tables.losses([2.0, 1.0], [2.0, 0.5], devices=8)).splitlines()
     assert any("8 devices" in row and "one device" in row for row in rows)
     assert any(row.split()[1::2] == ["1", "2.000000", "2.000000", "0.0e+00"] for row in rows)
     assert any(row.split()[1::2] == ["2", "1.000000", "0.500000", "1.0e+00"] for row in rows)

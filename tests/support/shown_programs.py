@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rich.console import Console
-
 import hlosharding as hs
+from hlosharding import report
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
@@ -69,14 +66,11 @@ def partitioned() -> hs.Partitioned:
     return hs.partition(propagated(mesh=True), num_partitions=8, machine=hs.machines.h100(8))
 
 
-def text_of(*renderables: Any) -> str:
-    console = Console(width=200)
-    with console.capture() as text:
-        console.print(*renderables)
-    return text.get()
+def text_of(view: report.View) -> str:
+    return report.to_text(view)
 
 
-def rows_of(table: Any) -> list[list[str]]:
-    """The cells of each row, heads first."""
-    lines = [line for line in text_of(table).splitlines() if line.startswith(("┃", "│"))]
+def rows_of(view: report.View) -> list[list[str]]:
+    """The cells of each row of its tables, heads first."""
+    lines = [line for line in text_of(view).splitlines() if line.startswith(("┃", "│"))]
     return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]

@@ -101,7 +101,7 @@ def test_partition_views_stand_alone(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_partition_lists_the_values_sharded_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     title = "Sharded otherwise than propagated"
-    alone = run(capsys, "partition", MLP, *H100, "--sharding overrides")
+    alone = run(capsys, "partition", MLP, *H100, "--sharding-overrides")
     assert title in alone
     assert "Collectives of one run" not in alone
 

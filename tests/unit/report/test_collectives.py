@@ -8,7 +8,7 @@ from tests.support.shown_programs import local_module, rows_of
 
 
 def test_equal_collectives_share_a_row_largest_volume_first() -> None:
-    rows = rows_of(report.show_collectives(local_module()))
+    rows = rows_of(report.collectives_view(local_module()))
     assert rows == [
         ["kind", "axes", "shape", "bytes a device", "times", "source", "cause"],
         ["all-gather", "1 group of 8", "f32[800]", "2,800", "1", "", ""],  # 7/8 of 3200
@@ -27,13 +27,13 @@ def test_equal_collectives_share_a_row_largest_volume_first() -> None:
 
 
 def test_a_mesh_names_the_axes() -> None:
-    rows = rows_of(report.show_collectives(local_module(mesh=True)))
+    rows = rows_of(report.collectives_view(local_module(mesh=True)))
     assert [row[1] for row in rows[1:3]] == ["data,model", "model"]
 
 
 def test_prices_stand_there_where_a_cost_is_known() -> None:
     module = local_module()
-    rows = rows_of(report.show_collectives(module, cost=hs.cost(module, machine=hs.machines.h100(8))))
+    rows = rows_of(report.collectives_view(module, cost=hs.cost(module, machine=hs.machines.h100(8))))
     assert rows[0][5] == "priced"
     assert all(row[5].endswith("us") for row in rows[1:])
 
@@ -55,10 +55,10 @@ def test_a_guessed_trip_count_is_marked() -> None:
       s = (pred[], f32[8]) parameter(0)
       ROOT out = (pred[], f32[8]) while(s), condition=goes_on, body=body
     }"""
-    rows = rows_of(report.show_collectives(hs.load(loop)))
+    rows = rows_of(report.collectives_view(hs.load(loop)))
     assert rows[1][3].startswith("~")
     assert rows[-1][3].startswith("~")
 
 
 def test_a_program_without_collectives_has_an_empty_sum() -> None:
-    assert rows_of(report.show_collectives([]))[1:] == [["all", "", "", "0", "0", "", ""]]
+    assert rows_of(report.collectives_view([]))[1:] == [["all", "", "", "0", "0", "", ""]]

@@ -23,20 +23,22 @@ TEXT_BY_NAME = {"annotations", "shardings"}
 
 def records() -> dict[str, report.Record]:
     found, clash = propagated(), hs.propagate(hs.load(CLASH))
-    return {
-        "module": report.module_record(local_module()),
-        "propagation": report.propagation_record(found),
-        "explanation": report.explanations_record([found.explain("out"), found.explain("x")]),
-        "partition": report.partitioned_record(partitioned()),
-        "conflicts": report.conflicts_record(clash.conflicts),
-        "trace": report.trace_record(clash),
-        "difference": report.difference_record(clash, hs.propagate(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
-        "suggestions": report.suggestions_record(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
-        "reshard": report.reshard_record(plan()),
-        "simulation": report.simulation_record(hs.simulate(partitioned(), hs.machines.h100(8))),
-        "sharding": report.sharding_record(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
-        "axes": report.axes_record(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
+    other = hs.propagate(hs.annotate(hs.load(CLASH), {"free": ROWS}))
+    views = {
+        "module": report.module_view(local_module()),
+        "propagation": report.propagation_view(found),
+        "explanation": report.explanations_view([found.explain("out"), found.explain("x")]),
+        "partition": report.partitioned_view(partitioned()),
+        "conflicts": report.conflicts_view(clash.conflicts),
+        "trace": report.trace_view(clash),
+        "difference": report.difference_view(clash, other),
+        "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
+        "reshard": report.reshard_view(plan()),
+        "simulation": report.simulation_view(hs.simulate(partitioned(), hs.machines.h100(8))),
+        "sharding": report.sharding_view(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
+        "axes": report.axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
     }
+    return {kind: report.to_record(view) for kind, view in views.items()}
 
 
 def plan() -> hs.ReshardPlan:
@@ -68,7 +70,7 @@ def test_a_record_is_json_and_documented(kind: str) -> None:
 
 def test_figures_are_those_of_the_objects() -> None:
     found = partitioned()
-    record = report.partitioned_record(found)
+    record = report.to_record(found)
     assert record["cost"]["comm_bytes"] == found.comm_bytes_per_device
     assert sum(one["bytes_per_device"] for one in record["collectives"]) == found.comm_bytes_per_device
     assert record["parameters"][3]["local_shape"] == "f32[128,2]"
@@ -76,7 +78,8 @@ def test_figures_are_those_of_the_objects() -> None:
 
 
 def test_an_explanation_ends_at_what_was_given() -> None:
-    [out, x] = report.explanations_record([propagated().explain("out"), propagated().explain("x")])["explanations"]
+    view = report.explanations_view([propagated().explain("out"), propagated().explain("x")])
+    [out, x] = report.to_record(view)["explanations"]
     assert out["chain"][0]["name"] == "out"
     assert out["chain"][-1]["from"] is None
     assert [link["name"] for link in x["chain"]] == ["x"]

@@ -1,0 +1,65 @@
+"""Plans between two shardings of an array, and propagation over axes of unknown size.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from hlosharding.mesh_propagation import AxisPropagation
+from hlosharding.report.model import Drawing, Facts, Text, View
+from hlosharding.reshard import ReshardPlan
+
+
+def reshard_view(plan: ReshardPlan, *, drawn: bool = True) -> View:
+    """The steps of a plan, its bytes, its bound and its price; `drawn`: and both shardings."""
+    facts = Facts(
+        {
+            "shape": plan.shape,
+            "source": plan.source,
+            "target": plan.target,
+            "machine": plan.machine.name,
+            "num_devices": plan.num_devices,
+            "steps": [
+                {
+                    "step": str(step),
+                    "local_before": before,
+                    "local_after": after,
+                    "received_bytes": float(step.received_bytes(before, plan.num_devices).mean()),
+                    "time_s": step.seconds(before, plan.machine),
+                }
+                for step, before, after in plan.stages
+            ],
+            "received_bytes": plan.mean_received_bytes,
+            "lower_bound": float(plan.lower_bound),
+            "peak_bytes": int(plan.peak_bytes),
+            "time_s": float(plan.predicted_s),
+        }
+    )
+    dims = plan.shape.dims
+    drawings = (Drawing(plan.source, dims, "from"), Drawing(plan.target, dims, "to")) if drawn else ()
+    return View((facts, Text(plan), *drawings), schema="hlosharding.reshard/1")
+
+
+def axes_view(found: AxisPropagation) -> View:
+    """Annotations, options and conflicts of propagation over axes, as text."""
+    facts = Facts(
+        {
+            "cluster": str(found.cluster),
+            "annotations": [
+                {
+                    "name": one.value,
+                    "sharding": str(one.sharding),
+                    "required": one.required,
+                    "annotate_for_users": one.annotate_for_users,
+                    "users": one.users,
+                    "operand": one.operand,
+                    "by": one.by,
+                }
+                for one in found.annotations
+            ],
+            "options": {name: {"loops": o.loops, "option": str(o)} for name, o in found.options.items()},
+            "conflicts": [str(conflict) for conflict in found.conflicts],
+            "yielded": [str(conflict) for conflict in found.yielded],
+        }
+    )
+    return View((facts, Text(found)), schema="hlosharding.axes/1")
