@@ -13,7 +13,6 @@ import pytest
 from hlosharding.cost import Link, Machine, collective_time, group_placement, machines, op_time, placement_time
 from hlosharding.cost.collective_time import ALGORITHMS, permute_placement
 from hlosharding.errors import CostError
-from hlosharding.spmd import bytes_received
 
 A, W = 2e-6, 100e9
 A_OUT, W_OUT = 5e-6, 10e9
@@ -180,21 +179,6 @@ def test_the_worst_group_counts() -> None:
     m = machine(16, 8)
     assert group_placement(((0, 1), (7, 8)), m).nodes == 2
     assert group_placement((), m)[:3] == (16, 8, 2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "received"),
-    [
-        ("all-gather", 750.0),
-        ("reduce-scatter", 750.0),
-        ("all-to-all", 750.0),
-        ("collective-broadcast", 750.0),
-        ("all-reduce", 1500.0),
-        ("collective-permute", 1000.0),
-    ],
-)
-def test_bytes_received_in_a_group_of_four(kind: str, received: float) -> None:
-    assert bytes_received(kind, 1000, 4) == received
 
 
 def test_the_roofline() -> None:

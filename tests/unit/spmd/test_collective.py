@@ -15,6 +15,7 @@ import pytest
 from hlosharding import load
 from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Collective, collectives
+from hlosharding.spmd.collective import bytes_received
 
 ADD = "add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }\n"
 HEAD = f"HloModule m, num_partitions=8\n{ADD}"
@@ -267,3 +268,18 @@ def test_xlas_own_output_of_a_sharded_product(mesh_2x4) -> None:
     [found] = collectives(load(compiled.as_text()))
     assert (found.kind, found.group_size) == ("all-reduce", 4)
     assert found.bytes_per_device == pytest.approx(2 * 3 / 4 * 8 * 8 * 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "received"),
+    [
+        ("all-gather", 750.0),
+        ("reduce-scatter", 750.0),
+        ("all-to-all", 750.0),
+        ("collective-broadcast", 750.0),
+        ("all-reduce", 1500.0),
+        ("collective-permute", 1000.0),
+    ],
+)
+def test_bytes_received_in_a_group_of_four(kind: str, received: float) -> None:
+    assert bytes_received(kind, 1000, 4) == received
