@@ -53,7 +53,7 @@ class OpCost(NamedTuple):
 
 NOTHING = OpCost(0.0, 0.0, 0.0)
 
-_SPECIAL: Registry[str, Callable[[Instruction], OpCost]] = Registry("op costs")
+SPECIAL: Registry[str, Callable[[Instruction], OpCost]] = Registry("op costs")
 
 
 def op_cost(op: Instruction) -> OpCost:
@@ -69,7 +69,7 @@ def op_cost(op: Instruction) -> OpCost:
     opcode = op.opcode
     if opcode in FREE or opcode in CONTROL:
         return NOTHING
-    special = _SPECIAL.get(opcode)
+    special = SPECIAL.get(opcode)
     if special is not None:
         return special(op)
     size = float(op.shape.size)
@@ -92,7 +92,7 @@ def traffic(op: Instruction) -> float:
 # Contractions
 
 
-@_SPECIAL.register("dot")
+@SPECIAL.register("dot")
 def _dot(op: Instruction) -> OpCost:
     dims, lhs, rhs = op.dot_dims, op.operands[0].shape, op.operands[1].shape
     batch, rows, depth, columns = matrix_sizes(
@@ -125,7 +125,7 @@ def _product(op: Instruction, batch: int, rows: int, columns: int, depth: int) -
     return OpCost(flops, 0.0, traffic(op), (batch, rows, columns, depth), dtype)
 
 
-@_SPECIAL.register("ragged-dot")
+@SPECIAL.register("ragged-dot")
 def _ragged_dot(op: Instruction) -> OpCost:
     dims, ragged, _ = op.ragged_dims
     depth = prod(op.operands[0].shape.dims[d] for d in dims.lhs_contracting)
@@ -136,7 +136,7 @@ def _ragged_dot(op: Instruction) -> OpCost:
     return _product(op, 1, size // columns, columns, depth)
 
 
-@_SPECIAL.register("convolution")
+@SPECIAL.register("convolution")
 def _convolution(op: Instruction) -> OpCost:
     lhs, out, dims = op.operands[0].shape.dims, _first(op.shape).dims, op.conv_dims
     positions = prod(
@@ -196,17 +196,17 @@ def _first(shape: Shape) -> Shape:
     return shape.leaves[0] if shape.is_tuple and shape.leaves else shape
 
 
-@_SPECIAL.register("reduce")
+@SPECIAL.register("reduce")
 def _reduce(op: Instruction) -> OpCost:
     return _applied(op, 0, op.operands[0].shape.size - _first(op.shape).size)
 
 
-@_SPECIAL.register("map")
+@SPECIAL.register("map")
 def _map(op: Instruction) -> OpCost:
     return _applied(op, 0, op.shape.size)
 
 
-@_SPECIAL.register("reduce-window")
+@SPECIAL.register("reduce-window")
 def _reduce_window(op: Instruction) -> OpCost:
     source, out = op.operands[0].shape, _first(op.shape)
     if any(_is_running(w, n) for w, n in zip(op.window, source.dims, strict=True)):
@@ -220,7 +220,7 @@ def _is_running(window: WindowDim, size: int) -> bool:
     return window.size >= size > 1 and window.stride == 1 and max(window.padding_low, window.padding_high) >= size - 1
 
 
-@_SPECIAL.register("select-and-scatter")
+@SPECIAL.register("select-and-scatter")
 def _select_and_scatter(op: Instruction) -> OpCost:
     source = op.operands[1].shape.size
     select = _applied(op, 0, source * (prod(w.size for w in op.window) - 1))
@@ -228,19 +228,19 @@ def _select_and_scatter(op: Instruction) -> OpCost:
     return select._replace(flops=select.flops + scatter.flops)
 
 
-@_SPECIAL.register("sort")
+@SPECIAL.register("sort")
 def _sort(op: Instruction) -> OpCost:
     shape = op.operands[0].shape
     length = shape.dims[op.dimensions[0]] if op.dimensions else shape.size
     return _applied(op, 0, shape.size * ceil(log2(max(2, length))))
 
 
-@_SPECIAL.register("topk")
+@SPECIAL.register("topk")
 def _topk(op: Instruction) -> OpCost:
     return OpCost(float(op.operands[0].shape.size), 0.0, traffic(op), None, op.operands[0].shape.element_type)
 
 
-@_SPECIAL.register("all-reduce", "all-reduce-start", "reduce-scatter")
+@SPECIAL.register("all-reduce", "all-reduce-start", "reduce-scatter")
 def _reducing_collective(op: Instruction) -> OpCost:
     # (g - 1) / g of the buffer is combined on each device, by ring as by halving.  Traffic is the collective's price.
     size = max(map(len, device_groups(op, devices_of(op.module, (op,)))))
@@ -248,7 +248,7 @@ def _reducing_collective(op: Instruction) -> OpCost:
     return _applied(op, 0, elements * (size - 1) / size, bytes=0.0)
 
 
-@_SPECIAL.register(
+@SPECIAL.register(
     "all-gather", "all-gather-start", "all-to-all", "collective-broadcast", "collective-permute",
     "collective-permute-start", "ragged-all-to-all", "send-done", "recv-done", "infeed", "outfeed",
 )  # fmt: skip
@@ -260,18 +260,18 @@ def _moved_by_links(op: Instruction) -> OpCost:
 # Indexing: what is moved, not what is pointed into
 
 
-@_SPECIAL.register("slice", "dynamic-slice", "gather")
+@SPECIAL.register("slice", "dynamic-slice", "gather")
 def _reading_part(op: Instruction) -> OpCost:
     return OpCost(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
 
 
-@_SPECIAL.register("dynamic-update-slice")
+@SPECIAL.register("dynamic-update-slice")
 def _writing_part(op: Instruction) -> OpCost:
     # In place: the rest of the operand is not touched.
     return OpCost(0.0, 0.0, 2.0 * op.operands[1].shape.byte_size)
 
 
-@_SPECIAL.register("scatter")
+@SPECIAL.register("scatter")
 def _scatter(op: Instruction) -> OpCost:
     arrays = (len(op.operands) - 1) // 2
     indices, updates = op.operands[arrays], op.operands[arrays + 1 :]
@@ -280,7 +280,7 @@ def _scatter(op: Instruction) -> OpCost:
     return _applied(op, 0, updates[0].shape.size, bytes=moved)
 
 
-@_SPECIAL.register("set-dimension-size")
+@SPECIAL.register("set-dimension-size")
 def _set_size(op: Instruction) -> OpCost:
     return NOTHING
 
@@ -289,7 +289,7 @@ def _set_size(op: Instruction) -> OpCost:
 # Linear algebra, transforms, random numbers
 
 
-@_SPECIAL.register("fft")
+@SPECIAL.register("fft")
 def _fft(op: Instruction) -> OpCost:
     # 5 N log2 N real operations for a complex transform (Cooley and Tukey), half of that where one side is real.
     real = op.fft_type in ("RFFT", "IRFFT")
@@ -297,30 +297,30 @@ def _fft(op: Instruction) -> OpCost:
     return OpCost((2.5 if real else 5.0) * points * sum(log2(max(1, n)) for n in op.fft_length), 0.0, traffic(op))
 
 
-@_SPECIAL.register("cholesky")
+@SPECIAL.register("cholesky")
 def _cholesky(op: Instruction) -> OpCost:
     return OpCost(op.shape.size * op.shape.dims[-1] / 3, 0.0, traffic(op), None, op.shape.element_type)
 
 
-@_SPECIAL.register("triangular-solve")
+@SPECIAL.register("triangular-solve")
 def _triangular_solve(op: Instruction) -> OpCost:
     return OpCost(float(op.shape.size * op.operands[0].shape.dims[-1]), 0.0, traffic(op), None, op.shape.element_type)
 
 
-@_SPECIAL.register("rng", "rng-bit-generator", "rng-get-and-update-state")
+@SPECIAL.register("rng", "rng-bit-generator", "rng-get-and-update-state")
 def _random(op: Instruction) -> OpCost:
     # As XLA: a random number is as dear as a transcendental function.
     return OpCost(0.0, float(op.shape.size), float(op.shape.byte_size), None, "u32")
 
 
-@_SPECIAL.register("batch-norm-inference", "batch-norm-training", "batch-norm-grad")
+@SPECIAL.register("batch-norm-inference", "batch-norm-training", "batch-norm-grad")
 def _batch_norm(op: Instruction) -> OpCost:
     # Mean, variance, scale and shift: some eight operations an element, twice that backward.
     each = 16.0 if op.opcode.endswith("grad") else 8.0
     return OpCost(each * op.operands[0].shape.size, 0.0, traffic(op), None, op.operands[0].shape.element_type)
 
 
-@_SPECIAL.register("custom-call")
+@SPECIAL.register("custom-call")
 def _custom_call(op: Instruction) -> OpCost:
     target = op.custom_call_target
     if "gemm" in target or "matmul" in target:
@@ -354,7 +354,7 @@ def _library_product(op: Instruction) -> OpCost:
 # Fusions
 
 
-@_SPECIAL.register("fusion")
+@SPECIAL.register("fusion")
 def _fusion(op: Instruction) -> OpCost:
     body = op.called[0]
     flops = transcendentals = 0.0

@@ -30,7 +30,7 @@ def fault_of_shape(inst: Instruction) -> str | None:
     """
     if inst.opcode in SHAPE_RULES:
         return _compared(inst)
-    check = _CHECKS.get(inst.opcode)
+    check = CHECKS.get(inst.opcode)
     try:
         return None if check is None else check(inst)
     except (IndexError, ValueError):
@@ -87,7 +87,7 @@ def _constant(inst: Instruction) -> str | None:
     return f"the literal is {list(shape.dimensions)}"
 
 
-_CHECKS: dict[str, Callable[[Instruction], str | None]] = {
+CHECKS: dict[str, Callable[[Instruction], str | None]] = {
     "broadcast": _broadcast,
     "constant": _constant,
     "iota": _iota,

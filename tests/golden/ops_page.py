@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hlosharding.partitioner.factors.local_computations import LOCAL_COMPUTATIONS
-
 from hlosharding.cost.work import CONTROL, FREE, SPECIAL
 from hlosharding.executor import catalog as _emitters_are_filled  # noqa: F401  (its import fills EMITTERS)
 from hlosharding.executor.emit import EMITTERS, REFUSED
-from hlosharding.ir import ALL_OPCODES, shape_inference
-from hlosharding.partitioner.factors.deferred_reductions import LINEAR
+from hlosharding.ir import ALL_OPCODES, ELEMENTWISE
+from hlosharding.ir.shape_inference import SHAPE_RULES
+from hlosharding.ir.shape_laws import CHECKS
+from hlosharding.partitioner.factors.local_rules import local_rule
+from hlosharding.partitioner.factors.partial_sum_ops import DEFERRAL_RULES
 from hlosharding.partitioner.strategies import STRATEGIES
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
@@ -48,7 +49,7 @@ def link(function: Callable[..., Any]) -> str:
 
 def shape_law(opcode: str) -> str:
     """Built and checked by one law; or only checked."""
-    law = shape_inference.LAWS.get(opcode)
+    law = SHAPE_RULES.get(opcode) or CHECKS.get(opcode)
     return link(law) if law is not None else "stated"
 
 
@@ -63,7 +64,7 @@ def rule(opcode: str) -> str:
 def when(opcode: str) -> str:
     """From which level a split passes, and who departs from the generic inference."""
     handlers = [link(table[opcode]) for table in (FORWARD, BACKWARD) if opcode in table]
-    level = policy.through_level(opcode, opcode in policy.ELEMENTWISE, "")
+    level = policy.through_level(opcode, opcode in ELEMENTWISE, "")
     return ", ".join([f"level {level}", *dict.fromkeys(handlers)])
 
 
@@ -76,12 +77,15 @@ def strategy(opcode: str) -> str:
 
 def local_computation(opcode: str) -> str:
     """What a device computes of it."""
-    return link(LOCAL_COMPUTATIONS[opcode]) if opcode in LOCAL_COMPUTATIONS else "the op itself"
+    row = local_rule(opcode)
+    return "the op itself" if row.is_same_op else link(row.emit)
 
 
 def deferred(opcode: str) -> str:
     """How partial sums pass through."""
-    return link(LINEAR[opcode]) if opcode in LINEAR else "reduced before"
+    row = DEFERRAL_RULES.get(opcode)
+    passes = "reduced before" if row is None or row.on_partial_sums is None else link(row.on_partial_sums)
+    return f"{passes}; may make some" if row is not None and row.makes_partial_sums else passes
 
 
 def emission(opcode: str) -> str:
