@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.unit.partitioner.test_freedom import SPECTRUM
-from tests.unit.partitioner.test_spreading import two_layers
-
 import hlosharding as hs
 from tests.support.split_programs import mark, right, split
+from tests.unit.partitioner.overrides.test_batch_parallel import two_layers
+from tests.unit.partitioner.overrides.test_relaxed_shardings import SPECTRUM
 
 
 def sharding_overrides(local: hs.Partitioned) -> dict[str, tuple[str, str]]:
@@ -23,7 +22,7 @@ def test_what_is_only_cut_is_named() -> None:
     assert str(found.propagated) == "{replicated}"
     assert str(found.chosen) == "{devices=[1,8]<=[8]}"
     assert found.why == "nobody reads it whole"
-    assert repr(local).endswith("1 override of propagation)")
+    assert repr(local).endswith("1 sharding override from propagation)")
 
 
 def test_a_value_that_somebody_needs_whole_is_none() -> None:
