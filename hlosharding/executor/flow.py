@@ -16,6 +16,8 @@ from hlosharding.ir import custom_call_targets as targets
 
 PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
+NO_LINES = PASS_THROUGH | {"parameter", "tuple", "get-tuple-element"}
+"""Ops that are names for other values."""
 # What is left of them in a partitioned program is their operand.
 _ANNOTATIONS = targets.ANNOTATIONS | targets.PLACEMENTS
 

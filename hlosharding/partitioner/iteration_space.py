@@ -65,7 +65,7 @@ def project_result(space: HloSharding, dims: tuple[Dims, ...], deferred: Dims) -
     """As `project`, but devices that differ only along the factors `deferred` hold partial results (unreduced).
 
     >>> str(project_result(HloSharding.parse("{devices=[2,4,1]<=[8]}"), ((0,), (2,)), (1,)))
-    '{devices=[2,1,4,1]<=[8] last_tile_dims={unreduced, replicated}}'
+    '{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}'
     """
     parts = int(np.prod([space.data_dims[f] for f in deferred])) if space.kind == "tiled" else 1
     if parts == 1:

@@ -12,6 +12,7 @@ from typing import Any
 from hlosharding.cost.work import CONTROL, FREE, SPECIAL
 from hlosharding.executor import catalog as _emitters_are_filled  # noqa: F401  (its import fills EMITTERS)
 from hlosharding.executor.emit import EMITTERS, REFUSED
+from hlosharding.executor.flow import NO_LINES
 from hlosharding.ir import ALL_OPCODES, ELEMENTWISE
 from hlosharding.ir.shape_inference import SHAPE_RULES
 from hlosharding.ir.shape_laws import CHECKS
@@ -90,7 +91,9 @@ def deferred(opcode: str) -> str:
 
 def emission(opcode: str) -> str:
     """Its Python; or that no program we run may hold it."""
-    return link(EMITTERS[opcode]) if opcode in EMITTERS else "refused" if opcode in REFUSED else ""
+    if opcode in EMITTERS:
+        return link(EMITTERS[opcode])
+    return "no line of its own" if opcode in NO_LINES else "refused" if opcode in REFUSED else ""
 
 
 def work(opcode: str) -> str:

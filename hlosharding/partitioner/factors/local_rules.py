@@ -98,12 +98,6 @@ def local_rule(opcode: str) -> LocalRule:
     return LOCAL_RULES.get(opcode, _DEFAULT)
 
 
-def windows_of(inst: Instruction, signature: Signature) -> WindowedFactors:
-    """Per factor of a signature of the op the window it runs over; None where it needs nothing of neighbours."""
-    rule = local_rule(inst.opcode)
-    return rule.windows(inst, signature) if rule.windows is not None else (None,) * len(signature.factors)
-
-
 def custom_reduction_of(inst: Instruction) -> CustomReduction | None:
     """How the op combines partial results that are no plain sum; None where it cannot."""
     reduction = local_rule(inst.opcode).custom_reduction

@@ -36,9 +36,13 @@ class _Op(NamedTuple):
     shape: Shape
     signatures: tuple[Signature, ...]
     """That of the op's rule, and an alternative one."""
-    windows: tuple[WindowedFactors, ...]
-    """Of each signature."""
+    windows: tuple[WindowedFactors, ...] | None
+    """Of each signature; None where the op has none."""
     has_custom_reduction: bool
+
+    def windows_of(self, number: int) -> WindowedFactors:
+        """Per factor of signature `number` the window it runs over."""
+        return self.windows[number] if self.windows is not None else (None,) * len(self.signatures[number].factors)
 
 
 def lowering_of(
@@ -61,10 +65,7 @@ def _op_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> 
     if rule.alternative is not None:
         alternative = rule.alternative(inst, signature, values[0].sharding if values else None)
         signatures = (signature, alternative) if alternative is not None else signatures
-    if rule.windows is None:
-        windows = tuple((None,) * len(s.factors) for s in signatures)
-    else:
-        windows = tuple(rule.windows(inst, s) for s in signatures)
+    windows = None if rule.windows is None else tuple(rule.windows(inst, s) for s in signatures)
     has_reduction = rule.custom_reduction is not None and rule.custom_reduction.applies(inst)
     return _Op(inst.opcode, inst.shape, signatures, windows, has_reduction)
 
@@ -75,35 +76,31 @@ def _decided(context: Context, inst: Instruction, op: _Op, values: Sequence[Valu
     if rule.keeps_broadcast_dims:
         broadcast_dims = broadcast_dims_of_results(op.signatures[0], [v.broadcast_dims for v in values])
     problems = [
-        _problem(inst, op, number, _operands(inst, op, number, values), _results(op, number, wanted, broadcast_dims))
+        _problem(op, number, _operands(inst, op, number, values), _results(op, number, wanted, broadcast_dims))
         for number in range(len(op.signatures))
     ]
     choice = choose(problems, context.prices)
-    shapes = tuple(
-        local_shape(context, shape, sharding) for shape, sharding in zip(leaves, choice.results, strict=True)
-    )
-    masked = _masked_dims(op.windows[op.signatures.index(choice.signature)], choice, values)
+    shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
+    masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
     is_plain = not choice.deferred and not any(masked)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
     return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself)
 
 
-def _problem(
-    inst: Instruction, op: _Op, number: int, operands: tuple[Operand, ...], results: tuple[Result, ...]
-) -> ChoiceProblem:
+def _problem(op: _Op, number: int, operands: tuple[Operand, ...], results: tuple[Result, ...]) -> ChoiceProblem:
     signature = op.signatures[number]
     return ChoiceProblem(
         signature=signature,
         operands=operands,
         results=results,
         allowed=_allowed(op, signature),
-        windows=op.windows[number],
+        windows=op.windows_of(number),
     )
 
 
 def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) -> tuple[Operand, ...]:
     """The operands as signature `number` sees them."""
-    taps = reversed_taps_dims(inst, op.windows[number])
+    taps = reversed_taps_dims(inst, op.windows_of(number))
     return tuple(
         Operand(
             shape=value.shape,

@@ -23,16 +23,16 @@ def product(m: int, k: int, n: int, a: str, b: str, d: str, *, kind: str = "f32"
 
 
 PRODUCTS = {
-    # Columns of the right side go round, and their products are written in their places.
+    # Tiles of columns of the right side are passed on, and their products are written in their places.
     "free": ("[8,1]<=[8]", "[1,8]<=[8]", "[8,1]<=[8]"),
     "free, other order": ("[8,1]<=[8]", f"[1,8]{BACK}", "[8,1]<=[8]"),
-    "rows go round": (f"[8,1]{BACK}", "[1,8]<=[8]", "[1,8]<=[8]"),
-    # Rows of the right side go round, and their products are added up.
+    "rows are passed on": (f"[8,1]{BACK}", "[1,8]<=[8]", "[1,8]<=[8]"),
+    # Tiles of rows of the right side are passed on, and their products are added up.
     "contracted": ("[8,1]<=[8]", "[8,1]<=[8]", "[8,1]<=[8]"),
-    # Sums go round.
+    # Partial sums are passed on.
     "sums of columns": ("[1,8]<=[8]", "[8,1]<=[8]", "[1,8]<=[8]"),
     "sums of rows": (f"[1,8]{BACK}", f"[8,1]{BACK}", "[8,1]<=[8]"),
-    "sums, two rings": ("[2,4]<=[8]", "[4,1,2]<=[2,4]T(1,0) copies", "[2,4]<=[8]"),
+    "sums, two groups": ("[2,4]<=[8]", "[4,1,2]<=[2,4]T(1,0) copies", "[2,4]<=[8]"),
 }
 
 
@@ -56,12 +56,12 @@ def test_a_loop_permutes_in_every_step_but_one_with_the_same_bytes(name: str) ->
     body = product(64, 64, 64, *PRODUCTS[name])
     loop, plain = partitioned(body, "always"), partitioned(body, "off")
     assert kinds(loop) == ["collective-permute"]
-    assert loop.collectives[0].executions == (3 if "two rings" in name else 7)
+    assert loop.collectives[0].executions == (3 if "two groups" in name else 7)
     assert loop.comm_bytes_per_device == plain.comm_bytes_per_device
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_a_loop_never_holds_what_goes_round(name: str) -> None:
+def test_a_loop_never_holds_the_gathered_operand(name: str) -> None:
     body = product(256, 256, 256, *PRODUCTS[name])
     assert partitioned(body, "always").peak_memory_bytes < partitioned(body, "off").peak_memory_bytes
 
@@ -76,7 +76,7 @@ def test_narrow_floats_are_added_up_wide() -> None:
     assert is_no_worse(np.asarray(loop.run(*arguments)), expected, exact)
 
 
-def test_an_operand_that_others_need_gathered_does_not_go_round() -> None:
+def test_an_operand_that_others_need_gathered_is_gathered() -> None:
     body = f"""
         a = f32[64,8] parameter(0){mark("[8,1]<=[8]")}
         b = f32[8,8] parameter(1){mark("[1,8]<=[8]")}
@@ -110,7 +110,7 @@ def test_what_is_given_to_the_program_can_be_gathered_beforehand() -> None:
     assert kinds(partitioned(body, "auto")) == ["all-gather"]
 
 
-def test_tiles_with_padding_are_not_sent_round_unasked() -> None:
+def test_tiles_with_padding_are_not_passed_on_unasked() -> None:
     # A gather of uneven rows may send the rows there are; in a loop all tiles are alike.
     body = layer(16380, 8192)
     assert "while" in partitioned(body, "always").to_hlo_text()

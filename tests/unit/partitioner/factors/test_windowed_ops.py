@@ -244,6 +244,23 @@ def test_a_select_and_scatter_out_of_step_with_its_tiles_is_right(
     assert set(kinds(local)) == {"collective-permute"}
 
 
+def test_two_select_and_scatters_that_differ_in_their_reducers_alone_are_split_each_in_its_own_way() -> None:
+    # Windows outside the array scatter zeros: to sums they add nothing, but products would be lost.
+    x, line = np.random.default_rng(1).integers(0, 4, 32).astype(np.float32), mark("[8]<=[8]")
+    window = "window={size=3 stride=1 pad=1_1}, select=ge_f32"
+    right(
+        f"""
+        x = f32[32] parameter(0){line}
+        g = f32[32] parameter(1){line}
+        zero = f32[] constant(0)
+        one = f32[] constant(1)
+        a = f32[32] select-and-scatter(x, g, zero), {window}, scatter=add_f32{line}
+        b = f32[32] select-and-scatter(x, g, one), {window}, scatter=mul_f32{line}
+        ROOT r = (f32[32], f32[32]) tuple(a, b), sharding={{{{devices=[8]<=[8]}}, {{devices=[8]<=[8]}}}}""",
+        x,
+    )
+
+
 def test_a_window_over_far_neighbours_gathers_its_dim_and_computes_its_own_part() -> None:
     # Three taps 32 apart: each piece sees its own tile, and those four tiles before and behind.
     local = right(f"""
