@@ -7,6 +7,7 @@ every device, with a warning that names it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from hlosharding.ir import COLLECTIVES, Instruction
@@ -93,10 +94,16 @@ STRATEGIES: dict[str, Strategy] = {
 
 def kind_of(context: Context, inst: Instruction) -> str:
     """What the table knows an instruction as."""
-    for name, opcodes, holds in KINDS:
-        if (opcodes is None or inst.opcode in opcodes) and holds(context, inst):
-            return name
+    for kind in _possible_kinds(inst.opcode):
+        if kind.holds(context, inst):
+            return kind.name
     return inst.opcode
+
+
+@cache
+def _possible_kinds(opcode: str) -> tuple[Kind, ...]:
+    """Most opcodes have two: asked of every instruction."""
+    return tuple(kind for kind in KINDS if kind.opcodes is None or opcode in kind.opcodes)
 
 
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
