@@ -231,7 +231,7 @@ def _axis_part(ref: Any, sizes: list[int]) -> tuple[int, int, int]:
 
 
 def read_replica_groups(proto: Any) -> Groups:
-    """Device groups of a collective, from any of the wire forms; () means one group of all devices."""
+    """The groups of a collective, from any of the wire forms; () means one group of all."""
     if proto.HasField("mesh_replica_groups"):
         return _mesh_groups(proto.mesh_replica_groups)
     # jaxlib 0.10 and later write an iota list on the instruction itself; earlier ones wrap it.

@@ -103,7 +103,7 @@ class InstructionAttributes:
 
     @decoded
     def replica_groups(self) -> attrs.Groups:
-        """Device groups of a collective; () means one group of all devices."""
+        """The ids in a collective's groups; () means one group.  What they name: `group_mode`."""
         return attrs.read_replica_groups(self.proto)
 
     @decoded

@@ -8,14 +8,14 @@ B the local buffer, g the group: all-gather (g-1)/g of the output, reduce-scatte
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hlosharding import load
 from hlosharding.sharding import MeshInfo
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Collective, collectives
-from hlosharding.spmd.collective import bytes_received
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Collective, Groups, bytes_received, collectives
 
 ADD = "add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }\n"
 HEAD = f"HloModule m, num_partitions=8\n{ADD}"
@@ -283,3 +283,41 @@ def test_xlas_own_output_of_a_sharded_product(mesh_2x4) -> None:
 )
 def test_bytes_received_in_a_group_of_four(kind: str, received: float) -> None:
     assert bytes_received(kind, 1000, 4) == received
+
+
+OVER_MODEL = ((0, 1, 2, 3), (4, 5, 6, 7))
+BLOCK = 4 * 8 * 4  # bytes of f32[4,8], one device's part of x
+
+
+@pytest.mark.parametrize(
+    ("function", "groups", "nbytes"),
+    [
+        ("psum", OVER_MODEL, 2 * 3 / 4 * BLOCK),
+        ("all_gather", OVER_MODEL, 3 * BLOCK),
+        ("psum_scatter", OVER_MODEL, 3 / 4 * BLOCK),
+        ("all_to_all", OVER_MODEL, 3 / 4 * BLOCK),
+        ("ppermute", None, BLOCK / 4),
+    ],
+)
+def test_xlas_optimized_output_of_each_collective(
+    mesh_2x4: Any, function: str, groups: Groups | None, nbytes: float
+) -> None:
+    """Its channels and flags say that the ids are devices', on each backend in its own way."""
+    import jax
+    from jax import lax
+    from jax.sharding import PartitionSpec as P
+
+    arguments: dict[str, tuple[Any, ...]] = {"all_to_all": (0, 0), "ppermute": (((0, 1),),)}
+
+    def region(x: jax.Array) -> jax.Array:
+        made = getattr(lax, function)(x, "model", *arguments.get(function, ()))
+        return made.reshape(-1, 1)
+
+    mapped = jax.shard_map(
+        region, mesh=mesh_2x4, in_specs=P("data", "model"), out_specs=P("data", "model"), check_vma=False
+    )
+    compiled = jax.jit(mapped).lower(jax.ShapeDtypeStruct((8, 32), np.float32)).compile()
+    [found] = collectives(load(compiled.as_text()))
+    assert found.groups == groups
+    assert found.pairs == (None if groups else ((0, 1), (4, 5)))
+    assert found.bytes_per_device == pytest.approx(nbytes)
