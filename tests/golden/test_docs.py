@@ -82,7 +82,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_room_has_a_page_that_names_its_files(room: Path) -> None:
     page = (room / "README.md").read_text()
     named = re.findall(r"`([^`\n]+)`", page)
-    files = [f for f in room.glob("*.py") if not f.name.startswith("__")]
-    missing = [f.name for f in files if not any(fnmatch(f.name, n) or f.stem == n for n in named)]
+    files = [f for f in room.iterdir() if f.suffix == ".py" or (f / "__init__.py").exists()]
+    files = [f for f in files if not f.name.startswith("__")]
+    missing = [f.name for f in files if not any(fnmatch(f.name, n.rstrip("/")) or f.stem == n for n in named)]
     assert missing == [], "name them in the room's README.md"
     assert len(page.splitlines()) <= 60, "a room's page fits on a screen"
