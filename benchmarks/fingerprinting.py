@@ -179,7 +179,7 @@ def _computation(computation: Computation, known: dict[Computation, str]) -> str
     return known[computation]
 
 
-_NAMING = ("name", "id", "metadata", "frontend_attributes", "sharding")
+_NAMING = ("name", "id", "metadata", "frontend_attributes", "sharding", "shape")
 _EDGES = ("operand_ids", "called_computation_ids", "control_predecessor_ids")
 
 
