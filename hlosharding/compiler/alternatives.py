@@ -78,12 +78,12 @@ def _alternatives(
     module: Module, num_partitions: int, machine: Machine, options: PartitionOptions, annotated: frozenset[str]
 ) -> Iterator[Alternative]:
     """Each table of shardings; where single products were found worth a loop, each without such loops, too."""
-    tables = list(sharding_tables(module, annotated, num_partitions))
+    tables, in_groups = list(sharding_tables(module, annotated, num_partitions)), has_manual_groups(module)
     for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
         decisions = Decisions(
             Prices(machine, options.objective),
             overlap=overlap,
-            has_manual_groups=has_manual_groups(module),
+            has_manual_groups=in_groups,
             annotated=annotated,
         )
         for table in tables:

@@ -43,10 +43,9 @@ def partition_module(
 ) -> LocalProgram:
     """Rewrite `module` for `num_partitions` devices, following the shardings of `table`.
 
-    Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  Raises
-    PartitionError for shardings of another device count.
+    Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  The
+    shardings are for that many devices (`check_devices`).
     """
-    check_devices(module, num_partitions)
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in module.instructions if i.opcode in _CHANNELED), default=0)
     local = _walk(module, table, decisions, program)
