@@ -11,18 +11,14 @@ from functools import cache
 from typing import NamedTuple
 
 from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.partitioner import whole_operands
 from hlosharding.partitioner.context import Context, Strategy
 from hlosharding.partitioner.control_flow import calls, loops, scan
-from hlosharding.partitioner.factors import (
-    FAST_ELEMENTWISE,
-    lower_aligned_elementwise,
-    lower_by_signature,
-    pass_through,
-)
+from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lower_aligned_elementwise, lower_by_signature
 from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops, tuples
+from hlosharding.partitioner.partial_sums import pass_through
 from hlosharding.partitioner.regions import (
     custom_partitioning,
-    dynamic_sizes,
     host_offload,
     infeed_outfeed,
     manual,
@@ -48,7 +44,7 @@ KINDS = (
     Kind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
     Kind("custom call on one device", _CALLS, one_device.is_on_one_device),
-    Kind("array of dynamic size", None, lambda _, inst: dynamic_sizes.is_dynamic(inst)),
+    Kind("array of dynamic size", None, lambda _, inst: whole_operands.is_dynamic(inst)),
     Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: custom_partitioning.is_marked(inst)),
 )
 """Asked in this order, before the opcode."""
@@ -59,7 +55,7 @@ STRATEGIES: dict[str, Strategy] = {
     "collective between manual groups": manual.communicate,
     "move to or from the host": host_offload.move,
     "custom call on one device": one_device.act_once,
-    "array of dynamic size": dynamic_sizes.lower_dynamic,
+    "array of dynamic size": whole_operands.lower_dynamic,
     "call under custom_partitioning": custom_partitioning.lower_marked,
     "tuple": tuples.pack_elements,
     "get-tuple-element": tuples.take_element,

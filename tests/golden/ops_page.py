@@ -16,8 +16,8 @@ from hlosharding.executor.flow import NO_LINES
 from hlosharding.ir import ALL_OPCODES, ELEMENTWISE
 from hlosharding.ir.shape_inference import SHAPE_RULES
 from hlosharding.ir.shape_laws import CHECKS
-from hlosharding.partitioner.factors.local_rules import local_rule
-from hlosharding.partitioner.factors.partial_sum_ops import DEFERRAL_RULES
+from hlosharding.partitioner.local_ops.local_rules import local_rule
+from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES
 from hlosharding.partitioner.strategies import STRATEGIES
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD

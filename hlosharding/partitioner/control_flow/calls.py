@@ -18,7 +18,7 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     open_computation,
     unpacked,
 )
-from hlosharding.partitioner.factors import is_only_reader, waiting_pays
+from hlosharding.partitioner.partial_sums import is_only_reader, waiting_pays
 from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
 from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted

@@ -22,7 +22,7 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     partition_computation,
     unpacked,
 )
-from hlosharding.partitioner.factors import Paths, accumulators, deferred_sums, first_leaf, may_accumulate
+from hlosharding.partitioner.partial_sums import Paths, accumulators, deferred_sums, first_leaf, may_accumulate
 from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
 from hlosharding.partitioner.resharding import local_shape

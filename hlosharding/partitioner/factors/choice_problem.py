@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.factor_roles import major_dims
-from hlosharding.partitioner.factors.windowed_factors import WindowedFactors
 from hlosharding.partitioner.iteration_space import lift, mirror, project, project_result, untile
+from hlosharding.partitioner.local_ops import WindowedFactors
 from hlosharding.rules import Dims, Signature
 from hlosharding.sharding import HloSharding
 

@@ -14,8 +14,8 @@ from hlosharding.ir import Builder, Instruction
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.collective_matmul_loop import CollectiveMatmul, Groups, MatmulLoop, emit_loop
-from hlosharding.partitioner.factors.local_rules import local_rule
 from hlosharding.partitioner.iteration_space import untile
+from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.sharding import HloSharding, partial_sum_groups, without_partials

@@ -15,8 +15,7 @@ from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.candidate_splits import candidate_splits, common_split, split_copies
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
 from hlosharding.partitioner.factors.factor_roles import contracts, is_reduced
-from hlosharding.partitioner.factors.repeated_work import work_per_device
-from hlosharding.partitioner.factors.split_prices import compute_seconds, priced_split
+from hlosharding.partitioner.factors.split_prices import compute_seconds, priced_split, work_per_device
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding
 

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import ELEMENTWISE, Instruction
+from hlosharding.partitioner.broadcast_dims import common_dims
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.collective_matmul import collective_matmul_for, emit_collective_matmul
-from hlosharding.partitioner.factors.custom_reduction import combined
-from hlosharding.partitioner.factors.local_op import LocalOp
-from hlosharding.partitioner.factors.local_rules import custom_reduction_of, local_rule
 from hlosharding.partitioner.factors.lowering_choice import lowering_of
-from hlosharding.partitioner.factors.whole_computation import compute_whole
+from hlosharding.partitioner.local_ops import LocalOp, combined, custom_reduction_of, local_rule
 from hlosharding.partitioner.region_values import arrays_of, unpack
-from hlosharding.partitioner.resharding import reshard, to_wanted
+from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
+from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import HloSharding, member_numbers, without_partials
 from hlosharding.spmd import identity, mask_padding, only_first
+
+# A copy is no op here, a convert remembers what it was made of, and a bitcast may have a dim more than its operand.
+FAST_ELEMENTWISE = ELEMENTWISE - {"copy", "convert", "bitcast-convert"}
 
 
 def lower_by_signature(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
@@ -147,3 +149,32 @@ def _results(context: Context, inst: Instruction, lowering: Lowering, local: Ins
     for value, broadcast_dims in zip(made, lowering.broadcast_dims, strict=True):
         value.reduce_kind, value.broadcast_dims = choice.reduce_kind, broadcast_dims
     return list(made)
+
+
+def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | None:
+    """The op of an opcode in `FAST_ELEMENTWISE` on tiles; None where an operand is sharded otherwise, or partial.
+
+    Most ops: one element after the other, all operands with the sharding that the result shall have.  Nothing moves and
+    nothing is to be decided.
+    """
+    given = context.shardings.get(inst.id)
+    if given is None or context.decisions.has_manual_groups or context.manual_groups is not None:
+        return None
+    sharding, shape, values = given.meaning, inst.shape, context.values
+    if sharding.kind != "tiled" and sharding.kind != "replicated":
+        return None
+    locals_, tile, broadcast_dims = [], None, None
+    for operand in inst.operands:
+        value = values[operand]
+        if type(value) is not Value or value.sharding is not sharding or value.reduce_kind is not None:
+            return None
+        locals_.append(value.local)
+        broadcast_dims = (
+            value.broadcast_dims
+            if broadcast_dims is None
+            else broadcast_dims and common_dims(broadcast_dims, value.broadcast_dims)
+        )
+        if value.shape is shape:
+            tile = value.local.shape
+    made = context.emitter.local(inst, tile or local_shape(context, shape, sharding), locals_)
+    return Value(made, shape, sharding, broadcast_dims=broadcast_dims or ())

@@ -15,8 +15,7 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_choice import choose
 from hlosharding.partitioner.factors.factor_roles import splittable
-from hlosharding.partitioner.factors.local_rules import local_rule
-from hlosharding.partitioner.factors.windowed_factors import WindowedFactors, reversed_taps_dims
+from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature

@@ -1,10 +1,12 @@
 """The price of one split of an op: bring operands and halos into place, compute, reduce, bring the result into place.
 
-Floor: partitioner.
+Floor: partitioner.  And how much of the op one device computes under it, so that bytes are not bought with repeated
+work: a part of the whole, 1/8 where 8 devices divide it, 1 where each does all of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -14,14 +16,16 @@ from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_roles import (
+    contracts,
     cuts_through_dim,
+    is_looked_up,
     is_reduced,
     num_points,
     reduce_kind_of,
     reduces,
 )
-from hlosharding.partitioner.factors.halo import HaloPlan
 from hlosharding.partitioner.iteration_space import untile
+from hlosharding.partitioner.local_ops import HaloPlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding, without_partials
 
@@ -112,3 +116,34 @@ def _operand_seconds(operand: Operand, place: HloSharding, prices: Prices) -> fl
 def _halo_seconds(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> float:
     tile = _tile(operand.shape, place).byte_size
     return sum(prices.halo_seconds(tile * plan.received / plan.tile, plan.messages) for plan in plans)
+
+
+# ---- repeated work
+
+
+def work_per_device(problem: ChoiceProblem, space: HloSharding, common: HloSharding) -> float:
+    """The part of the op one device computes.
+
+    By how much a split that operands and results have in `common` rounds uneven dims up, and the sums that it owes,
+    are no repeated work.
+    """
+    signature = problem.signature
+    num_tiles, kept = problem.num_tiles(space), problem.num_tiles(common)
+    work = 1.0
+    for number, factor in enumerate(signature.factors):
+        if factor.size and not is_looked_up(signature, number):
+            even = kept[number] > 1 or not factor.size % num_tiles[number]
+            tile = -(-factor.size // num_tiles[number])
+            work *= 1 / min(num_tiles[number], factor.size) if even else tile / factor.size
+    parts = math.prod(n for f, n in enumerate(num_tiles) if kept[f] == 1 and is_reduced(signature, f))
+    return work + _summing(problem, num_tiles, parts) if parts > 1 and contracts(signature) else work
+
+
+def _summing(problem: ChoiceProblem, num_tiles: Sequence[int], parts: int) -> float:
+    """What a device adds up of so many partial results, as a part of the op's multiplications and additions."""
+    signature = problem.signature
+    elements = 0
+    for result in problem.results:
+        splits = (math.prod(num_tiles[f] for f in factors) for factors in result.dims)
+        elements += math.prod(-(-size // n) for size, n in zip(result.shape.dims, splits, strict=True))
+    return elements * (parts - 1) / parts / 2 / (num_points(signature, (1,) * len(signature.factors)) or 1)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import compute_whole, lower_by_factors
+from hlosharding.partitioner.factors import lower_by_factors
 from hlosharding.partitioner.movement.tuples import copy
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
+from hlosharding.partitioner.whole_operands import compute_whole
 from hlosharding.rules import Signature, signature_of
 from hlosharding.spmd import Devices, device_groups
 

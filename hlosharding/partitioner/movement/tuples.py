@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import is_only_reader
+from hlosharding.partitioner.partial_sums import is_only_reader
 from hlosharding.partitioner.region_values import deferred_operand, value_of
-from hlosharding.partitioner.regions import check_whole
 from hlosharding.partitioner.resharding import reshard, to_wanted
 from hlosharding.partitioner.value import (
     AnyValue,
@@ -21,6 +20,7 @@ from hlosharding.partitioner.value import (
     leaves_of,
     parts_of,
 )
+from hlosharding.partitioner.whole_operands import check_whole
 from hlosharding.sharding import HloSharding
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import warn_of_gathers
 from hlosharding.partitioner.region_values import pack, unpack, value_of
 from hlosharding.partitioner.regions.branch_per_device import branch_per_device
 from hlosharding.partitioner.resharding import replicate, to_wanted
 from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
+from hlosharding.partitioner.whole_operands import warn_of_gathers
 from hlosharding.rules import Opaque, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.partial_sum_ops import WIDE, deferral_rule, is_linear
+from hlosharding.partitioner.partial_sums.partial_sum_ops import WIDE, deferral_rule, is_linear
 from hlosharding.partitioner.value import DeferredReduction, Value
 
 Paths = dict[int, tuple[Instruction, ...]]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape, WindowDim
-from hlosharding.partitioner.factors.halo import FactorTiles, HaloExchange, HaloPlan, cut_out, exchange_halo
-from hlosharding.partitioner.factors.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.factors.window_plans import real_taps, selection_plan
-from hlosharding.partitioner.factors.windowed_factors import (
+from hlosharding.partitioner.local_ops.halo import FactorTiles, HaloExchange, HaloPlan, cut_out, exchange_halo
+from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
+from hlosharding.partitioner.local_ops.window_plans import real_taps, selection_plan
+from hlosharding.partitioner.local_ops.windowed_factors import (
     WindowedFactor,
     WindowedFactors,
     convolution_factors,

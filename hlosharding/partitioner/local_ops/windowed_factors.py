@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hlosharding.ir import Instruction, WindowDim, reducer_kind
-from hlosharding.partitioner.factors.halo import HaloPlan
-from hlosharding.partitioner.factors.window_plans import (
+from hlosharding.partitioner.local_ops.halo import HaloPlan
+from hlosharding.partitioner.local_ops.window_plans import (
     no_plan,
     selection_operand_plan,
     selection_source_plan,

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.factors.local_op import LocalOp, emit_same_op
-from hlosharding.partitioner.factors.row_indices import as_index, row_starts, signed_indices, split_row_dims
+from hlosharding.partitioner.local_ops.local_op import LocalOp, emit_same_op
+from hlosharding.partitioner.local_ops.row_indices import as_index, row_starts, signed_indices, split_row_dims
 from hlosharding.spmd import Emitter, identity
 
 

@@ -10,25 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlosharding.ir import ELEMENTWISE, Instruction
-from hlosharding.partitioner.factors.custom_reduction import (
+from hlosharding.partitioner.local_ops.custom_reduction import (
     BY_OWN_REDUCER,
     TOP_K,
     CustomReduction,
     candidates_signature,
     emit_top_k,
 )
-from hlosharding.partitioner.factors.dynamic_slices import emit_dynamic_slice, emit_dynamic_update_slice
-from hlosharding.partitioner.factors.gather_scatter import emit_gather, emit_scatter
-from hlosharding.partitioner.factors.local_op import EmitLocal, emit_same_op
-from hlosharding.partitioner.factors.reduce_and_broadcast import emit_broadcast, emit_reduce
-from hlosharding.partitioner.factors.windowed_factors import (
+from hlosharding.partitioner.local_ops.dynamic_slices import emit_dynamic_slice, emit_dynamic_update_slice
+from hlosharding.partitioner.local_ops.gather_scatter import emit_gather, emit_scatter
+from hlosharding.partitioner.local_ops.local_op import EmitLocal, emit_broadcast, emit_reduce, emit_same_op
+from hlosharding.partitioner.local_ops.windowed_factors import (
     WindowedFactors,
     convolution_factors,
     reduce_window_factors,
     selection_factors,
     taps_signature,
 )
-from hlosharding.partitioner.factors.windowed_ops import (
+from hlosharding.partitioner.local_ops.windowed_ops import (
     emit_convolution,
     emit_reduce_window,
     emit_select_and_scatter,

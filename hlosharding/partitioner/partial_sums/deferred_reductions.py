@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear
+from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear
 from hlosharding.partitioner.value import DeferredReduction
 from hlosharding.sharding import HloSharding
 

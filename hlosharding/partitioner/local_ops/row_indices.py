@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
-from hlosharding.partitioner.factors.local_op import LocalOp
+from hlosharding.partitioner.local_ops.local_op import LocalOp
 from hlosharding.rules import Whole
 from hlosharding.sharding import tile_table
 from hlosharding.spmd import Emitter

@@ -1,4 +1,4 @@
-"""One device's part of an op: what a function that emits it is given, and the emission that most ops need.
+"""One device's part of an op: what a function that emits it is given, and the emissions that most ops need.
 
 Floor: partitioner.  How each opcode is emitted says the table in `local_rules`.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import Instruction, Shape, is_neutral
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.rules import Signature, local_attributes
-from hlosharding.spmd import Emitter
+from hlosharding.spmd import Emitter, identity
 
 
 class LocalOp(NamedTuple):
@@ -62,3 +62,22 @@ def emit_same_op(
     for name, change in changes.items():
         attributes[name] = change(attributes.get(name))
     return emitter.local(op.inst, shape or op.shape, operands, **attributes)
+
+
+def emit_reduce(emitter: Emitter, op: LocalOp) -> Instruction:
+    """A reduction; where its initial value is more than neutral: from the neutral element, and then combined with it.
+
+    XLA takes initial values for neutral: where a tile has one element along the reduced dims it forgets them.
+    """
+    kind = op.choice.reduce_kind
+    if kind is None or kind == "other" or is_neutral(op.operands[1], kind):
+        return emit_same_op(emitter, op)
+    x, init = op.operands
+    neutral = emitter.constant(identity(kind, init.shape))
+    local = emit_same_op(emitter, op, (x, neutral))
+    return emitter.binary(kind, local, emitter.broadcast(init, local.shape.dims, ()))
+
+
+def emit_broadcast(emitter: Emitter, op: LocalOp) -> Instruction:
+    """A broadcast, made once for equal broadcasts of one value: programs are full of them."""
+    return emitter.broadcast(op.operands[0], op.result_shapes[0].dims, op.inst.dimensions)

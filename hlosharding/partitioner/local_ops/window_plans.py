@@ -13,7 +13,7 @@ from math import gcd
 from typing import NamedTuple
 
 from hlosharding.ir import WindowDim
-from hlosharding.partitioner.factors.halo import HaloPlan
+from hlosharding.partitioner.local_ops.halo import HaloPlan
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,0 +1,19 @@
+"""What an op is on one device's tiles: one table, and the emissions that are more than the same op on local shapes."""
+
+from hlosharding.partitioner.local_ops.custom_reduction import combined
+from hlosharding.partitioner.local_ops.halo import HaloPlan
+from hlosharding.partitioner.local_ops.local_op import LocalOp
+from hlosharding.partitioner.local_ops.local_rules import LOCAL_RULES, LocalRule, custom_reduction_of, local_rule
+from hlosharding.partitioner.local_ops.windowed_factors import WindowedFactors, reversed_taps_dims
+
+__all__ = [
+    "LOCAL_RULES",
+    "HaloPlan",
+    "LocalOp",
+    "LocalRule",
+    "WindowedFactors",
+    "combined",
+    "custom_reduction_of",
+    "local_rule",
+    "reversed_taps_dims",
+]

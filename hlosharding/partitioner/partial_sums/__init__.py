@@ -1,0 +1,22 @@
+"""Sums over devices that wait: which ops partial sums pass through, when waiting pays, and what a loop accumulates."""
+
+from hlosharding.partitioner.partial_sums.deferred_reductions import pass_through, waiting_pays
+from hlosharding.partitioner.partial_sums.loop_accumulators import (
+    Paths,
+    accumulators,
+    deferred_sums,
+    first_leaf,
+    is_only_reader,
+    may_accumulate,
+)
+
+__all__ = [
+    "Paths",
+    "accumulators",
+    "deferred_sums",
+    "first_leaf",
+    "is_only_reader",
+    "may_accumulate",
+    "pass_through",
+    "waiting_pays",
+]
