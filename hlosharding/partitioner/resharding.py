@@ -94,7 +94,6 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
 def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     """By the planner's steps."""
     emitter, prices = context.emitter, context.prices
-    emitter.reason = reason
     steps = plan_steps(
         value.shape,
         value.sharding,
@@ -105,8 +104,9 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
         num_devices=context.num_partitions,
     )
     local, written = value.local, emitter.written
-    for step in steps:
-        local = step.emit(emitter, local)
+    with emitter.because(reason):
+        for step in steps:
+            local = step.emit(emitter, local)
     if value.reduce_kind is not None:
         emitter.note_partial_sums(value.local, written)
     made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
@@ -147,7 +147,6 @@ def _in_groups(context: Context, value: Value, target: HloSharding, reason: str)
         raise PartitionError(f"{value.sharding} cannot become {target} without leaving its manual region")
     groups = manual_groups_of(target)
     inner = context.inside(groups)
-    inner.emitter.source = context.emitter.source
     source = seen_from(inner, value)
     assert isinstance(source, Value)
     made = seen_from(context, reshard(inner, source, sharding_in_groups(target, groups), reason))

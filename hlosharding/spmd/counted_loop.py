@@ -44,6 +44,6 @@ def counted_loop(
 def _opened(emitter: Emitter, name: str, reason: str, shape: Shape) -> tuple[Emitter, list[Instruction]]:
     """A computation of a carry, and the elements of the carry."""
     inner = Emitter(emitter.program, emitter.program.body(name), emitter.manual_groups)
-    if emitter.source is not None:
-        inner.lowering(emitter.source, reason)
+    if emitter.cause.source is not None:
+        inner.lowering(emitter.cause.source, reason)
     return inner, inner.elements(inner.computation.parameter(0, shape, name="carried"))

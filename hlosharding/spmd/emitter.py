@@ -23,6 +23,7 @@ class Emitter(LocalOps):
     def inside(self, manual_groups: ManualGroups) -> Emitter:
         """Writes into the same computation on behalf of every group of a manual region."""
         inner = Emitter(self.program, self.computation, manual_groups)
+        inner.cause = self.cause
         inner._made, inner._copied, inner._our_slices = self._made, self._copied, self._our_slices
         return inner
 

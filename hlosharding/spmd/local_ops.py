@@ -158,7 +158,7 @@ class LocalOps(OpWriter):
     def own_buffer(self, value: Any, shape: Shape) -> Instruction:
         """As `full`, in a buffer of its own that updates may write over."""
         scalar = value if isinstance(value, Instruction) else self.constant(np.asarray(value, shape.dtype))
-        return self.computation.add("broadcast", shape, (scalar,), metadata_of=self.source, dimensions=())
+        return self.computation.add("broadcast", shape, (scalar,), metadata_of=self.cause.source, dimensions=())
 
     def iota(self, shape: Shape, dim: int) -> Instruction:
         """Numbers counting along `dim`."""

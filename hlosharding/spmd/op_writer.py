@@ -7,7 +7,8 @@ themselves, as after the HloCSE that ends XLA's partitioning.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,27 @@ from hlosharding.spmd.scalar_computations import attributes_of
 _NEVER_MERGED = frozenset({"opt-barrier"})
 
 
+@dataclass(slots=True)
+class Cause:
+    """For what ops are made."""
+
+    source: Instruction | None = None
+    """The global instruction: they carry its metadata."""
+    reason: str = "reshard"
+    """Why collectives are made for it."""
+
+    def __str__(self) -> str:
+        """As collectives name it."""
+        return "" if self.source is None else f"{self.reason} for %{self.source.name} ({self.source.opcode})"
+
+
 class OpWriter:
     """Appends ops to one local computation, on behalf of one global instruction at a time (`lowering`)."""
 
     def __init__(self, program: Program, computation: ComputationBuilder) -> None:
         self.program = program
         self.computation = computation
-        self.source: Instruction | None = None
-        """The global instruction for which ops are made: they carry its metadata."""
-        self.reason = "reshard"
-        """Why collectives are made for it: part of the cause that they name."""
+        self.cause = Cause()
         self._made: dict[tuple[Any, ...], Instruction] = {}
         """Ops of our own, by opcode, shape, operands, callees and attributes."""
         self._copied: dict[tuple[Any, ...], tuple[Instruction, Instruction]] = {}
@@ -48,17 +60,22 @@ class OpWriter:
 
     def lowering(self, source: Instruction, reason: str = "reshard") -> None:
         """From now on ops are made for `source`: they carry its metadata, and collectives name it as their cause."""
-        self.source, self.reason = source, reason
+        self.cause.source, self.cause.reason = source, reason
 
     @contextmanager
-    def on_behalf_of(self, source: Instruction, reason: str = "reshard") -> Iterator[None]:
+    def on_behalf_of(self, source: Instruction | None, reason: str = "reshard") -> Iterator[None]:
         """As `lowering`, until the block ends."""
-        before = self.source, self.reason
-        self.lowering(source, reason)
+        cause = self.cause
+        before = cause.source, cause.reason
+        cause.source, cause.reason = source, reason
         try:
             yield
         finally:
-            self.source, self.reason = before
+            cause.source, cause.reason = before
+
+    def because(self, reason: str) -> AbstractContextManager[None]:
+        """Until the block ends, why collectives are made for the instruction that is being lowered."""
+        return self.on_behalf_of(self.cause.source, reason)
 
     def op(
         self,
@@ -74,7 +91,7 @@ class OpWriter:
         key = (opcode, shape, tuple(operands), tuple(called), named)
         found = self._made.get(key)
         if found is None:
-            found = self.computation.add(opcode, shape, operands, metadata_of=self.source, called=called, **attrs)
+            found = self.computation.add(opcode, shape, operands, metadata_of=self.cause.source, called=called, **attrs)
             self._made[key] = found
         return found
 
@@ -109,18 +126,17 @@ class OpWriter:
         array = np.asarray(value)
         key = ("constant", array.dtype.str, array.dtype.name, array.shape, array.tobytes())
         if key not in self._made:
-            self._made[key] = self.computation.constant(array, metadata_of=self.source)
+            self._made[key] = self.computation.constant(array, metadata_of=self.cause.source)
         return self._made[key]
 
     def collective(self, opcode: str, shape: Shape, x: Instruction, key: Any, **attrs: Any) -> Instruction:
         """A collective with a channel of its own and its cause; `key` says what tells it from others on `x`."""
         key = (opcode, shape, x, key)
         if key not in self._made:
-            if self.source is not None:
-                cause = f"{self.reason} for %{self.source.name} ({self.source.opcode})"
-                attrs["frontend_attributes"] = {CAUSE_ATTRIBUTE: cause}
+            if self.cause.source is not None:
+                attrs["frontend_attributes"] = {CAUSE_ATTRIBUTE: str(self.cause)}
             self._made[key] = self.computation.add(
-                opcode, shape, (x,), metadata_of=self.source, channel_id=self.program.next_channel(), **attrs
+                opcode, shape, (x,), metadata_of=self.cause.source, channel_id=self.program.next_channel(), **attrs
             )
         return self._made[key]
 

@@ -44,9 +44,9 @@ class CustomReduction:
 
 def combined(emitter: Emitter, op: LocalOp, reduction: CustomReduction, local: Instruction) -> Leaves:
     """The leaves of the result, whole in every group of devices that held a part of it."""
-    emitter.reason = "combine partial results"
     groups = partial_sum_groups(op.choice.results[0], emitter.num_partitions)
-    return reduction.combine(emitter, op, _leaves(emitter, local), groups)
+    with emitter.because("combine partial results"):
+        return reduction.combine(emitter, op, _leaves(emitter, local), groups)
 
 
 def _leaves(emitter: Emitter, local: Instruction) -> Leaves:

@@ -146,11 +146,11 @@ class HaloExchange:
 
 def exchange_halo(emitter: Emitter, x: Instruction, halo: HaloExchange) -> Instruction:
     """`x` with the dim replaced by the elements that each device's window needs."""
-    emitter.reason = "halo"
     dim, plan, tiles = halo.dim, halo.plan, halo.tiles.numbers
     starts = tuple(plan.starts[t] for t in tiles)
     if halo.is_split:
-        before, behind = (_received(emitter, x, halo, side) for side in (-1, 1))
+        with emitter.because("halo"):
+            before, behind = (_received(emitter, x, halo, side) for side in (-1, 1))
         joined = emitter.concatenate([*reversed(before), x, *behind], dim)
         offsets = [start - t * plan.tile + plan.left for start, t in zip(starts, tiles, strict=True)]
     else:

@@ -102,6 +102,7 @@ def _moved(context: Context, inst: Instruction, movement: DataMovement, plan: Mo
         emitter.op("reverse", local[number].shape, (local[number],), dimensions=dims) if dims else local[number]
         for number, dims in plan.transfer.variants
     ]
-    emitter.reason = f"elements moved by a {inst.opcode}"
     shape = local_shape(context, inst.shape, plan.target)
-    return Value(plan.transfer.pieces.put_together(emitter, operands, shape, base), inst.shape, plan.target)
+    with emitter.because(f"elements moved by a {inst.opcode}"):
+        made = plan.transfer.pieces.put_together(emitter, operands, shape, base)
+    return Value(made, inst.shape, plan.target)

@@ -59,12 +59,12 @@ def _across_tile_edges(context: Context, inst: Instruction, value: Value, target
     transfer = _transfer(context, value.shape, value.whole_sharding, inst.shape, target)
     assert transfer is not None, "only such a pair is chosen that has a transfer"
     emitter = context.emitter
-    emitter.reason = "elements moved by a reshape"
     lines = [
         math.prod(value.local.shape.dims[d] for d in here)
         for here, _ in reshape_runs(value.shape.dims, inst.shape.dims)
     ]
-    local = transfer.pieces.emit(emitter, emitter.reshape(value.local, lines))
+    with emitter.because("elements moved by a reshape"):
+        local = transfer.pieces.emit(emitter, emitter.reshape(value.local, lines))
     return Value(emitter.reshape(local, target.tile_shape(inst.shape.dims)), inst.shape, target)
 
 

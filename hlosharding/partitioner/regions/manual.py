@@ -132,7 +132,6 @@ def _enter_groups(context: Context, inst: Instruction, value: Value, inside: Hlo
             REPLICATED,
         )
     entered = Value(value.local, inst.shape, found, manual_groups=region.manual_groups)
-    region.emitter.lowering(inst)
     return to_wanted(region, entered, sharding_in_groups(inside, region.manual_groups), "enter a manual region")
 
 
@@ -142,7 +141,6 @@ def _leave_groups(context: Context, inst: Instruction, value: Value, wanted: Hlo
     assert region.manual_groups is not None
     inner, whole, piece = seen_from(region, value), inst.shape.dims, value.shape.dims
     assert isinstance(inner, Value)
-    region.emitter.lowering(inst)
     found = tiles_in_groups(wanted, region.manual_groups, whole, piece)
     if found is not None:
         return Value(to_wanted(region, inner, found, "leave a manual region").local, inst.shape, wanted)
