@@ -23,9 +23,6 @@ from hlosharding.report import View, module_view, show, to_record, to_text
 from hlosharding.sharding import MeshInfo
 
 # A string in JSON holds no line break, so this finds lists only.
-_REDUCING = "all-reduce map reduce reduce-scatter reduce-window scatter select-and-scatter sort"
-_CALLED = dict.fromkeys([*_REDUCING.split(), "call", "conditional", "fusion"], 1) | {"while": 2}
-"""How many computations an op cannot do without."""
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
 
 
@@ -41,9 +38,6 @@ def _verified(module: Module) -> Module:
         verify(module)
     except ModuleError as error:
         raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
-    lost = next((i for i in module.instructions if len(i.called) < _CALLED.get(i.opcode, 0)), None)
-    if lost is not None:
-        raise LoadError(f"not a valid HLO module: {lost.opcode} names no computation to call", where=f"%{lost.name}")
     return module
 
 

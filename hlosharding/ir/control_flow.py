@@ -10,6 +10,15 @@ from typing import NamedTuple
 
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 
+NUM_CALLED = dict.fromkeys(
+    [
+        *("all-reduce", "map", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"),
+        *("call", "conditional", "fusion"),
+    ],
+    1,
+) | {"while": 2}
+"""How many computations an op cannot do without."""
+
 
 class WhileParts(NamedTuple):
     """The two computations of a loop."""

@@ -1,4 +1,4 @@
-"""What every module must satisfy: order, users, parameters, shapes.
+"""What every module must satisfy: order, users, parameters, callees, shapes.
 
 Floor: ir.  What is true of any module; of per-device programs more is (`spmd/verifier.py`).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hlosharding.errors import ModuleError
+from hlosharding.ir.control_flow import NUM_CALLED
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
@@ -47,6 +48,8 @@ def _verify_computation(computation: Computation) -> None:
         shape = instruction.shape
         if 0 < count < 3 and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
             continue  # most ops: seen without a call
+        if len(instruction.called) < NUM_CALLED.get(opcode, 0):
+            raise ModuleError(f"{opcode} names no computation to call", where=_place(instruction))
         fault = fault_of_shape(instruction)
         if fault is not None:
             raise ModuleError(f"shape {shape}, but {fault}", where=_place(instruction))

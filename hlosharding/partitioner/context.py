@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.prices import Cost, Prices
 from hlosharding.partitioner.value import AnyValue, DeferredReduction
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Emitter, ManualGroups, sharding_in_groups
 
-# Most shardings, which `leaf` takes as they are.
+# Most shardings, which `as_compared` takes as they are.
 _OWN_SPELLING = frozenset({"tiled", "replicated"})
 
 Strategy = Callable[["Context", Instruction], AnyValue | DeferredReduction]
@@ -90,7 +90,7 @@ class Context:
             return (None,) * count
         if self.manual_groups is not None:
             leaves = given.normalize_tuple(count).leaves
-            return tuple(sharding_in_groups(leaf(s), self.manual_groups) for s in leaves)
+            return tuple(sharding_in_groups(as_compared(s), self.manual_groups) for s in leaves)
         # An empty tuple has a sharding, though no array.
         leaves = given.normalize_tuple(count).leaves[:count] if inst.shape.is_tuple else (given,)
-        return tuple(leaf(s) for s in leaves)
+        return tuple(as_compared(s) for s in leaves)

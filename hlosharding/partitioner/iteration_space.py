@@ -92,7 +92,7 @@ def untile(space: HloSharding, factors: Dims) -> HloSharding:
     return replicate_on_dims(space, factors).meaning if space.kind == "tiled" and factors else space
 
 
-def leaf(sharding: HloSharding | None) -> HloSharding:
+def as_compared(sharding: HloSharding | None) -> HloSharding:
     """A sharding as the partitioner compares them: one spelling; nothing known means replicated.
 
     So does one device: what it alone would hold, all compute, and nobody has to send it on.

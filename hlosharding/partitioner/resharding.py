@@ -64,7 +64,7 @@ def to_wanted(context: Context, value: Value, wanted: HloSharding | None, reason
 
 def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
     """Seconds to have the value in another sharding; nothing where it is made anew."""
-    if value.is_at_hand:
+    if value.is_free:
         return 0.0
     return context.prices.reshard_seconds(
         *one_slice_of(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind
@@ -77,7 +77,7 @@ def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
 def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     if value.rematerialize is not None:
         return value.rematerialize(target)
-    if value.is_at_hand:
+    if value.is_free:
         value = value.reshards[REPLICATED]
     if context.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
         return _in_groups(context, value, target, reason)
@@ -85,7 +85,7 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
         slices = dims_of_one_slice(value.shape, value.sharding, target, value.broadcast_dims)
         if slices and context.prices.reshard_seconds(value.shape, value.sharding, target, None) > 0:
             return _as_slice(context, value, target, slices, reason)
-    narrow = value.narrow
+    narrow = value.before_widening
     if narrow is not None and reshard_price(context, narrow, target) < reshard_price(context, value, target):
         return _as_narrow(context, value, narrow, target, reason)
     return _by_steps(context, value, target, reason)
@@ -118,7 +118,7 @@ def _as_narrow(context: Context, value: Value, narrow: Value, target: HloShardin
     """Elements travel as what they were before a convert made them wider."""
     moved = reshard(context, narrow, target, reason)
     local = context.emitter.op("convert", local_shape(context, value.shape, target), (moved.local,))
-    made = Value(local, value.shape, target, narrow=moved, broadcast_dims=value.broadcast_dims)
+    made = Value(local, value.shape, target, before_widening=moved, broadcast_dims=value.broadcast_dims)
     made.reshards[value.sharding] = value
     return made
 

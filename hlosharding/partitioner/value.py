@@ -34,11 +34,11 @@ class Value:
     """The same array, seen from inside a region or from outside."""
     broadcast_dims: tuple[int, ...] = ()
     """Dims along which all elements (or, of partial results, their sums) are the same."""
-    narrow: Value | None = None
+    before_widening: Value | None = None
     """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
 
     @property
-    def is_at_hand(self) -> bool:
+    def is_free(self) -> bool:
         """Can it be had in any sharding for nothing: made anew, or cut from the whole that somebody needed?"""
         return self.rematerialize is not None or (bool(self.reshards) and REPLICATED in self.reshards)
 

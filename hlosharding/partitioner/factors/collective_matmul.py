@@ -46,7 +46,7 @@ def _for_gathered_operand(
 ) -> CollectiveMatmul | None:
     """The operand is only to be gathered along one dim, and nobody else needs it gathered."""
     source, target = value.sharding, choice.operands[number]
-    if source.kind != "tiled" or source is target or value.reduce_kind is not None or value.is_at_hand:
+    if source.kind != "tiled" or source is target or value.reduce_kind is not None or value.is_free:
         return None
     gathered = [d for d in range(value.shape.rank) if source.num_tiles_along(d) != target.num_tiles_along(d)]
     if len(gathered) != 1 or target is not untile(source, (gathered[0],)) or target in value.reshards:

@@ -51,7 +51,7 @@ def lowering_of(
     op, known = _op_of(inst, signature, values), context.decisions.lowerings
     # Spellings, not meanings: no call of a sharding's own hash.
     asked = [None if w is None else w.uid for w in wanted]
-    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_at_hand, v.broadcast_dims) for v in values]
+    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims) for v in values]
     key = (op, *asked, *given)
     lowering = known.get(key)
     if lowering is None:
@@ -106,7 +106,7 @@ def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) 
             sharding=value.sharding,
             dims=dims,
             reduce_kind=value.reduce_kind,
-            is_free=value.is_at_hand,
+            is_free=value.is_free,
             broadcast_dims=value.broadcast_dims,
             reversed_dims=taps if index == 1 else (),
         )

@@ -28,7 +28,7 @@ def cheapest_plan(
 ) -> MovementPlan | None:
     """The best plan of one movement; remembered for equal ones of equally sharded operands."""
     values = [_as_found(movement, array_of(context, o)) for o in movement.arrays]
-    given = ((v.shape, v.sharding, v.reduce_kind, v.is_at_hand) for v in values)
+    given = ((v.shape, v.sharding, v.reduce_kind, v.is_free) for v in values)
     key: Any = (movement.regions, shape, movement.base is None, wanted, *given)
     known = context.decisions.moves
     if key not in known:
@@ -53,7 +53,7 @@ def _ends(movement: DataMovement, values: Sequence[Value], wanted: HloSharding |
     operands, base = values[: len(movement.operands)], values[-1].whole_sharding if movement.base is not None else None
     reversals = tuple(dict.fromkeys(region.turned for region in movement.regions))
     reversed_dims = reversals[0] if len(reversals) == 1 else ()
-    own = tuple(REPLICATED if v.is_at_hand else v.whole_sharding for v in operands)
+    own = tuple(REPLICATED if v.is_free else v.whole_sharding for v in operands)
     sizes = [v.shape.byte_size for v in operands]
     largest = own[sizes.index(max(sizes))] if own else REPLICATED
 
@@ -101,6 +101,6 @@ def _plan(
 
 def reshard_all_cost(context: Context, values: Sequence[Value], targets: Sequence[HloSharding]) -> Cost:
     """What it costs to bring operands into their target shardings; one that is needed twice moves once."""
-    pairs = dict.fromkeys((v, t) for v, t in zip(values, targets, strict=True) if not v.is_at_hand)
+    pairs = dict.fromkeys((v, t) for v, t in zip(values, targets, strict=True) if not v.is_free)
     costs = (context.prices.reshard_cost(v.shape, v.sharding, target, v.reduce_kind) for v, target in pairs)
     return sum(costs, NOTHING)

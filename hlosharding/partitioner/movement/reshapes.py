@@ -90,7 +90,7 @@ def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloShar
     Local, or straight from what the operand has to what is wanted, elements moving between.
     """
     asked = None if wanted is None else wanted.uid
-    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_at_hand, value.broadcast_dims, asked)
+    key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_free, value.broadcast_dims, asked)
     known = context.decisions.reshapes
     if key not in known:
         known[key] = _cheapest_pair(context, value, shape, wanted)

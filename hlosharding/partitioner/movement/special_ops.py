@@ -22,7 +22,7 @@ def convert(context: Context, inst: Instruction) -> AnyValue | DeferredReduction
     assert isinstance(signature, Signature)
     made = lower_by_factors(context, inst, signature)
     if isinstance(made, Value) and source.shape.byte_size < made.shape.byte_size:
-        made.narrow = source
+        made.before_widening = source
     return made
 
 

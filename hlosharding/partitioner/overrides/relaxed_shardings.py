@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
-from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.overrides.op_sets import BINDING, BINDING_RESULTS, PACK, READ_PARTS
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -35,7 +35,7 @@ def _relax(computation: Computation, bound: frozenset[str], found: dict[int, Hlo
             continue
         if inst.opcode in BINDING or inst.is_root or inst.name in bound:
             continue
-        if any(leaf(s) is not REPLICATED for s in given.leaves):
+        if any(as_compared(s) is not REPLICATED for s in given.leaves):
             continue
         if all(_needs_no_whole(u, inst, relaxed, found) for u in inst.users):
             relaxed.add(inst)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.region_values import pack, unpack, value_of
 from hlosharding.partitioner.regions.branch_per_device import branch_per_device
 from hlosharding.partitioner.resharding import local_shape, reshard_leaves
@@ -43,7 +43,7 @@ def infeed(context: Context, inst: Instruction) -> AnyValue:
 def outfeed(context: Context, inst: Instruction) -> AnyValue:
     """Data to the host; a token comes back."""
     data, given = inst.operands[0].shape, context.wanted(inst) or REPLICATED
-    shardings = [leaf(s) for s in given.normalize_tuple(len(data.leaves)).leaves[: len(data.leaves)]]
+    shardings = [as_compared(s) for s in given.normalize_tuple(len(data.leaves)).leaves[: len(data.leaves)]]
     value = reshard_leaves(context, value_of(context, inst.operands[0]), shardings, "data for the host")
     packed = [pack(context, value), pack(context, value_of(context, inst.operands[1]))]
     handed = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)

@@ -11,7 +11,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.iteration_space import leaf
+from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, seen_from, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves, leaves_of
@@ -103,13 +103,13 @@ def cross_boundary(context: Context, inst: Instruction) -> AnyValue:
     """The same local array, seen from the other side."""
     value = array_of(context, inst.operands[0])
     if inst.custom_call_target == targets.SHARD_TO_FULL:
-        wanted = leaf(context.wanted(inst))
+        wanted = as_compared(context.wanted(inst))
         if value.sharding.is_manual_subgroup():
             return _leave_groups(context, inst, value, wanted)
         return Value(value.local, inst.shape, wanted)
     given = context.wanted(inst.operands[0])
-    value = to_wanted(context, value, leaf(given) if given is not None else REPLICATED, "enter a manual region")
-    inside = leaf(context.wanted(inst))
+    value = to_wanted(context, value, as_compared(given) if given is not None else REPLICATED, "enter a manual region")
+    inside = as_compared(context.wanted(inst))
     if inside.is_manual_subgroup():
         return _enter_groups(context, inst, value, inside)
     if value.local.shape.dims != inst.shape.dims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlosharding.partitioner.iteration_space import leaf, lift, project, project_result
+from hlosharding.partitioner.iteration_space import as_compared, lift, project, project_result
 from hlosharding.sharding import REPLICATED, HloSharding, member_numbers, partial_sum_groups, without_partials
 
 parse = HloSharding.parse
@@ -50,6 +50,6 @@ def test_nothing_owed_is_a_plain_projection() -> None:
 
 
 def test_leaves_have_one_spelling() -> None:
-    assert leaf(None) is REPLICATED
-    assert leaf(HloSharding.unknown()) is REPLICATED
-    assert leaf(parse("{devices=[2,2]0,1,2,3}")) is leaf(parse("{devices=[2,2]<=[4]}"))
+    assert as_compared(None) is REPLICATED
+    assert as_compared(HloSharding.unknown()) is REPLICATED
+    assert as_compared(parse("{devices=[2,2]0,1,2,3}")) is as_compared(parse("{devices=[2,2]<=[4]}"))
