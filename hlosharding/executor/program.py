@@ -28,6 +28,8 @@ from hlosharding.ir import Module, Shape
 
 _numbers = count()
 
+NO_OPTIONS: Mapping[str, Any] = {}
+
 
 def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]:
     """`devices`, or the first `number` that JAX has; ExecutionError with the remedy where there are fewer."""
@@ -88,15 +90,22 @@ class ShardMapProgram:
         exec(compile(self.source, name, "exec"), namespace)
         return namespace["program"]
 
-    def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Executable:
+    def compile(
+        self,
+        devices: Sequence[Any] | None = None,
+        *,
+        donate: Sequence[int] = (),
+        compiler_options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> Executable:
         """Ready to be called on jax arrays; compiled for given devices once.
 
         `donate`: numbers of the flat inputs whose buffers may be reused; their arrays are gone after a call.
         """
         found = find_devices(self.num_devices, devices)
-        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)))
+        options = tuple(sorted(compiler_options.items()))
+        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options)
         if key not in self._compiled:
-            self._compiled[key] = Executable(self, tuple(found), tuple(sorted(donate)))
+            self._compiled[key] = Executable(self, tuple(found), tuple(sorted(donate)), dict(options))
         return self._compiled[key]
 
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:
@@ -119,8 +128,12 @@ class Executable:
     program: ShardMapProgram
     devices: tuple[Any, ...]
     donate: tuple[int, ...] = ()
+    compiler_options: dict[str, Any] = field(default_factory=dict)
+    """For XLA."""
     _lies_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
     """Whether arrays of a sharding can be input `number` as they are: JAX takes long to say so, in every call."""
+    _alike: dict[Any, bool] = field(default_factory=dict)
+    """Whether two shardings lay out arrays of some rank alike."""
 
     @cached_property
     def mesh(self) -> Any:
@@ -212,16 +225,31 @@ class Executable:
         return typed
 
     @cached_property
-    def compiled(self) -> Any:
-        """The program traced, lowered and compiled."""
+    def lowered(self) -> Any:
+        """The program traced and lowered by JAX."""
         with self._own_settings():
-            lowered = self.jitted.lower(*self.abstract_inputs)
+            return self.jitted.lower(*self.abstract_inputs)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """And compiled by XLA."""
+        with self._own_settings():
             try:
-                return lowered.compile()
+                return self.lowered.compile(self.compiler_options or None)
             except RuntimeError as error:
                 raise ExecutionError(
                     f"XLA could not compile {self.program.module.name}: {str(error)[:2000]}"
                 ) from error
+
+    @property
+    def named_inputs(self) -> list[Any]:
+        """Per input the jax sharding that users know it by, else the HloSharding."""
+        return [_named(*pair) for pair in zip(self.program.written.inputs, self.input_shardings, strict=True)]
+
+    @property
+    def named_outputs(self) -> list[Any]:
+        """Likewise of the outputs."""
+        return [_named(*pair) for pair in zip(self.program.written.outputs, self.output_shardings, strict=True)]
 
     @cached_property
     def _call(self) -> Callable[..., Any]:
@@ -285,14 +313,51 @@ class Executable:
 
     def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
         if layout.spec is not None:
-            return result
+            return self._labelled(result, layout.label)
         register()
         tiles = restacked({s.device: s.data for s in result.addressable_shards}, self.devices)
         return ShardedArray(tiles, layout.sharding, layout.shape.dims)
 
+    def _labelled(self, result: Any, label: Any) -> Any:
+        """Under the sharding that the user named: it lays the array out alike, on a mesh of his own axes and types."""
+        if label is None or label == result.sharding:
+            return result
+        key = label, result.sharding, result.ndim
+        if key not in self._alike:
+            self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
+        return xla_bridge.relabelled(result, label) if self._alike[key] else result
+
+    def shortcut(self, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:
+        """How JAX's C++ does again what a call of flat `inputs` did; None where more is needed than arrays as they are.
+
+        `outputs`: the flat results as users see them, in a pytree as `tree` says.
+        """
+        boundary = self.program.written
+        if self._call is not self.compiled or len(inputs) != len(boundary.inputs):
+            return None
+        if len(outputs) != len(boundary.outputs) or any(layout.is_stacked for layout in boundary.outputs):
+            return None
+        if not all(self._is_taken(array, number) for number, array in enumerate(inputs)):
+            return None
+        return xla_bridge.shortcut(self.compiled, inputs, outputs, tree)
+
+    def _is_taken(self, array: Any, number: int) -> bool:
+        """Would JAX itself bring it where input `number` must lie?  Arrays that lie elsewhere we move."""
+        import jax
+
+        if self.program.written.inputs[number].is_stacked:
+            return False
+        if isinstance(array, jax.Array):
+            return not array.committed or self._lies_right.get((number, array.sharding), False)
+        return isinstance(array, (np.ndarray, np.generic, bool, int, float, complex))
+
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out."""
         return [np.asarray(result) for result in self(*arrays)]
+
+
+def _named(layout: BoundaryArray, sharding: Any) -> Any:
+    return layout.sharding if layout.spec is None else layout.label or sharding
 
 
 def _typed(array: Any, shape: Shape) -> Any:

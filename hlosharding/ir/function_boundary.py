@@ -36,6 +36,11 @@ class FunctionBoundary(Protocol):
         ...
 
     @property
+    def devices(self) -> tuple[Any, ...] | None:
+        """Those that the function names, in order of partitions."""
+        ...
+
+    @property
     def open_outputs(self) -> tuple[bool, ...]: ...
 
     @property
@@ -45,6 +50,11 @@ class FunctionBoundary(Protocol):
 
     @property
     def output_memory(self) -> tuple[str | None, ...]: ...
+
+    @property
+    def output_shardings(self) -> tuple[Any, ...]:
+        """Per output the sharding by which its maker names it, None for none; () where no output has one."""
+        ...
 
     @property
     def num_positional(self) -> int | None:

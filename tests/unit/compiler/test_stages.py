@@ -83,8 +83,8 @@ def test_the_last_stage_runs(traced: Traced) -> None:
     compiled = traced.propagate().partition().compile()
     assert isinstance(compiled, Compiled)
     np.testing.assert_allclose(compiled(PARAMS, X), f(PARAMS, X), rtol=1e-6)
-    assert [str(s) for s in compiled.output_shardings] == ["{devices=[2,1,4]<=[8] last_tile_dim_replicate}"]
-    assert len(compiled.input_shardings) == 3
+    assert compiled.output_shardings.spec == P("data")
+    assert len(jax.tree.leaves(compiled.input_shardings)) == 3
     assert compiled.as_python().count("def ") >= 1
     assert "ENTRY" in compiled.as_text()
 
