@@ -56,8 +56,7 @@ class Jitted:
 
     def trace(self, *arguments: Any, **keywords: Any) -> Traced:
         """The first stage; arguments may be `jax.ShapeDtypeStruct`."""
-        usual = partial(self._usual.trace, *arguments, **keywords)
-        return Traced(self._function.trace(arguments, keywords), self._compiler_options, usual)
+        return self._traced(self._function.trace(arguments, keywords), arguments, keywords)
 
     def lower(self, *arguments: Any, **keywords: Any) -> PartitionedStage:
         """The stage before compiling, as jax.jit names it: `f.lower(x).compile()(x)`."""
@@ -79,17 +78,19 @@ class Jitted:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
         if call.key not in self._programs:
-            self._programs[call.key] = self._compiled(call)
+            self._programs[call.key] = self._compiled(self._traced(call, arguments, keywords))
         program = self._programs[call.key]
         if program is None:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         with xla_bridge.finding_nans(self._fn, arguments, keywords):
             return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False
 
-    def _compiled(self, call: TracedCall) -> CompiledFunction | None:
+    def _traced(self, call: TracedCall, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Traced:
+        return Traced(call, partial(self._usual.trace, *arguments, **keywords), self._compiler_options)
+
+    def _compiled(self, traced: Traced) -> CompiledFunction | None:
         """Our program for a call; None where it is for JAX to run."""
-        traced = Traced(call, self._compiler_options)
-        if not call.is_of_arrays or (self._mesh is None and traced.module.num_partitions == 1):
+        if not traced.call.is_of_arrays or (self._mesh is None and traced.module.num_partitions == 1):
             return None
         return traced.lower().compile().function
 

@@ -168,7 +168,7 @@ class Partitioned(InNotebooks):
         if signature is not None:
             try:
                 return signature.flatten(arguments, keywords)
-            except ValueError:
+            except TypeError:
                 if len(arguments) != len(signature.in_avals):
                     raise
         if keywords:

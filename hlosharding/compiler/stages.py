@@ -12,7 +12,6 @@ from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, partition
 from hlosharding.cost import Machine
-from hlosharding.errors import LoadError
 from hlosharding.executor import NO_OPTIONS
 from hlosharding.frontends import TracedCall
 from hlosharding.ir import Module
@@ -26,9 +25,9 @@ class Traced:
     """A function traced for given shapes; `module` is its HLO with the annotations put on."""
 
     call: TracedCall
-    compiler_options: dict[str, Any] | None = None
-    usual: Callable[[], Any] | None = None
+    usual: Callable[[], Any]
     """JAX's own trace, of `jax.jit` of the function."""
+    compiler_options: dict[str, Any] | None = None
 
     @cached_property
     def module(self) -> Module:
@@ -77,9 +76,7 @@ class Traced:
 
         `for_jax`: options with which `jax.export` asks for JAX's own `Lowered`, of the whole function.
         """
-        if for_jax and self.usual is not None:
-            return self.usual().lower(**for_jax)
-        return self.propagate().partition()
+        return self.usual().lower(**for_jax) if for_jax else self.propagate().partition()
 
     def as_text(self) -> str:
         """HLO text."""
@@ -152,15 +149,16 @@ class PartitionedStage:
         """Source of the `jax.shard_map` program."""
         return self.partitioned.as_python()
 
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The per-device program: "hlo", or "stablehlo" as JAX lowers the `jax.shard_map` program."""
-        return str(self.compiler_ir("stablehlo")) if dialect != "hlo" else self.partitioned.to_hlo_text()
+    def as_text(self, dialect: str | None = None, **options: Any) -> str:
+        """As of a `jax.stages.Lowered`: the whole function as JAX lowers it, not split.
 
-    def compiler_ir(self, dialect: str = "stablehlo") -> Any:
-        """What `jax.stages.Lowered.compiler_ir` gives of the `jax.shard_map` program."""
-        if dialect not in ("hlo", "stablehlo"):
-            raise LoadError(f"there is no dialect {dialect!r}", remedy='ask for "hlo" or "stablehlo"')
-        return self._function().executable.lowered.compiler_ir(dialect)
+        The per-device program is `partitioned.to_hlo_text()`, or `as_python()`.
+        """
+        return self.traced.usual().lower().as_text(dialect, **options)
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """As of a `jax.stages.Lowered`: the whole function as JAX lowers it, not split."""
+        return self.traced.usual().lower().compiler_ir(dialect)
 
     def cost_analysis(self) -> dict[str, float]:
         """Figures per device and run, under the keys jax uses, with the bytes received beside them."""

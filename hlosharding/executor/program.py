@@ -25,6 +25,7 @@ from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
 from hlosharding.ir import Module, Shape
+from hlosharding.sharding import HloSharding
 
 _numbers = count()
 
@@ -181,12 +182,12 @@ class Executable:
             # Of a mesh that the program splits further, users still see their own axes where these say it.
             if self.user_mesh is not None:
                 try:
-                    return layout.sharding.to_jax(self.user_mesh)
+                    return _shortest(layout.sharding.to_jax(self.user_mesh))
                 except ShardingError:
                     pass
-            parts = [tuple(axes.names[p] for p in dim) for dim in layout.spec]
-            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in (q or (None,) for q in parts)])
-        return jax.sharding.NamedSharding(self.mesh, spec)
+            parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
+            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
+        return _shortest(jax.sharding.NamedSharding(self.mesh, spec))
 
     @contextmanager
     def _own_settings(self) -> Iterator[None]:
@@ -298,9 +299,25 @@ class Executable:
             elif isinstance(array, ShardedArray):
                 array = np.asarray(array)
             return jax.device_put(array, sharding)
+        if isinstance(array, jax.Array) and self._holds_tiles(array, number):
+            tiles = {shard.device: shard.data.reshape(layout.tile or (1,)) for shard in array.addressable_shards}
+            return restacked(tiles, list(self.mesh.devices.flat), sharding)
         if isinstance(array, ShardedArray) and array.sharding == layout.sharding:
             return self._relabelled(array.tiles, sharding)
         return self._relabelled(stacked(np.asarray(array), layout.sharding, self.devices), sharding)
+
+    def _holds_tiles(self, array: Any, number: int) -> bool:
+        """Are the local arrays of a jax array the tiles that input `number` is stacked of (partial sums are such)?"""
+        key = number, array.sharding
+        if key not in self._lies_right:
+            devices = getattr(getattr(array.sharding, "mesh", None), "devices", None)
+            layout = self.program.written.inputs[number]
+            self._lies_right[key] = (
+                devices is not None
+                and tuple(devices.flat) == self.devices
+                and HloSharding.from_jax(array.sharding, array.ndim).meaning == layout.sharding.meaning
+            )
+        return self._lies_right[key]
 
     def _relabelled(self, tiles: Any, sharding: Any) -> Any:
         """Tiles stacked in device order as the program's array, stacked in mesh order: the same buffers."""
@@ -314,6 +331,9 @@ class Executable:
     def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
         if layout.spec is not None:
             return self._labelled(result, layout.label)
+        if layout.label is not None:
+            local = [data.reshape(layout.tile) for data in _local_arrays(result, layout.label)]
+            return xla_bridge.array_of(layout.shape.dims, layout.label, local)
         register()
         tiles = restacked({s.device: s.data for s in result.addressable_shards}, self.devices)
         return ShardedArray(tiles, layout.sharding, layout.shape.dims)
@@ -325,7 +345,9 @@ class Executable:
         key = label, result.sharding, result.ndim
         if key not in self._alike:
             self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
-        return xla_bridge.relabelled(result, label) if self._alike[key] else result
+        if not self._alike[key]:
+            return result
+        return xla_bridge.array_of(result.shape, label, _local_arrays(result, label), weak_type=result.weak_type)
 
     def shortcut(self, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:
         """How JAX's C++ does again what a call of flat `inputs` did; None where more is needed than arrays as they are.
@@ -354,6 +376,24 @@ class Executable:
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out."""
         return [np.asarray(result) for result in self(*arrays)]
+
+
+def _local_arrays(array: Any, sharding: Any) -> list[Any]:
+    """Those of this process, in the order of the sharding's devices."""
+    by_device = {shard.device: shard.data for shard in array.addressable_shards}
+    return [by_device[device] for device in sharding.mesh.devices.flat if device in by_device]
+
+
+def _shortest(sharding: Any) -> Any:
+    """As JAX writes what it found out: without dims at the end of the spec that are not split."""
+    import jax
+
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    if sharding.spec.unreduced:
+        return sharding
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
 
 
 def _named(layout: BoundaryArray, sharding: Any) -> Any:

@@ -62,7 +62,7 @@ class FunctionBoundary(Protocol):
         ...
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """Arguments of a call as values per entry parameter.  Raises ValueError where the structure differs."""
+        """Arguments of a call as values per entry parameter.  Raises TypeError where the structure differs."""
         ...
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:

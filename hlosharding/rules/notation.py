@@ -35,7 +35,8 @@ class NamedRule:
         """The signature for one instruction, its factor sizes taken from the shapes.  Raises RuleError."""
         shapes = ([o.shape for o in inst.operands], list(inst.shape.leaves))
         sides: list[list[list[Part]]] = []
-        for tensors, side, word in zip((self.operands, self.results), shapes, ("operands", "results"), strict=True):
+        for named, side, word in zip((self.operands, self.results), shapes, ("operands", "results"), strict=True):
+            tensors = named or ((),) * (len(side) == 1)  # nothing may stand for one scalar
             if len(tensors) != len(side):
                 raise self._error(f"{len(tensors)} {word}, but the op has {len(side)}", inst)
             sides.append([self._expand(t, s, inst) for t, s in zip(tensors, side, strict=True)])

@@ -92,11 +92,11 @@ def shortcut(compiled: Any, inputs: Sequence[Any], outputs: Sequence[Any], tree:
         return None
 
 
-def relabelled(array: Any, sharding: Any) -> Any:
-    """The same local arrays under another sharding, which lays them out alike; its mesh may have other axis types."""
+def array_of(shape: tuple[int, ...], sharding: Any, local: Sequence[Any], *, weak_type: bool = False) -> Any:
+    """A jax array of local ones, in the order of the sharding's devices; with the type that its mesh gives it."""
     core, implementation = first_import("jax._src.core"), first_import("jax._src.array").ArrayImpl
-    aval = core.update_aval_with_sharding(core.ShapedArray(array.shape, array.dtype, array.weak_type), sharding)
-    return implementation(aval, sharding, [shard.data for shard in array.addressable_shards], committed=True)
+    aval = core.update_aval_with_sharding(core.ShapedArray(shape, local[0].dtype, weak_type), sharding)
+    return implementation(aval, sharding, list(local), committed=True)
 
 
 def is_of_arrays(traced: Any) -> bool:

@@ -101,7 +101,9 @@ def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | Non
     """An entry that `resolve` gave, for an array of that shape; None stays None."""
     if sharding is None:
         return None
-    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(sharding, "spec", ())):
+    spec = getattr(sharding, "spec", ())
+    # A PartitionSpec with unreduced axes refuses to be iterated over.
+    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec)):
         raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
         found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))

@@ -45,7 +45,7 @@ class FunctionSignature:
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Arguments of a call, static ones among them or not, as values per entry parameter.
 
-        Raises ValueError where the pytree differs.
+        Raises TypeError where the pytree differs.
         """
         import jax
 
@@ -53,7 +53,10 @@ class FunctionSignature:
         if tree != self.in_tree:
             leaves, tree = jax.tree.flatten(self.static.left_out(tuple(args), kwargs), is_leaf=is_one_array)
         if tree != self.in_tree:
-            raise ValueError(f"arguments have the structure {tree}, the function was traced with {self.in_tree}")
+            raise TypeError(
+                "Function compiled with input pytree does not match the input pytree it was called with: "
+                f"the arguments have the structure {tree}, the function was traced with {self.in_tree}"
+            )
         numbered = zip(self.parameters, leaves, strict=True)
         placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
         return [placed[number] for number in sorted(placed)]

@@ -130,12 +130,19 @@ class TracedCall:
         """Lowered and read."""
         found: list[dict[str, Any]] = []
         options = xla_bridge.lowering_with_calls(found, PARTITIONING_MARK, RULE_MARK)
-        with _for_our_reader(self.mesh):
-            lowered = self.jax.lower(lowering_platforms=_platforms(platform, self.call.mesh), **options)
+        lowered = self._lowered({"lowering_platforms": _platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
         module.partitionings = custom_partitionings(found, self.call.mesh, trace)
         return prepare_module(module) if prepare else module
+
+    def _lowered(self, options: dict[str, Any]) -> Any:
+        try:
+            with _for_our_reader(self.mesh):
+                return self.jax.lower(**options)
+        except AssertionError:  # JAX lowers unreduced values for Shardy alone
+            with _for_our_reader(self.mesh), xla_bridge.shardy(True):
+                return self.jax.lower(**options)
 
     def _attach(self, module: Module, facts: dict[str, Any]) -> None:
         """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
