@@ -274,6 +274,7 @@ class Executable:
         inputs = self.program.written.inputs
         if len(arrays) != len(inputs):
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.program.module.name}")
+        self._check_donated(arrays)
         typed = [_typed(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
         with self._own_settings():
             placed = [self.place(array, number) for number, array in enumerate(typed)]
@@ -281,6 +282,12 @@ class Executable:
         return [
             self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)
         ]
+
+    def _check_donated(self, arrays: Sequence[Any]) -> None:
+        """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it."""
+        for number in self.donate:
+            if sum(array is arrays[number] for array in arrays) > 1:
+                raise ExecutionError(f"input {number} is donated, and given as another input, too", remedy="copy it")
 
     def place(self, array: Any, number: int) -> Any:
         """Input `number`, of its type, as the boundary array that the program takes; what lies right is not copied."""
@@ -370,7 +377,9 @@ class Executable:
         if self.program.written.inputs[number].is_stacked:
             return False
         if isinstance(array, jax.Array):
-            return not array.committed or self._lies_right.get((number, array.sharding), False)
+            if not array.committed:
+                return number not in self.donate
+            return self._lies_right.get((number, array.sharding), False)
         return isinstance(array, (np.ndarray, np.generic, bool, int, float, complex))
 
     def run(self, *arrays: Any) -> list[np.ndarray]:

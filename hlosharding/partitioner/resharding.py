@@ -109,7 +109,7 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
     with emitter.because(reason):
         for step in steps:
             local = step.emit(emitter, local)
-    if kind is not None:
+    if is_partial(value.sharding):
         emitter.note_partial_sums(value.local, written)
     left = kind if is_partial(target) else None
     made = Value(local, value.shape, target, left, broadcast_dims=value.broadcast_dims)

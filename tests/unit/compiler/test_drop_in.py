@@ -269,3 +269,37 @@ def test_a_sharded_array_is_an_array(mesh_2x4: Mesh, capsys: pytest.CaptureFixtu
     assert (y.size, y.nbytes, len(y), float(y[0])) == (5, 20, 5, 1.0)
     y.visualize()
     assert "0:3" in capsys.readouterr().out
+
+
+def test_partial_sums_cross_the_boundary_as_jaxs_unreduced_arrays(explicit: Mesh) -> None:
+    a, b = (jax.device_put(X, NamedSharding(explicit, spec)) for spec in (P(None, "data"), P("data", None)))
+    with jax.set_mesh(explicit):
+        partial = P(None, None, unreduced={"data"})
+        multiply = hs.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=partial))
+        total = hs.jit(lambda x: jax.sharding.reshard(x, P()))
+        product = multiply(a, b)
+        assert product.sharding == NamedSharding(explicit, partial)
+        np.testing.assert_allclose(total(product), X @ X, rtol=1e-5)
+        np.testing.assert_allclose(sum_of_distinct_shards(product), X @ X, rtol=1e-5)
+
+
+def sum_of_distinct_shards(array: jax.Array) -> np.ndarray:
+    """Of devices that differ along the first mesh axis alone."""
+    by_device = {shard.device: np.asarray(shard.data) for shard in array.addressable_shards}
+    return sum(by_device[device] for device in array.sharding.mesh.devices[:, 0])
+
+
+def test_gradients_of_values_that_are_the_same_everywhere_are_counted_once() -> None:
+    mesh = jax.make_mesh((2,), ("x",))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.arange(8, dtype=np.float32), P(reduced={"x"}))
+        gradient = hs.jit(jax.grad(lambda x: jax.lax.reduce_precision(x, 8, 7).sum()))(x)
+        np.testing.assert_array_equal(jax.sharding.reshard(gradient, P()), np.ones(8))
+
+
+def test_an_array_that_is_donated_is_given_once(mesh_2x4: Mesh) -> None:
+    add = hs.jit(lambda x, y: x + y, mesh=mesh_2x4, donate_argnums=0)
+    x = jnp.zeros(10)
+    np.testing.assert_array_equal(add(jnp.ones(10), x), np.ones(10))
+    with pytest.raises(RuntimeError, match="input 0 is donated, and given as another input"):
+        add(x, x)
