@@ -60,8 +60,9 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever jaxlib prints
     while (question := xla_process.read_frame(sys.stdin.buffer)) is not None:
-        split, payload = question
-        xla_process.write_frame(answers, *_answer(payload[:split].decode(), payload[split:]))
+        split, number, payload = question
+        status, answer = _answer(payload[:split].decode(), payload[split:])
+        xla_process.write_frame(answers, xla_process.Frame(status, number, answer))
 
 
 def _answer(question: str, payload: bytes) -> tuple[int, bytes]:
