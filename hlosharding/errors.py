@@ -45,8 +45,8 @@ class LoadError(HloShardingError, ValueError):
     """A file, text or object that is no program we can read."""
 
 
-class TraceError(HloShardingError, TypeError):
-    """A Python function, or its arguments, that cannot be traced."""
+class TraceError(HloShardingError, TypeError, ValueError):
+    """A Python function, or its arguments, that cannot be traced; JAX raises one or the other for these."""
 
 
 class AnnotationError(HloShardingError, ValueError):

@@ -1,4 +1,4 @@
-"""Values that show themselves in notebooks: a base class that asks the roof, which knows in which room the views live.
+"""Values that show themselves: they ask the roof, which knows in which room the views live.
 
 Ground.  Knows neither what is shown nor how.
 """
@@ -6,6 +6,8 @@ Ground.  Knows neither what is shown nor how.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from typing import Any
 
 
 class InNotebooks:
@@ -15,3 +17,8 @@ class InNotebooks:
 
     def _repr_html_(self) -> str:
         return importlib.import_module("hlosharding").to_html(self)
+
+
+def drawing(sharding: Any, dims: Sequence[int]) -> str:
+    """A text that shows which devices hold which part of an array."""
+    return importlib.import_module("hlosharding").draw(sharding, dims)

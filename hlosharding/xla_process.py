@@ -16,11 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 from hlosharding.errors import LoadError
 
-_HEAD = struct.Struct(">BQ")
+_HEAD = struct.Struct(">BQQ")
 _START = "from hlosharding.xla_bridge import serve; serve()"
 _CHECK = re.compile(r"[\w.]+:\d+\] (Check failed: .*|[A-Z].*)")
 _SECONDS = 300.0
@@ -35,6 +35,8 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._errors: IO[bytes] | None = None
+        self._asked = 0
+        """Questions so far: each answer names its own."""
 
     def ask(self, kind: str, payload: bytes, *, seconds: float = _SECONDS) -> bytes:
         """The child's answer to a conversion; LoadError with XLA's words where it has none, or dies, or hangs."""
@@ -42,14 +44,21 @@ class Child:
             process = self._running()
             assert process.stdin is not None
             deadline = time.monotonic() + seconds
+            self._asked += 1
             try:
-                write_frame(process.stdin, len(kind), kind.encode() + payload)
-                status, answer = self._read(process, deadline)
+                write_frame(process.stdin, Frame(len(kind), self._asked, kind.encode() + payload))
+                status, number, answer = self._read(process, deadline)
             except (BrokenPipeError, EOFError) as error:
                 raise LoadError(f"XLA's parser ended its process on this input: {self._last_words()}") from error
             except TimeoutError as error:
                 self.close()
                 raise LoadError(f"XLA's parser did not come to an end within {seconds:g} s") from error
+            except BaseException:  # an interrupt: its answer is still to come, and nobody shall take it for another's
+                self.close()
+                raise
+            if number != self._asked:
+                self.close()
+                raise LoadError(f"XLA's parser answered question {number}, asked was {self._asked}", remedy="try again")
         if status:
             raise LoadError(answer.decode("utf-8", "replace"))
         return answer
@@ -78,15 +87,16 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=environment,
+                start_new_session=True,  # Ctrl-C in a terminal is for us alone
             )
         return self._process
 
-    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bytes]:
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> Frame:
         assert process.stdout is not None
         descriptor = process.stdout.fileno()
         head = _read_exactly(descriptor, _HEAD.size, deadline)
-        status, length = _HEAD.unpack(head)
-        return status, _read_exactly(descriptor, length, deadline)
+        status, number, length = _HEAD.unpack(head)
+        return Frame(status, number, _read_exactly(descriptor, length, deadline))
 
     def _last_words(self) -> str:
         """What a dying child said: XLA's failed check, or the signal."""
@@ -101,20 +111,30 @@ class Child:
         return checks[-1][:500] if checks else f"exit status {code}"
 
 
-def write_frame(pipe: BinaryIO | IO[bytes], status: int, payload: bytes) -> None:
-    """One message: a small number, then bytes.  In a question the number is the length of the kind in front."""
-    pipe.write(_HEAD.pack(status, len(payload)))
-    pipe.write(payload)
+class Frame(NamedTuple):
+    """One message."""
+
+    status: int
+    """Of an answer: 0, or 1 where it is an error.  Of a question: the length of the kind in front."""
+    number: int
+    """Of the question."""
+    payload: bytes
+
+
+def write_frame(pipe: BinaryIO | IO[bytes], frame: Frame) -> None:
+    """Send one message."""
+    pipe.write(_HEAD.pack(frame.status, frame.number, len(frame.payload)))
+    pipe.write(frame.payload)
     pipe.flush()
 
 
-def read_frame(pipe: BinaryIO) -> tuple[int, bytes] | None:
+def read_frame(pipe: BinaryIO) -> Frame | None:
     """The next message, or None at the end."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
-    status, length = _HEAD.unpack(head)
-    return status, pipe.read(length)
+    status, number, length = _HEAD.unpack(head)
+    return Frame(status, number, pipe.read(length))
 
 
 def _read_exactly(descriptor: int, length: int, deadline: float) -> bytes:

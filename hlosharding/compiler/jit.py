@@ -1,19 +1,24 @@
 """`hs.jit`: a drop-in for `jax.jit` that runs our own propagation and partitioning.
 
-Floor: compiler.  Inside another JAX transformation (`jit`, `grad`, `vmap`, `scan`) the call is handed to `jax.jit` of
-the original function, so that results are those of JAX.
+Floor: compiler.  JAX itself reads the arguments, traces the function, and remembers in its C++ how a call went: ours is
+what a call gives that nobody remembers.  Inside another transformation (`jit`, `grad`, `vmap`, `scan`), and where there
+is nothing to split, that is what `jax.jit` of the function gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper, wraps
+from types import MethodType
 from typing import Any
 
 from hlosharding import xla_bridge
-from hlosharding.compiler.stages import Compiled, PartitionedStage, Traced
+from hlosharding.compiler.partitioned import CompiledFunction
+from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.errors import TraceError
-from hlosharding.frontends import is_one_array, trace
+from hlosharding.frontends import TraceableFunction, TracedCall, said_by_jax
+
+_Answer = tuple[Any, Any, bool]
 
 
 class Jitted:
@@ -26,147 +31,109 @@ class Jitted:
         mesh: Any,
         in_shardings: Any,
         out_shardings: Any,
-        static_argnums: tuple[int, ...],
-        donate_argnums: tuple[int, ...],
+        options: dict[str, Any],
+        compiler_options: dict[str, Any] | None,
+        usual: dict[str, Any],
     ) -> None:
+        import jax
+
         update_wrapper(self, fn)
-        self._fn, self._mesh = fn, mesh
-        self._in_shardings, self._out_shardings = in_shardings, out_shardings
-        self._static_given, self._donated_given = static_argnums, donate_argnums
-        self._compiled: dict[Any, Compiled] = {}
-        self._fallback: Callable[..., Any] | None = None
+        self._fn, self._mesh, self._compiler_options = fn, mesh, compiler_options
+        self._function = TraceableFunction(
+            fn, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, options=options
+        )
+        shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
+        said = {name: said_by_jax(given, mesh) for name, given in shardings.items() if given is not None}
+        self._usual: Any = jax.jit(_under(mesh, fn), **options, **usual, **said, compiler_options=compiler_options)
+        self._programs: dict[Any, CompiledFunction | None] = {}
+        self._call = xla_bridge.dispatcher(self._usual, fn, self._answer)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._call(*arguments, **keywords)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     def trace(self, *arguments: Any, **keywords: Any) -> Traced:
         """The first stage; arguments may be `jax.ShapeDtypeStruct`."""
-        module = trace(
-            self._fn,
-            mesh=self._mesh,
-            in_shardings=self._in_shardings,
-            out_shardings=self._out_shardings,
-            static_argnums=_positions(self._static_given, arguments),
-            platform=self._platform(),
-        )(*arguments, **keywords)
-        return Traced(module, self._donated_parameters(arguments), self._devices())
+        return self._traced(self._function.trace(arguments, keywords), arguments, keywords)
 
     def lower(self, *arguments: Any, **keywords: Any) -> PartitionedStage:
         """The stage before compiling, as jax.jit names it: `f.lower(x).compile()(x)`."""
         return self.trace(*arguments, **keywords).lower()
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if self._is_traced(arguments, keywords):
-            return self._as_jax()(*arguments, **keywords)
-        key = self._key(arguments, keywords)
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = self.lower(*arguments, **keywords).compile()
-            self._compiled[key] = compiled
-        return compiled(*arguments, **keywords)
+    def eval_shape(self, *arguments: Any, **keywords: Any) -> Any:
+        """Shapes and types of the result."""
+        return self._usual.eval_shape(*arguments, **keywords)
 
     def clear_cache(self) -> None:
         """Forget compiled programs."""
-        self._compiled.clear()
+        self._programs.clear()
+        self._usual.clear_cache()
+        xla_bridge.forget(self._call)
 
-    def _devices(self) -> tuple[Any, ...] | None:
-        devices = getattr(self._mesh, "devices", None)
-        return None if devices is None else tuple(devices.flat)
-
-    def _platform(self) -> str | None:
-        devices = self._devices()
-        return devices[0].platform if devices else None
-
-    def _is_traced(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
-        import jax
-        from jax.core import Tracer
-
+    def _answer(self, *arguments: Any, **keywords: Any) -> _Answer:
+        """What a call gives that nobody remembers, and how C++ does it again."""
         if xla_bridge.is_tracing():
-            return True
-        return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, keywords)))
+            return xla_bridge.usual_miss(self._usual, arguments, keywords)
+        call = self._function.trace(arguments, keywords)
+        if call.key not in self._programs:
+            self._programs[call.key] = self._compiled(self._traced(call, arguments, keywords))
+        program = self._programs[call.key]
+        if program is None:
+            return xla_bridge.usual_miss(self._usual, arguments, keywords)
+        with xla_bridge.finding_nans(self._fn, arguments, keywords):
+            return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False
 
-    def _as_jax(self) -> Callable[..., Any]:
-        """`jax.jit` of the original function, under its mesh.  Shardings only move data: the result is the same."""
-        if self._fallback is None:
-            import jax
+    def _traced(self, call: TracedCall, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Traced:
+        return Traced(call, partial(self._usual.trace, *arguments, **keywords), self._compiler_options)
 
-            mesh = getattr(self._mesh, "abstract_mesh", self._mesh)
+    def _compiled(self, traced: Traced) -> CompiledFunction | None:
+        """Our program for a call; None where it is for JAX to run."""
+        if not traced.call.is_of_arrays or (self._mesh is None and traced.module.num_partitions == 1):
+            return None
+        return traced.lower().compile().function
 
-            def function(*arguments: Any, **keywords: Any) -> Any:
-                with jax.sharding.use_abstract_mesh(mesh):
-                    return self._fn(*arguments, **keywords)
 
-            self._fallback = jax.jit(function, static_argnums=self._static_given)
-        return self._fallback
+def _under(mesh: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under its mesh, where there is no other around it."""
+    if mesh is None:
+        return fn
 
-    def _key(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    @wraps(fn)
+    def function(*arguments: Any, **keywords: Any) -> Any:
         import jax
 
-        positions = _positions(self._static_given, arguments)
-        static = tuple(arguments[n] for n in positions)
-        dynamic = tuple(a for n, a in enumerate(arguments) if n not in positions)
-        leaves, tree = jax.tree.flatten((dynamic, keywords), is_leaf=is_one_array)
-        try:
-            hash(static)
-        except TypeError as error:
-            raise TraceError(f"a static argument cannot be hashed: {error}", remedy="pass hashable values") from error
-        return tree, static, tuple(_leaf_key(leaf) for leaf in leaves), bool(jax.config.read("jax_enable_x64"))
+        if xla_bridge.context_mesh() is not None:
+            return fn(*arguments, **keywords)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return fn(*arguments, **keywords)
 
-    def _donated_parameters(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-        import jax
-
-        numbers: list[int] = []
-        start = 0
-        static, donated = _positions(self._static_given, arguments), _positions(self._donated_given, arguments)
-        for position, argument in enumerate(arguments):
-            if position in static:
-                continue
-            count = len(jax.tree.leaves(argument, is_leaf=is_one_array))
-            if position in donated:
-                numbers += range(start, start + count)
-            start += count
-        return tuple(numbers)
-
-
-def _positions(numbers: tuple[int, ...], arguments: tuple[Any, ...]) -> tuple[int, ...]:
-    """Argument numbers as positions of this call; negative ones count from the end, those not given are left out."""
-    count = len(arguments)
-    return tuple(n % count for n in numbers if -count <= n < count)
-
-
-def _leaf_key(leaf: Any) -> Any:
-    """What a compiled program depends on: shape, dtype, weak type, and a sharding the array brings."""
-    import jax
-    from jax.sharding import NamedSharding
-
-    if isinstance(leaf, (bool, int, float, complex)):
-        return type(leaf)
-    sharding = getattr(leaf, "sharding", None)
-    if is_one_array(leaf):
-        return leaf.shape, leaf.dtype, False, sharding
-    try:
-        aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
-    except TypeError:
-        return type(leaf)  # tracing says what is wrong with it, and where
-    return (
-        aval.shape,
-        aval.dtype,
-        getattr(aval, "weak_type", False),
-        sharding if isinstance(sharding, NamedSharding) else None,
-    )
+    return function
 
 
 def jit(
-    fn: Callable[..., Any],
+    fn: Callable[..., Any] | None = None,
+    /,
     *,
-    mesh: Any,
+    mesh: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    static_argnums: int | Sequence[int] = (),
-    donate_argnums: int | Sequence[int] = (),
-) -> Jitted:
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Any:
     """`jax.jit` with our propagation and partitioning: the same call, the same results, fewer bytes.
 
+    `mesh`: by default that of the context (`jax.set_mesh`) or of the arguments; without any there is nothing to split.
     `in_shardings` and `out_shardings` are prefix trees of PartitionSpec, NamedSharding, HloSharding, HLO text or None
-    (open: chosen to suit the program).  Called inside `jax.jit`, `grad` or `vmap` it behaves as `jax.jit(fn)`.
-    Raises TraceError, at the call, for what is no mesh and for arguments or shardings that do not fit the function.
+    (open: chosen to suit the program).  All else is as for `jax.jit`; without a function it is a decorator.  Called
+    inside `jax.jit`, `grad` or `vmap` it behaves as `jax.jit(fn)`.  Raises TraceError, at the call, for what is no mesh
+    and for arguments or shardings that do not fit the function.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
@@ -177,22 +144,23 @@ def jit(
     """
     import jax
 
-    if mesh is None:
-        raise TraceError("hs.jit needs a mesh", remedy="pass mesh=jax.sharding.Mesh(devices, axis_names)")
     if isinstance(mesh, jax.sharding.AbstractMesh):
         raise TraceError(
             "hs.jit runs on the devices of its mesh, and an AbstractMesh has none",
             remedy="pass a jax.sharding.Mesh; to look and to price, hs.trace takes an AbstractMesh",
         )
-    return Jitted(
-        fn,
+    make = partial(
+        Jitted,
         mesh=mesh,
         in_shardings=in_shardings,
         out_shardings=out_shardings,
-        static_argnums=_numbers(static_argnums),
-        donate_argnums=_numbers(donate_argnums),
+        options={
+            "static_argnums": static_argnums,
+            "static_argnames": static_argnames,
+            "donate_argnums": donate_argnums,
+            "donate_argnames": donate_argnames,
+        },
+        compiler_options=compiler_options,
+        usual={"keep_unused": keep_unused, "inline": inline},
     )
-
-
-def _numbers(numbers: int | Sequence[int]) -> tuple[int, ...]:
-    return (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    return make if fn is None else make(fn)

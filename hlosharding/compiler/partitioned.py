@@ -5,8 +5,8 @@ Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
-from hlosharding.executor import BoundaryArray, ShardMapProgram
+from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import Computation, FunctionBoundary, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
@@ -101,20 +101,25 @@ class Partitioned(InNotebooks):
 
     def run(self, *arguments: Any, **keywords: Any) -> Any:
         """Run on JAX's devices; numpy results.  Raises ExecutionError where there are too few devices."""
-        return self._unflatten(self.program.run(*self._flatten(arguments, keywords)))
+        return self.unflatten(self.program.run(*self.flatten(arguments, keywords)))
 
     def run_reference(self, *arguments: Any, **keywords: Any) -> Any:
         """Run device by device without a mesh: the meaning of the program, for any number of devices."""
-        return self._unflatten(self.program.run_reference(*self._flatten(arguments, keywords)))
+        return self.unflatten(self.program.run_reference(*self.flatten(arguments, keywords)))
 
-    def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """A callable on jax Arrays (pytrees as the traced function had them).  `donate`: numbers of flat parameters."""
-        compiled = self.program.compile(devices, donate=donate)
+    def compile(
+        self,
+        devices: Sequence[Any] | None = None,
+        *,
+        donate: Sequence[int] = (),
+        compiler_options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> CompiledFunction:
+        """A callable on jax Arrays (pytrees as the traced function had them).
 
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            return self._unflatten(compiled(*self._flatten(arguments, keywords)))
-
-        return call
+        `donate`: numbers of flat parameters whose buffers may be reused.  `compiler_options`: for XLA.
+        """
+        executable = self.program.compile(devices, donate=donate, compiler_options=compiler_options)
+        return CompiledFunction(self, executable)
 
     @cached_property
     def program(self) -> ShardMapProgram:
@@ -132,6 +137,8 @@ class Partitioned(InNotebooks):
             return inputs, outputs
         pairs = zip(outputs, signature.out_avals, strict=True)
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
+        if signature.output_shardings:
+            outputs = [replace(o, label=s) for o, s in zip(outputs, signature.output_shardings, strict=True)]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction) -> list[BoundaryArray]:
@@ -142,7 +149,8 @@ class Partitioned(InNotebooks):
         assert sharding is not None, "the partitioner shards the whole boundary"
         return [BoundaryArray(shape, leaf) for shape, leaf in zip(inst.shape.leaves, sharding.leaves, strict=True)]
 
-    def _flatten(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    def flatten(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """The arguments of a call as one array for each entry parameter; ExecutionError where they do not fit."""
         signature = self._source.signature
         flat = self._bind(signature, arguments, keywords)
         parameters = self._source.entry.parameters
@@ -160,14 +168,15 @@ class Partitioned(InNotebooks):
         if signature is not None:
             try:
                 return signature.flatten(arguments, keywords)
-            except ValueError:
+            except TypeError:
                 if len(arguments) != len(signature.in_avals):
                     raise
         if keywords:
             raise ExecutionError("keyword arguments need a traced function", remedy="pass arrays by position")
         return list(arguments)
 
-    def _unflatten(self, outputs: Sequence[Any]) -> Any:
+    def unflatten(self, outputs: Sequence[Any]) -> Any:
+        """The function's result from flat arrays."""
         if self._source.signature is not None:
             return self._source.signature.unflatten(outputs)
         return tuple(outputs) if self._source.entry.root.shape.is_tuple else outputs[0]
@@ -179,6 +188,27 @@ class Partitioned(InNotebooks):
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
             f"{self.comm_bytes_per_device:,.0f} bytes per device{others})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFunction:
+    """A partitioned program, compiled for devices, behind the function's own pytrees."""
+
+    partitioned: Partitioned
+    executable: Executable
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        flat = self.partitioned.flatten(arguments, keywords)
+        return self.partitioned.unflatten(self.executable(*flat))
+
+    def with_shortcut(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+        """The result of a call, and how JAX's C++ does such a call again (None where it cannot)."""
+        import jax
+
+        flat = self.partitioned.flatten(arguments, keywords)
+        result = self.partitioned.unflatten(self.executable(*flat))
+        leaves, tree = jax.tree.flatten(result)
+        return result, self.executable.shortcut(flat, leaves, tree)
 
 
 def _refuse_tokens(entry: Computation) -> None:

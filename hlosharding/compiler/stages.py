@@ -1,55 +1,94 @@
 """The stages of `hs.jit`: traced, propagated, partitioned, compiled.  Each can be looked at, each leads to the next.
 
-Floor: compiler.
+Floor: compiler.  What JAX's stages offer (`jax.stages`) these do, too, under the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from hlosharding.compiler.partitioned import Partitioned, partition
+from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, partition
 from hlosharding.cost import Machine
+from hlosharding.executor import NO_OPTIONS
+from hlosharding.frontends import TracedCall
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
 from hlosharding.sharding import HloSharding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Traced:
     """A function traced for given shapes; `module` is its HLO with the annotations put on."""
 
-    module: Module
-    donated: tuple[int, ...] = ()
-    """Numbers of the flat parameters whose buffers may be reused."""
-    devices: tuple[Any, ...] | None = None
-    """Those of the mesh; None: JAX's own."""
+    call: TracedCall
+    usual: Callable[[], Any]
+    """JAX's own trace, of `jax.jit` of the function."""
+    compiler_options: dict[str, Any] | None = None
+
+    @cached_property
+    def module(self) -> Module:
+        """The whole program, not split yet."""
+        return self.call.module()
+
+    @property
+    def jaxpr(self) -> Any:
+        """JAX's own trace."""
+        return self.call.jax.jaxpr
+
+    @property
+    def fun_name(self) -> str:
+        """The function's."""
+        return self.call.jax.fun_name
+
+    @property
+    def in_tree(self) -> Any:
+        """Tree of the arguments, static ones left out."""
+        return self.call.jax.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        """Tree of the result."""
+        return self.call.jax.out_tree
+
+    @property
+    def args_info(self) -> Any:
+        """Pytree of shapes, types, and whether the buffer may be reused."""
+        return self.call.jax.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """Pytree of `jax.ShapeDtypeStruct`."""
+        return self.call.jax.out_info
 
     def propagate(self) -> PropagatedStage:
         """Find a sharding for every value; open inputs and outputs are chosen too."""
         signature = self.module.signature
         assert signature is not None, "a traced module has one"
         found = propagate(self.module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
-        return PropagatedStage(found, self.donated, self.devices)
+        return PropagatedStage(self, found)
 
-    def lower(self) -> PartitionedStage:
-        """Propagate and partition in one step, under the name JAX gives it: `f.trace(x).lower().compile()`."""
-        return self.propagate().partition()
+    def lower(self, **for_jax: Any) -> Any:
+        """Propagate and partition in one step, under the name JAX gives it: `f.trace(x).lower().compile()`.
+
+        `for_jax`: options with which `jax.export` asks for JAX's own `Lowered`, of the whole function.
+        """
+        return self.usual().lower(**for_jax) if for_jax else self.propagate().partition()
 
     def as_text(self) -> str:
         """HLO text."""
         return self.module.to_hlo_text()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PropagatedStage:
     """Every value has its sharding."""
 
+    traced: Traced
     propagation: Propagation
-    donated: tuple[int, ...] = ()
-    devices: tuple[Any, ...] | None = None
 
     @property
     def module(self) -> Module:
@@ -67,72 +106,148 @@ class PropagatedStage:
 
     def partition(self, *, machine: Machine | None = None, options: PartitionOptions | None = None) -> PartitionedStage:
         """Rewrite to per-device shapes."""
-        local = partition(self.propagation, machine=machine, options=options)
-        return PartitionedStage(local, self.donated, self.devices)
+        return PartitionedStage(self.traced, partition(self.propagation, machine=machine, options=options))
 
     def as_text(self) -> str:
         """HLO text with shardings."""
         return self.module.to_hlo_text()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionedStage:
     """The per-device program; `partitioned` answers questions about cost."""
 
+    traced: Traced
     partitioned: Partitioned
-    donated: tuple[int, ...] = ()
-    devices: tuple[Any, ...] | None = None
 
     @property
     def module(self) -> Module:
         """The local module."""
         return self.partitioned.module
 
+    @property
+    def in_tree(self) -> Any:
+        """Tree of the arguments, static ones left out."""
+        return self.traced.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        """Tree of the result."""
+        return self.traced.out_tree
+
+    @property
+    def args_info(self) -> Any:
+        """Pytree of shapes, types, and whether the buffer may be reused."""
+        return self.traced.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """Pytree of `jax.ShapeDtypeStruct`."""
+        return self.traced.out_info
+
     def as_python(self) -> str:
         """Source of the `jax.shard_map` program."""
         return self.partitioned.as_python()
 
-    def as_text(self) -> str:
-        """Local HLO text."""
-        return self.partitioned.to_hlo_text()
+    def as_text(self, dialect: str | None = None, **options: Any) -> str:
+        """As of a `jax.stages.Lowered`: the whole function as JAX lowers it, not split.
+
+        The per-device program is `partitioned.to_hlo_text()`, or `as_python()`.
+        """
+        return self.traced.usual().lower().as_text(dialect, **options)
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """As of a `jax.stages.Lowered`: the whole function as JAX lowers it, not split."""
+        return self.traced.usual().lower().compiler_ir(dialect)
 
     def cost_analysis(self) -> dict[str, float]:
         """Figures per device and run, under the keys jax uses, with the bytes received beside them."""
         cost = self.partitioned.cost
         return {"flops": cost.flops, "bytes received": cost.comm_bytes, "seconds": cost.time_s}
 
-    def compile(self, devices: Sequence[Any] | None = None) -> Compiled:
-        """Make it executable on `devices` (default: those of the mesh)."""
-        found = self.devices if devices is None else devices
-        return Compiled(self.partitioned, self.partitioned.compile(found, donate=self.donated))
+    def compile(
+        self, devices: Sequence[Any] | None = None, *, compiler_options: dict[str, Any] | None = None
+    ) -> Compiled:
+        """Make it executable on `devices` (default: those of the mesh).  `compiler_options`: for XLA."""
+        options = {**(self.traced.compiler_options or {}), **(compiler_options or {})}
+        function = self._function(devices, options)
+        _ = function.executable.compiled  # now, not at the first call
+        return Compiled(self, function)
+
+    def _function(
+        self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = NO_OPTIONS
+    ) -> CompiledFunction:
+        signature = self.traced.module.signature
+        assert signature is not None, "a traced module has one"
+        found = signature.devices if devices is None else devices
+        return self.partitioned.compile(found, donate=self.traced.call.donated, compiler_options=options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """An executable; call it with the traced function's arguments."""
 
-    partitioned: Partitioned
-    function: Callable[..., Any]
+    stage: PartitionedStage
+    function: CompiledFunction
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.function(*arguments, **keywords)
+
+    @property
+    def partitioned(self) -> Partitioned:
+        """The program that runs."""
+        return self.stage.partitioned
+
+    @property
+    def in_tree(self) -> Any:
+        """Tree of the arguments, static ones left out."""
+        return self.stage.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        """Tree of the result."""
+        return self.stage.out_tree
+
+    @property
+    def args_info(self) -> Any:
+        """Pytree of shapes, types, and whether the buffer may be reused."""
+        return self.stage.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """Pytree of `jax.ShapeDtypeStruct`."""
+        return self.stage.out_info
 
     def as_python(self) -> str:
         """Source of the program that runs."""
         return self.partitioned.as_python()
 
     def as_text(self) -> str:
-        """Local HLO text."""
-        return self.partitioned.to_hlo_text()
+        """The HLO that XLA made of it."""
+        return self.function.executable.compiled.as_text()
+
+    def cost_analysis(self) -> Any:
+        """XLA's own."""
+        return self.function.executable.compiled.cost_analysis()
+
+    def memory_analysis(self) -> Any:
+        """XLA's own."""
+        return self.function.executable.compiled.memory_analysis()
+
+    def runtime_executable(self) -> Any:
+        """XLA's executable."""
+        return self.function.executable.compiled.runtime_executable()
 
     @property
-    def input_shardings(self) -> tuple[HloSharding | None, ...]:
-        """Per flat input."""
-        module = self.partitioned.module
-        return tuple(module.sharding(p) for p in module.entry.parameters)
+    def input_shardings(self) -> Any:
+        """`(args, kwargs)`: a jax sharding where it has a name, else an HloSharding."""
+        import jax
+
+        return jax.tree.unflatten(self.in_tree, self.function.executable.named_inputs)
 
     @property
-    def output_shardings(self) -> tuple[HloSharding, ...]:
-        """Per flat output."""
-        sharding = self.partitioned.module.sharding(self.partitioned.module.entry.root)
-        return sharding.leaves if sharding is not None else ()
+    def output_shardings(self) -> Any:
+        """Likewise, in the tree of the result."""
+        import jax
+
+        return jax.tree.unflatten(self.out_tree, self.function.executable.named_outputs)

@@ -31,6 +31,8 @@ class BoundaryArray:
     """The kind of memory it lies in outside the program; None: the device's own."""
     is_weak: bool = False
     """Of an output: JAX's weak type, of what was made of Python numbers alone: other types win over it."""
+    label: Any = None
+    """Of an output: the jax sharding under which users shall see it; None: that of the program's mesh, or theirs."""
 
     @property
     def is_even(self) -> bool:

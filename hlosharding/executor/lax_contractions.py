@@ -43,6 +43,9 @@ def _dot(op: Op) -> str:
     inst = op.inst
     if _has_other_precision(inst):
         return raw(op)
+    if not inst.operands[0].shape.size and inst.shape.size:
+        # A sum of nothing.  XLA's Shardy cannot write a region whose operands are all constants.
+        return f"lax.full({tuple_text(inst.shape.dims)}, 0, {dtype_text(inst.shape)})"
     return f"lax.dot_general({op.arg_list}, {_dims_text(inst.dot_dims)}{_precision(inst)}{_result_type(inst)})"
 
 

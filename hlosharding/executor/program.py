@@ -25,8 +25,11 @@ from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
 from hlosharding.ir import Module, Shape
+from hlosharding.sharding import HloSharding
 
 _numbers = count()
+
+NO_OPTIONS: Mapping[str, Any] = {}
 
 
 def find_devices(number: int, devices: Sequence[Any] | None = None) -> list[Any]:
@@ -88,15 +91,22 @@ class ShardMapProgram:
         exec(compile(self.source, name, "exec"), namespace)
         return namespace["program"]
 
-    def compile(self, devices: Sequence[Any] | None = None, *, donate: Sequence[int] = ()) -> Executable:
+    def compile(
+        self,
+        devices: Sequence[Any] | None = None,
+        *,
+        donate: Sequence[int] = (),
+        compiler_options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> Executable:
         """Ready to be called on jax arrays; compiled for given devices once.
 
         `donate`: numbers of the flat inputs whose buffers may be reused; their arrays are gone after a call.
         """
         found = find_devices(self.num_devices, devices)
-        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)))
+        options = tuple(sorted(compiler_options.items()))
+        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options)
         if key not in self._compiled:
-            self._compiled[key] = Executable(self, tuple(found), tuple(sorted(donate)))
+            self._compiled[key] = Executable(self, tuple(found), tuple(sorted(donate)), dict(options))
         return self._compiled[key]
 
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:
@@ -119,8 +129,12 @@ class Executable:
     program: ShardMapProgram
     devices: tuple[Any, ...]
     donate: tuple[int, ...] = ()
+    compiler_options: dict[str, Any] = field(default_factory=dict)
+    """For XLA."""
     _lies_right: dict[tuple[int, Any], bool] = field(default_factory=dict)
     """Whether arrays of a sharding can be input `number` as they are: JAX takes long to say so, in every call."""
+    _alike: dict[Any, bool] = field(default_factory=dict)
+    """Whether two shardings lay out arrays of some rank alike."""
 
     @cached_property
     def mesh(self) -> Any:
@@ -168,12 +182,12 @@ class Executable:
             # Of a mesh that the program splits further, users still see their own axes where these say it.
             if self.user_mesh is not None:
                 try:
-                    return layout.sharding.to_jax(self.user_mesh)
+                    return _shortest(layout.sharding.to_jax(self.user_mesh))
                 except ShardingError:
                     pass
-            parts = [tuple(axes.names[p] for p in dim) for dim in layout.spec]
-            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in (q or (None,) for q in parts)])
-        return jax.sharding.NamedSharding(self.mesh, spec)
+            parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
+            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
+        return _shortest(jax.sharding.NamedSharding(self.mesh, spec))
 
     @contextmanager
     def _own_settings(self) -> Iterator[None]:
@@ -212,16 +226,31 @@ class Executable:
         return typed
 
     @cached_property
-    def compiled(self) -> Any:
-        """The program traced, lowered and compiled."""
+    def lowered(self) -> Any:
+        """The program traced and lowered by JAX."""
         with self._own_settings():
-            lowered = self.jitted.lower(*self.abstract_inputs)
+            return self.jitted.lower(*self.abstract_inputs)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """And compiled by XLA."""
+        with self._own_settings():
             try:
-                return lowered.compile()
+                return self.lowered.compile(self.compiler_options or None)
             except RuntimeError as error:
                 raise ExecutionError(
                     f"XLA could not compile {self.program.module.name}: {str(error)[:2000]}"
                 ) from error
+
+    @property
+    def named_inputs(self) -> list[Any]:
+        """Per input the jax sharding that users know it by, else the HloSharding."""
+        return [_named(*pair) for pair in zip(self.program.written.inputs, self.input_shardings, strict=True)]
+
+    @property
+    def named_outputs(self) -> list[Any]:
+        """Likewise of the outputs."""
+        return [_named(*pair) for pair in zip(self.program.written.outputs, self.output_shardings, strict=True)]
 
     @cached_property
     def _call(self) -> Callable[..., Any]:
@@ -245,6 +274,7 @@ class Executable:
         inputs = self.program.written.inputs
         if len(arrays) != len(inputs):
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.program.module.name}")
+        self._check_donated(arrays)
         typed = [_typed(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
         with self._own_settings():
             placed = [self.place(array, number) for number, array in enumerate(typed)]
@@ -252,6 +282,12 @@ class Executable:
         return [
             self._wrap(result, layout) for result, layout in zip(results, self.program.written.outputs, strict=True)
         ]
+
+    def _check_donated(self, arrays: Sequence[Any]) -> None:
+        """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it."""
+        for number in self.donate:
+            if sum(array is arrays[number] for array in arrays) > 1:
+                raise ExecutionError(f"input {number} is donated, and given as another input, too", remedy="copy it")
 
     def place(self, array: Any, number: int) -> Any:
         """Input `number`, of its type, as the boundary array that the program takes; what lies right is not copied."""
@@ -270,9 +306,25 @@ class Executable:
             elif isinstance(array, ShardedArray):
                 array = np.asarray(array)
             return jax.device_put(array, sharding)
+        if isinstance(array, jax.Array) and self._holds_tiles(array, number):
+            tiles = {shard.device: shard.data.reshape(layout.tile or (1,)) for shard in array.addressable_shards}
+            return restacked(tiles, list(self.mesh.devices.flat), sharding)
         if isinstance(array, ShardedArray) and array.sharding == layout.sharding:
             return self._relabelled(array.tiles, sharding)
         return self._relabelled(stacked(np.asarray(array), layout.sharding, self.devices), sharding)
+
+    def _holds_tiles(self, array: Any, number: int) -> bool:
+        """Are the local arrays of a jax array the tiles that input `number` is stacked of (partial sums are such)?"""
+        key = number, array.sharding
+        if key not in self._lies_right:
+            devices = getattr(getattr(array.sharding, "mesh", None), "devices", None)
+            layout = self.program.written.inputs[number]
+            self._lies_right[key] = (
+                devices is not None
+                and tuple(devices.flat) == self.devices
+                and HloSharding.from_jax(array.sharding, array.ndim).meaning == layout.sharding.meaning
+            )
+        return self._lies_right[key]
 
     def _relabelled(self, tiles: Any, sharding: Any) -> Any:
         """Tiles stacked in device order as the program's array, stacked in mesh order: the same buffers."""
@@ -285,14 +337,76 @@ class Executable:
 
     def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
         if layout.spec is not None:
-            return result
+            return self._labelled(result, layout.label)
+        if layout.label is not None:
+            local = [data.reshape(layout.tile) for data in _local_arrays(result, layout.label)]
+            return xla_bridge.array_of(layout.shape.dims, layout.label, local)
         register()
         tiles = restacked({s.device: s.data for s in result.addressable_shards}, self.devices)
         return ShardedArray(tiles, layout.sharding, layout.shape.dims)
 
+    def _labelled(self, result: Any, label: Any) -> Any:
+        """Under the sharding that the user named: it lays the array out alike, on a mesh of his own axes and types."""
+        if label is None or label == result.sharding:
+            return result
+        key = label, result.sharding, result.ndim
+        if key not in self._alike:
+            self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
+        if not self._alike[key]:
+            return result
+        return xla_bridge.array_of(result.shape, label, _local_arrays(result, label), weak_type=result.weak_type)
+
+    def shortcut(self, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:
+        """How JAX's C++ does again what a call of flat `inputs` did; None where more is needed than arrays as they are.
+
+        `outputs`: the flat results as users see them, in a pytree as `tree` says.
+        """
+        boundary = self.program.written
+        if self._call is not self.compiled or len(inputs) != len(boundary.inputs):
+            return None
+        if len(outputs) != len(boundary.outputs) or any(layout.is_stacked for layout in boundary.outputs):
+            return None
+        if not all(self._is_taken(array, number) for number, array in enumerate(inputs)):
+            return None
+        return xla_bridge.shortcut(self.compiled, inputs, outputs, tree)
+
+    def _is_taken(self, array: Any, number: int) -> bool:
+        """Would JAX itself bring it where input `number` must lie?  Arrays that lie elsewhere we move."""
+        import jax
+
+        if self.program.written.inputs[number].is_stacked:
+            return False
+        if isinstance(array, jax.Array):
+            if not array.committed:
+                return number not in self.donate
+            return self._lies_right.get((number, array.sharding), False)
+        return isinstance(array, (np.ndarray, np.generic, bool, int, float, complex))
+
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out."""
         return [np.asarray(result) for result in self(*arrays)]
+
+
+def _local_arrays(array: Any, sharding: Any) -> list[Any]:
+    """Those of this process, in the order of the sharding's devices."""
+    by_device = {shard.device: shard.data for shard in array.addressable_shards}
+    return [by_device[device] for device in sharding.mesh.devices.flat if device in by_device]
+
+
+def _shortest(sharding: Any) -> Any:
+    """As JAX writes what it found out: without dims at the end of the spec that are not split."""
+    import jax
+
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    if sharding.spec.unreduced:
+        return sharding
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
+
+
+def _named(layout: BoundaryArray, sharding: Any) -> Any:
+    return layout.sharding if layout.spec is None else layout.label or sharding
 
 
 def _typed(array: Any, shape: Shape) -> Any:

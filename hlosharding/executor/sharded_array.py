@@ -5,23 +5,29 @@ Floor: executor.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import ExecutionError
+from hlosharding.executor.array_operators import ArrayOperators
 from hlosharding.executor.axes import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.ir import Shape
+from hlosharding.notebook import drawing
 from hlosharding.sharding import HloSharding
 
 
-class ShardedArray:
+class ShardedArray(ArrayOperators):
     """Tiles of all devices stacked on dim 0 of one jax array, with the sharding that says what they are.
 
-    A pytree of one leaf (the tiles).  `np.asarray(x)` assembles the global value; tiles of uneven dims stay padded.
-    `devices[i]` holds the tile of partition i.
+    A pytree of one leaf (the tiles).  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
+    `np.asarray(x)` assembles the global value on the host, `as_jax()` on the devices, and so do operators, indexing and
+    `jnp` functions: each device then has all of it.
 
     >>> import hlosharding as hs
     >>> x = hs.device_put(np.arange(3.0, dtype=np.float32), "{devices=[2]<=[2]}")
@@ -48,6 +54,34 @@ class ShardedArray:
     def ndim(self) -> int:
         """Number of dims of the global array."""
         return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the global array."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the global array."""
+        return self.size * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def as_jax(self) -> Any:
+        """The global array on the devices that hold the tiles, all of it on each."""
+        return _assembling(self.sharding, self.shape)(self.tiles)
+
+    def visualize(self) -> None:
+        """Print which device holds which part."""
+        print(drawing(self.sharding, self.shape))
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
@@ -78,6 +112,30 @@ class ShardedArray:
 
     def __repr__(self) -> str:
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding})"
+
+
+@functools.lru_cache(maxsize=512)
+def _assembling(sharding: HloSharding, shape: tuple[int, ...]) -> Any:
+    """A jitted function of the stacked tiles; its result is whole on each device."""
+    import jax
+
+    return jax.jit(lambda tiles: _assembled(tiles.reshape(-1, *sharding.tile_shape(shape)), sharding, shape))
+
+
+def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any:
+    """[device, *tile] -> the global array, where each tile is read from the first device that holds it."""
+    if sharding.is_unreduced():
+        return tiles.sum(0, dtype=tiles.dtype)
+    if sharding.kind != "tiled":
+        return tiles[sharding.tiles.first if sharding.kind == "maximal" else 0]
+    dims = sharding.data_dims
+    grid, dim = sharding.tiles.array, sharding.subgroup_dim("unreduced")
+    parts = np.moveaxis(grid, dim, 0) if dim is not None else grid[None]
+    partial = [tiles[holders.reshape(*dims, -1)[..., 0].reshape(-1)] for holders in parts]
+    split = functools.reduce(operator.add, partial).reshape(*dims, *tiles.shape[1:])
+    order = [place for d in range(len(dims)) for place in (d, len(dims) + d)]
+    padded = split.transpose(order).reshape([n * t for n, t in zip(dims, tiles.shape[1:], strict=True)])
+    return padded[tuple(slice(0, size) for size in shape)]
 
 
 def stacked(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:

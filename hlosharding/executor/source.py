@@ -148,7 +148,9 @@ class _Writer:
 
         shape = Shape.from_dtype(value.dtype, value.shape)
         flat = value.reshape(-1)
-        if value.size and (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
+        if not value.size:
+            return f"np.zeros({tuple(value.shape)}, {dtype_text(shape)})"
+        if (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
             return f"lax.broadcast({scalar_text(flat[0])}, {tuple(value.shape)})"
         if value.size <= _INLINE_ELEMENTS and value.dtype.kind in "iub" and shape.element_type[0] != "f":
             return f"np.array({value.tolist()}, {dtype_text(shape)})"

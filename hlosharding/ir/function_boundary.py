@@ -36,6 +36,11 @@ class FunctionBoundary(Protocol):
         ...
 
     @property
+    def devices(self) -> tuple[Any, ...] | None:
+        """Those that the function names, in order of partitions."""
+        ...
+
+    @property
     def open_outputs(self) -> tuple[bool, ...]: ...
 
     @property
@@ -47,12 +52,17 @@ class FunctionBoundary(Protocol):
     def output_memory(self) -> tuple[str | None, ...]: ...
 
     @property
+    def output_shardings(self) -> tuple[Any, ...]:
+        """Per output the sharding by which its maker names it, None for none; () where no output has one."""
+        ...
+
+    @property
     def num_positional(self) -> int | None:
         """How many positional arguments the function was called with."""
         ...
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """Arguments of a call as values per entry parameter.  Raises ValueError where the structure differs."""
+        """Arguments of a call as values per entry parameter.  Raises TypeError where the structure differs."""
         ...
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.reshard import ReshardRequest, combined, plan
+from hlosharding.reshard import ReshardRequest, combined, is_partial, plan
 from hlosharding.sharding import HloSharding, stacked_partials
 
 # Replicated compute must never buy bytes (DESIGN, "Partitioner"): work weighs more than its roofline time, so that a
@@ -34,6 +34,11 @@ class Cost:
 
 
 NOTHING = Cost()
+
+
+def reduction_between(source: HloSharding, target: HloSharding, known: str | None) -> str | None:
+    """How partial results of a reshard's ends combine: what XLA calls unreduced are sums, unless we know better."""
+    return known or ("add" if is_partial(source) or is_partial(target) else None)
 
 
 @dataclass(slots=True)
@@ -64,7 +69,7 @@ class Prices:
             shape,
             source,
             target,
-            reduce_kind=reduce_kind,
+            reduce_kind=reduction_between(source, target, reduce_kind),
             objective=self.objective,
             machine=machine,
             num_devices=machine.num_devices,

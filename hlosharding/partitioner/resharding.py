@@ -13,8 +13,9 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.prices import reduction_between
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
-from hlosharding.reshard import plan_steps
+from hlosharding.reshard import is_partial, plan_steps
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import manual_groups_of, sharding_in_groups, sharding_of_all
 
@@ -94,11 +95,12 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
 def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     """By the planner's steps."""
     emitter, prices = context.emitter, context.prices
+    kind = reduction_between(value.sharding, target, value.reduce_kind)
     steps = plan_steps(
         value.shape,
         value.sharding,
         target,
-        reduce_kind=value.reduce_kind,
+        reduce_kind=kind,
         objective=prices.objective,
         machine=prices.machine,
         num_devices=context.num_partitions,
@@ -107,9 +109,10 @@ def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) 
     with emitter.because(reason):
         for step in steps:
             local = step.emit(emitter, local)
-    if value.reduce_kind is not None:
+    if is_partial(value.sharding):
         emitter.note_partial_sums(value.local, written)
-    made = Value(local, value.shape, target, broadcast_dims=value.broadcast_dims)
+    left = kind if is_partial(target) else None
+    made = Value(local, value.shape, target, left, broadcast_dims=value.broadcast_dims)
     made.reshards[value.sharding] = value
     return made
 

@@ -6,7 +6,7 @@ from hlosharding.reshard.objectives import combined
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
-from hlosharding.reshard.request import ReshardRequest
+from hlosharding.reshard.request import ReshardRequest, is_partial
 from hlosharding.reshard.reshard_plan import ReshardPlan, plan_reshard
 from hlosharding.reshard.steps import (
     AllGather,
@@ -43,6 +43,7 @@ __all__ = [
     "Step",
     "Transfer",
     "combined",
+    "is_partial",
     "layout_of",
     "plan",
     "plan_reshard",

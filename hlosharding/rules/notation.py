@@ -30,12 +30,15 @@ class NamedRule:
     results: tuple[tuple[Part, ...], ...]
     owes: Mapping[str, Debt] = field(default_factory=dict[str, Debt])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_minded: bool = True
+    """Must a dim that operands or results lack be whole?  Not where the user's own program minds it."""
 
     def bind(self, inst: Instruction) -> Signature:
         """The signature for one instruction, its factor sizes taken from the shapes.  Raises RuleError."""
         shapes = ([o.shape for o in inst.operands], list(inst.shape.leaves))
         sides: list[list[list[Part]]] = []
-        for tensors, side, word in zip((self.operands, self.results), shapes, ("operands", "results"), strict=True):
+        for named, side, word in zip((self.operands, self.results), shapes, ("operands", "results"), strict=True):
+            tensors = named or ((),) * (len(side) == 1)  # nothing may stand for one scalar
             if len(tensors) != len(side):
                 raise self._error(f"{len(tensors)} {word}, but the op has {len(side)}", inst)
             sides.append([self._expand(t, s, inst) for t, s in zip(tensors, side, strict=True)])
@@ -96,7 +99,7 @@ class NamedRule:
     def _debt(self, name: str, at: list[tuple[int, int]], out: list[tuple[int, int]]) -> Debt:
         # Nobody can make a part of the result from nothing, or drop a part of an operand, without being told how.
         given = self.owes.get(name, Nothing())
-        return Whole() if given == Nothing() and not (at and out) else given
+        return Whole() if self.is_minded and given == Nothing() and not (at and out) else given
 
     def _error(self, what: str, inst: Instruction) -> RuleError:
         return RuleError(f"rule {self.text!r}: {what}", where=f"{inst!r} {inst.location}".strip())

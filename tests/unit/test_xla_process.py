@@ -9,7 +9,7 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.errors import LoadError
-from hlosharding.xla_process import Child, read_frame, write_frame
+from hlosharding.xla_process import Child, Frame, read_frame, write_frame
 
 GOOD = b"HloModule m\nENTRY e {\n  ROOT x = f32[3] parameter(0)\n}\n"
 DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] reshape(x)\n}\n"
@@ -17,10 +17,11 @@ DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] 
 
 def test_frames_come_out_as_they_went_in() -> None:
     pipe = io.BytesIO()
-    write_frame(pipe, 3, b"abc" * 1000)
-    write_frame(pipe, 0, b"")
+    sent = [Frame(3, 1, b"abc" * 1000), Frame(0, 2**40, b"")]
+    for frame in sent:
+        write_frame(pipe, frame)
     pipe.seek(0)
-    assert [read_frame(pipe), read_frame(pipe), read_frame(pipe)] == [(3, b"abc" * 1000), (0, b""), None]
+    assert [read_frame(pipe), read_frame(pipe), read_frame(pipe)] == [*sent, None]
 
 
 def test_a_dying_child_is_an_error_and_the_next_question_is_answered() -> None:
@@ -72,3 +73,33 @@ def test_megabytes_go_through() -> None:
     values = ", ".join("1" for _ in range(500_000))
     proto = xla_bridge.hlo_text_to_proto(f"HloModule m\nENTRY e {{\n ROOT c = s32[500000] constant({{{values}}})\n}}")
     assert xla_bridge.hlo_proto_to_text(proto).count("1, 1") > 200_000
+
+
+def test_after_an_interrupt_the_next_answer_is_to_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Child()
+    read = Child._read
+
+    def interrupted(*_: object) -> Frame:
+        raise KeyboardInterrupt
+
+    try:
+        child.ask("hlo-text-to-proto", GOOD)
+        monkeypatch.setattr(Child, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            child.ask("hlo-text-to-proto", GOOD.replace(b"[3]", b"[4]"))
+        monkeypatch.setattr(Child, "_read", read)
+        proto = child.ask("hlo-text-to-proto", GOOD.replace(b"[3]", b"[5]"))
+        assert "f32[5]" in xla_bridge.hlo_proto_to_text(proto, layouts=False)
+    finally:
+        child.close()
+
+
+def test_an_answer_to_another_question_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Child()
+    read = Child._read
+    monkeypatch.setattr(Child, "_read", lambda *a: read(*a)._replace(number=0))
+    try:
+        with pytest.raises(LoadError, match="answered question 0, asked was 1"):
+            child.ask("hlo-text-to-proto", GOOD)
+    finally:
+        child.close()

@@ -1,19 +1,22 @@
 """JAX functions and lowerings to a Module; shardings on values inside traced functions."""
 
-from hlosharding.frontends.jax.boundary import divides
+from hlosharding.frontends.jax.boundary import divides, said_by_jax
 from hlosharding.frontends.jax.constraints import shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax.leaves import is_one_array
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
-from hlosharding.frontends.jax.tracing import trace
+from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, trace
 
 __all__ = [
     "CustomPartitioning",
     "PerDevice",
+    "TraceableFunction",
+    "TracedCall",
     "divides",
     "from_compiled",
     "from_lowered",
     "is_one_array",
+    "said_by_jax",
     "shard_alike",
     "trace",
     "with_sharding",

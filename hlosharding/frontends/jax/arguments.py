@@ -6,12 +6,13 @@ Floor: frontends.  Knows pytrees and the ways users spell a sharding; nothing of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.errors import TraceError
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.leaves import is_one_array, of_numbers
 from hlosharding.sharding import HloSharding
+from hlosharding.xla_bridge import StaticArguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,39 +21,68 @@ class Arguments:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    leaves: tuple[Any, ...]
+    """The dynamic ones as they were given, flat."""
     tree: Any
     avals: tuple[Any, ...]
     shardings: tuple[HloSharding | None, ...]
     mesh: Any
 
 
+class _Split(NamedTuple):
+    """The dynamic arguments, as a pytree, and how static ones come back among them."""
+
+    dynamic: tuple[tuple[Any, ...], dict[str, Any]]
+    static_args: dict[int, Any]
+    static_kwargs: dict[str, Any]
+
+    def joined(self, dynamic: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, given the dynamic ones."""
+        remaining = iter(dynamic[0])
+        count = len(dynamic[0]) + len(self.static_args)
+        args = (self.static_args[n] if n in self.static_args else next(remaining) for n in range(count))
+        return tuple(args), {**dynamic[1], **self.static_kwargs}
+
+
+def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments) -> _Split:
+    return _Split(
+        static.left_out(args, kwargs),
+        {n: args[n] for n in static.among(args)},
+        {name: a for name, a in kwargs.items() if name in static.names},
+    )
+
+
 def arguments_of(
-    args: tuple[Any, ...], kwargs: dict[str, Any], static: tuple[int, ...], in_shardings: Any, mesh: Any
+    args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments, in_shardings: Any, mesh: Any
 ) -> Arguments:
     """The arguments of a call to trace: `in_shardings` go before those that arrays bring.  Raises TraceError."""
     import jax
 
-    fixed = {n % len(args) for n in static if -len(args) <= n < len(args)}
-    dynamic = tuple(a for n, a in enumerate(args) if n not in fixed)
-    plain = jax.tree.map(lambda leaf: _aval(leaf, "") if is_one_array(leaf) else leaf, dynamic, is_leaf=is_one_array)
-    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), plain, "in_shardings")
-    entries += [None] * len(jax.tree.leaves(kwargs, is_leaf=is_one_array))
-    paths, tree = jax.tree_util.tree_flatten_with_path((dynamic, kwargs), is_leaf=is_one_array)
+    split = _split(args, kwargs, static)
+    paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic, is_leaf=is_one_array)
     names = [jax.tree_util.keystr(path) for path, _ in paths]
-    avals = [_aval(leaf, name) for (_, leaf), name in zip(paths, names, strict=True)]
+    leaves = tuple(leaf for _, leaf in paths)
+    avals = [_aval(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    entries = _entries(in_shardings, jax.tree.unflatten(tree, avals)[0])
+    entries += [None] * (len(leaves) - len(entries))
     wanted = [
         boundary.resolve(entry, mesh, f"argument {name}") if entry is not None else _own_sharding(leaf)
-        for entry, (_, leaf), name in zip(entries, paths, names, strict=True)
+        for entry, leaf, name in zip(entries, leaves, names, strict=True)
     ]
+    for wish, entry, leaf, name in zip(wanted, entries, leaves, names, strict=True):
+        if entry is not None:
+            _check_place(leaf, wish, name)
     found = tuple(
-        of_numbers(boundary.as_hlo(w, a.shape, f"argument {name}"), a)
+        of_numbers(boundary.as_hlo(w, getattr(a, "shape", ()), f"argument {name}"), a)
         for w, a, name in zip(wanted, avals, names, strict=True)
     )
-    handed = [_handed(leaf, aval, w) for (_, leaf), aval, w in zip(paths, avals, wanted, strict=True)]
-    new_dynamic, new_kwargs = jax.tree.unflatten(tree, handed)
-    remaining = iter(new_dynamic)
-    new_args = tuple(a if n in fixed else next(remaining) for n, a in enumerate(args))
-    return Arguments(new_args, new_kwargs, tree, tuple(avals), found, mesh or boundary.mesh_of(wanted))
+    handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
+    new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
+    return Arguments(new_args, new_kwargs, leaves, tree, tuple(avals), found, mesh or boundary.mesh_of(wanted))
+
+
+def _entries(in_shardings: Any, dynamic: tuple[Any, ...]) -> list[Any]:
+    return boundary.broadcast(_over_positional(in_shardings, dynamic), dynamic, "in_shardings")
 
 
 def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:
@@ -66,6 +96,7 @@ def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:
 
 def _aval(leaf: Any, name: str) -> Any:
     import jax
+    from jax.core import ShapedArray
 
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
@@ -78,6 +109,8 @@ def _aval(leaf: Any, name: str) -> Any:
             f"argument {name} is {type(leaf).__name__}, neither array nor ShapeDtypeStruct",
             remedy="list its position in static_argnums, or pass jax.ShapeDtypeStruct(shape, dtype)",
         ) from error
+    if not isinstance(aval, ShapedArray):
+        return aval  # a token or a reference
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
@@ -91,11 +124,29 @@ def _own_sharding(leaf: Any) -> Any:
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
 
 
+def _check_place(leaf: Any, entry: Any, name: str) -> None:
+    """TraceError where `in_shardings` say otherwise, in JAX's words, than an array that is committed to its devices."""
+    import jax
+
+    if not (isinstance(leaf, jax.Array) and leaf.committed and boundary.divides(entry, leaf.shape)):
+        return
+    if not leaf.sharding.is_equivalent_to(entry, leaf.ndim):
+        raise TraceError(
+            f"Sharding passed to jit does not match the sharding on the respective arg. Got jit sharding: {entry}, "
+            f"arg sharding: {leaf.sharding} for arg {name} of shape {list(leaf.shape)}",
+            remedy="lay it out so with jax.device_put, or leave its entry of in_shardings open (None)",
+        )
+
+
 def _handed(leaf: Any, aval: Any, wanted: Any) -> Any:
     """What JAX sees: a shape, with the sharding where JAX can say it; Python scalars as they are."""
     import jax
 
+    if not isinstance(aval, jax.ShapeDtypeStruct):
+        return leaf
     if wanted is None and isinstance(leaf, (bool, int, float, complex)):
         return leaf
     sharding = wanted if boundary.divides(wanted, aval.shape) else None
+    if wanted is None and getattr(leaf, "committed", False):
+        sharding = leaf.sharding
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)

@@ -78,11 +78,32 @@ def _named(mesh: Any, spec: Any, where: str) -> Any:
         raise TraceError(str(error), where=where) from error
 
 
+def said_by_jax(prefix: Any, mesh: Any) -> Any:
+    """A prefix tree of shardings as far as JAX can say them; other entries are open.
+
+    >>> said_by_jax((None, "{replicated}"), None)
+    (None, None)
+    """
+    import jax
+    from jax.sharding import PartitionSpec
+
+    def said(entry: Any) -> Any:
+        if isinstance(entry, (str, HloSharding)):
+            return None
+        if isinstance(entry, PartitionSpec) and mesh is not None:
+            return _named(mesh, entry, "a sharding")
+        return entry
+
+    return jax.tree.map(said, prefix, is_leaf=_is_entry)
+
+
 def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | None:
     """An entry that `resolve` gave, for an array of that shape; None stays None."""
     if sharding is None:
         return None
-    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(sharding, "spec", ())):
+    spec = getattr(sharding, "spec", ())
+    # A PartitionSpec with unreduced axes refuses to be iterated over.
+    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec)):
         raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
         found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))

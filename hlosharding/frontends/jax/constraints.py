@@ -1,7 +1,7 @@
 """Shardings put on values inside traced functions: any HloSharding, also those that no PartitionSpec can say.
 
 Floor: frontends.  One JAX primitive per mark, with rules for jit, grad, vmap and loops; PartitionSpec and NamedSharding
-go to JAX's own constraint.  Outside a trace for hlosharding the marks are identities.
+go to JAX's own constraint.  In a trace for others the marks are identities; outside of all traces they lay arrays out.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def with_sharding(x: Any, sharding: Any) -> Any:
 
     `sharding`: HloSharding, HLO text, an array of devices by tile coordinates (one more dim: copies of a tile),
     PartitionSpec, NamedSharding, None, or a prefix tree of them.  Works under jit, grad, vmap and scan; a batched dim
-    is left open.  In a plain `jax.jit` an HloSharding that the mesh of the context cannot say has no effect.
-    Raises AnnotationError where it does not fit the shape.
+    is left open.  In a plain `jax.jit` an HloSharding that the mesh of the context cannot say has no effect.  Outside
+    of a trace the array is laid out so on JAX's devices.  Raises AnnotationError where it does not fit.
 
     >>> import jax, jax.numpy as jnp
     >>> float(jax.grad(lambda x: with_sharding(x * x, "{maximal device=1}"))(3.0))
@@ -69,6 +69,7 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
 
 def _constrain(x: Any, sharding: Any) -> Any:
     import jax
+    from jax.core import Tracer
 
     if sharding is None:
         return x
@@ -81,7 +82,35 @@ def _constrain(x: Any, sharding: Any) -> Any:
     if xla_bridge.keeps_hlo_shardings():
         return _sharding_primitive().bind(x, sharding=str(found.without_names()), open_dims=())
     named = _over_context_mesh(found)
+    if named is None and not (isinstance(x, Tracer) or xla_bridge.is_tracing()):
+        return _placed(x, found)
     return x if named is None else jax.lax.with_sharding_constraint(x, named)
+
+
+def _placed(x: Any, sharding: HloSharding) -> Any:
+    """An array outside of all traces, laid out on JAX's devices, as JAX's own constraint does there."""
+    import jax
+
+    devices = np.array(jax.devices(), dtype=object)
+    if (sharding.num_devices or 1) > len(devices):
+        raise AnnotationError(f"{sharding} names {sharding.num_devices} devices, and JAX has {len(devices)}")
+    if sharding.is_maximal():
+        return jax.device_put(x, devices[sharding.device])
+    if sharding.kind == "replicated":
+        grid = devices[: sharding.num_devices or len(devices)].reshape(*(1,) * np.ndim(x), -1)
+    elif sharding.kind == "tiled" and set(sharding.subgroup_types) <= {"replicated"}:
+        grid = devices[sharding.tiles.array.reshape(*sharding.data_dims, -1)]
+    else:
+        return x
+    names = tuple(f"d{n}" for n in range(grid.ndim))
+    named = jax.sharding.NamedSharding(jax.sharding.Mesh(grid, names), jax.sharding.PartitionSpec(*names[:-1]))
+    try:
+        return jax.device_put(x, named)
+    except ValueError as error:
+        raise AnnotationError(
+            f"{sharding} splits {list(np.shape(x))} unevenly, and a jax array has even tiles",
+            remedy="hs.device_put lays it out as an hs.ShardedArray",
+        ) from error
 
 
 def _as_hlo(sharding: Any, shape: tuple[int, ...]) -> HloSharding:

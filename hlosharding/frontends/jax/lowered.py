@@ -61,5 +61,6 @@ def _signature(lowered: Any, module: Module, facts: dict[str, Any]) -> FunctionS
         names=tuple(names),
         parameters=tuple(numbers.get(n) for n in range(len(infos))),
         open_outputs=tuple(facts.get("open_outputs", (False,) * len(outputs))),
+        output_shardings=facts.get("output_shardings", ()),
         open_parameters=tuple(facts.get("open_inputs", (False,) * len(parameters))),
     )

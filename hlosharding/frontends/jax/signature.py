@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_array
+from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +31,32 @@ class FunctionSignature:
     """Outputs whose sharding is ours to choose, as JAX tells XLA: pass it to `propagate` as `to_outputs`."""
     open_parameters: tuple[bool, ...]
     """Likewise parameters, by number: `to_parameters`."""
-    static_argnums: tuple[int, ...] = ()
+    static: StaticArguments = NO_STATIC_ARGUMENTS
+    devices: tuple[Any, ...] | None = None
+    """Those of the mesh, where it has any: partition i runs on the i-th."""
     input_memory: tuple[str | None, ...] = ()
     """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
     output_memory: tuple[str | None, ...] = ()
+    output_shardings: tuple[Any, ...] = ()
+    """Per output the `NamedSharding` that JAX gave it, None where it gave none; () where all are open."""
     num_positional: int | None = None
     """How many positional arguments the function was called with, static ones included."""
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """Arguments of a call as values per entry parameter.  Raises ValueError where the pytree differs."""
+        """Arguments of a call, static ones among them or not, as values per entry parameter.
+
+        Raises TypeError where the pytree differs.
+        """
         import jax
 
-        dynamic = tuple(a for n, a in enumerate(args) if n not in self.static_argnums)
-        leaves, tree = jax.tree.flatten((dynamic, kwargs), is_leaf=is_one_array)
+        leaves, tree = jax.tree.flatten((tuple(args), kwargs), is_leaf=is_one_array)
         if tree != self.in_tree:
-            raise ValueError(f"arguments have the structure {tree}, the function was traced with {self.in_tree}")
+            leaves, tree = jax.tree.flatten(self.static.left_out(tuple(args), kwargs), is_leaf=is_one_array)
+        if tree != self.in_tree:
+            raise TypeError(
+                "Function compiled with input pytree does not match the input pytree it was called with: "
+                f"the arguments have the structure {tree}, the function was traced with {self.in_tree}"
+            )
         numbered = zip(self.parameters, leaves, strict=True)
         placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
         return [placed[number] for number in sorted(placed)]

@@ -6,8 +6,8 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,22 +25,14 @@ from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    avals: tuple[Any, ...]
-    tree: Any
-    shardings: tuple[HloSharding | None, ...]
-    for_jax: Any
-    """out_shardings as handed to JAX: stand-ins where JAX cannot say them."""
-
-
 def trace(
     fn: Callable[..., Any],
     *,
     mesh: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    static_argnums: int | Sequence[int] = (),
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
     platform: str | None = None,
     prepare: bool = True,
 ) -> Callable[..., Module]:
@@ -56,23 +48,149 @@ def trace(
     >>> [i.opcode for i in module.entry.instructions], module.num_partitions
     (['parameter', 'sine', 'constant', 'broadcast', 'add'], 2)
     """
-    if not callable(fn):
-        raise TraceError(f"{fn!r} is no function", remedy="pass a function of arrays")
-    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+    function = TraceableFunction(fn, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, options=options)
+    return lambda *args, **kwargs: function.trace(args, kwargs).module(platform, prepare=prepare)
 
-    def traced(*args: Any, **kwargs: Any) -> Module:
+
+class TraceableFunction:
+    """A function with its shardings, to be traced for calls of it.
+
+    `options` are those of `jax.jit` that bear on tracing: static and donated arguments.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], *, mesh: Any, in_shardings: Any, out_shardings: Any, options: dict[str, Any]
+    ) -> None:
+        import jax
+
+        if not callable(fn):
+            raise TraceError(f"{fn!r} is no function", remedy="pass a function of arrays")
         xla_bridge.hide_own_frames()
-        where_mesh = mesh if mesh is not None else xla_bridge.context_mesh()
-        call = arguments_of(args, kwargs, static, in_shardings, where_mesh)
-        platforms = _platforms(platform, call.mesh)
+        self._fn, self._mesh = fn, mesh
+        self._options: dict[str, Any] = {**options, "keep_unused": True}
+        self._in_shardings, self._out_shardings = in_shardings, out_shardings
+        self._jitted = jax.jit(fn, **self._options)
+        self._static = xla_bridge.static_arguments(self._jitted)
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall:
+        """One call, traced by JAX; not lowered yet."""
+        import jax
+
+        where_mesh = self._mesh if self._mesh is not None else xla_bridge.context_mesh()
+        call = arguments_of(args, kwargs, self._static, self._in_shardings, where_mesh)
+        with _for_our_reader(self._mesh):
+            traced = self._jitted.trace(*call.args, **call.kwargs)
+            key = traced.jaxpr, call.shardings
+            results = _results(traced, self._out_shardings, call.mesh)
+            if results.for_jax is not None:
+                jitted = jax.jit(self._fn, out_shardings=results.for_jax, **self._options)
+                traced = jitted.trace(*call.args, **call.kwargs)
+        return TracedCall(traced, call, results, self._mesh, self._static, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    avals: tuple[Any, ...]
+    tree: Any
+    shardings: tuple[HloSharding | None, ...]
+    for_jax: Any
+    """out_shardings as handed to JAX: stand-ins where JAX cannot say them."""
+    said: tuple[bool, ...]
+    """Per output: is it open to us, or said by JAX's own words?"""
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """A call of a function, traced by JAX, with the shardings of its boundary."""
+
+    jax: Any
+    """The `jax.stages.Traced`."""
+    call: Arguments
+    results: _Results
+    mesh: Any
+    """Around which it was traced; None: that of the context."""
+    static: xla_bridge.StaticArguments
+    key: Any
+    """Equal for calls that are the same program."""
+
+    @property
+    def is_of_arrays(self) -> bool:
+        """Else, for mutable arrays, tokens and ordered effects, only JAX can run it."""
+        return xla_bridge.is_of_arrays(self.jax)
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Numbers of the flat arguments whose buffers may be reused."""
+        import jax
+
+        return tuple(n for n, info in enumerate(jax.tree.leaves(self.jax.args_info)) if info.donated)
+
+    def module(self, platform: str | None = None, *, prepare: bool = True) -> Module:
+        """Lowered and read."""
         found: list[dict[str, Any]] = []
-        as_calls = xla_bridge.custom_partitioning_as_calls(found, PARTITIONING_MARK, RULE_MARK)
-        with _mesh_context(mesh), xla_bridge.keeping_hlo_shardings(), as_calls as options:
-            module = _lower(fn, call, out_shardings, static, {"lowering_platforms": platforms, **options})
-        module.partitionings = custom_partitionings(found, call.mesh, trace)
+        options = xla_bridge.lowering_with_calls(found, PARTITIONING_MARK, RULE_MARK)
+        lowered = self._lowered({"lowering_platforms": _platforms(platform, self.call.mesh), **options})
+        module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
+        self._attach(module, xla_bridge.lowering_facts(lowered))
+        module.partitionings = custom_partitionings(found, self.call.mesh, trace)
         return prepare_module(module) if prepare else module
 
-    return traced
+    def _lowered(self, options: dict[str, Any]) -> Any:
+        try:
+            with _for_our_reader(self.mesh):
+                return self.jax.lower(**options)
+        except AssertionError:  # JAX lowers unreduced values for Shardy alone
+            with _for_our_reader(self.mesh), xla_bridge.shardy(True):
+                return self.jax.lower(**options)
+
+    def _attach(self, module: Module, facts: dict[str, Any]) -> None:
+        """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
+        module.callbacks = facts.get("callbacks", ())
+        extra = len(module.entry.parameters) - len(self.call.avals)
+        self._attach_shardings(module, extra)
+        mesh = self.call.mesh or facts.get("mesh")
+        module.mesh = _mesh_info(mesh)
+        mesh_size = module.mesh.num_devices if module.mesh is not None else 1
+        module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
+        module.signature = self._signature(module, extra, facts, mesh)
+
+    def _attach_shardings(self, module: Module, extra: int) -> None:
+        """`extra`: tokens of ordered effects, which come before the arguments and results proper."""
+        for parameter, sharding in zip(module.entry.parameters[extra:], self.call.shardings, strict=True):
+            if sharding is not None:
+                module.shardings[parameter.id] = sharding
+        for number, sharding in enumerate(self.results.shardings):
+            if sharding is not None:
+                _set_output(module, number, len(self.results.shardings), sharding)
+
+    def _signature(self, module: Module, extra: int, facts: dict[str, Any], mesh: Any) -> FunctionSignature:
+        count = len(self.results.avals)
+        is_open, given = (facts.get(key, (None,) * count) for key in ("open_outputs", "output_shardings"))
+        return FunctionSignature(
+            in_tree=self.call.tree,
+            out_tree=self.results.tree,
+            in_avals=self.call.avals,
+            out_avals=self.results.avals,
+            names=tuple(p.op_name for p in module.entry.parameters[extra:]),
+            parameters=tuple(range(extra, extra + len(self.call.avals))),
+            open_outputs=tuple(
+                s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
+            ),
+            open_parameters=tuple(p.id not in module.shardings for p in module.entry.parameters),
+            static=self.static,
+            devices=_devices(mesh),
+            input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
+            output_memory=facts.get("output_memory", ()),
+            output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
+            num_positional=len(self.call.args),
+        )
+
+
+@contextmanager
+def _for_our_reader(mesh: Any) -> Iterator[None]:
+    with _mesh_context(mesh), xla_bridge.keeping_hlo_shardings():
+        yield
 
 
 def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
@@ -90,22 +208,6 @@ def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
         return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
-def _lower(
-    fn: Callable[..., Any], call: Arguments, out_shardings: Any, static: tuple[int, ...], lowering: dict[str, Any]
-) -> Module:
-    import jax
-
-    options: dict[str, Any] = {"static_argnums": static, "keep_unused": True}
-    traced = jax.jit(fn, **options).trace(*call.args, **call.kwargs)
-    results = _results(traced, out_shardings, call.mesh)
-    if results.for_jax is not None:
-        traced = jax.jit(fn, out_shardings=results.for_jax, **options).trace(*call.args, **call.kwargs)
-    lowered = traced.lower(**lowering)
-    module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
-    _attach(module, lowered, call, results, static)
-    return module
-
-
 def _platforms(platform: str | None, mesh: Any) -> tuple[str, ...]:
     """The platform to lower for: as told, else the mesh's, else JAX's default."""
     import jax
@@ -120,18 +222,16 @@ def _results(traced: Any, out_shardings: Any, mesh: Any) -> _Results:
 
     leaves, tree = jax.tree.flatten(traced.out_info)
     if out_shardings is None:
-        return _Results(tuple(leaves), tree, (None,) * len(leaves), None)
+        return _Results(tuple(leaves), tree, (None,) * len(leaves), None, (True,) * len(leaves))
     entries = boundary.broadcast(out_shardings, traced.out_info, "out_shardings")
     wanted = [boundary.resolve(e, mesh, f"output {n}") for n, e in enumerate(entries)]
     found = tuple(
         of_numbers(boundary.as_hlo(w, leaf.shape, f"output {n}"), leaf)
         for n, (w, leaf) in enumerate(zip(wanted, leaves, strict=True))
     )
-    for_jax = [
-        w if w is None or boundary.divides(w, leaf.shape) else _stand_in(mesh, wanted, found)
-        for w, leaf in zip(wanted, leaves, strict=True)
-    ]
-    return _Results(tuple(leaves), tree, found, jax.tree.unflatten(tree, for_jax))
+    said = tuple(w is None or boundary.divides(w, leaf.shape) for w, leaf in zip(wanted, leaves, strict=True))
+    for_jax = [w if is_said else _stand_in(mesh, wanted, found) for w, is_said in zip(wanted, said, strict=True)]
+    return _Results(tuple(leaves), tree, found, jax.tree.unflatten(tree, for_jax), said)
 
 
 def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | None]) -> Any:
@@ -142,38 +242,6 @@ def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | No
     if mesh is None:
         mesh = jax.sharding.AbstractMesh((devices_of(s for s in found if s is not None),), ("devices",))
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-
-
-def _attach(module: Module, lowered: Any, call: Arguments, results: _Results, static: tuple[int, ...]) -> None:
-    """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
-    facts = xla_bridge.lowering_facts(lowered)
-    module.callbacks = facts.get("callbacks", ())
-    # Tokens of ordered effects come before the arguments and results proper.
-    extra = len(module.entry.parameters) - len(call.avals)
-    for parameter, sharding in zip(module.entry.parameters[extra:], call.shardings, strict=True):
-        if sharding is not None:
-            module.shardings[parameter.id] = sharding
-    for number, sharding in enumerate(results.shardings):
-        if sharding is not None:
-            _set_output(module, number, len(results.shardings), sharding)
-    module.mesh = _mesh_info(call.mesh)
-    mesh_size = module.mesh.num_devices if module.mesh is not None else 1
-    module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
-    parameters = tuple(range(extra, extra + len(call.avals)))
-    module.signature = FunctionSignature(
-        in_tree=call.tree,
-        out_tree=results.tree,
-        in_avals=call.avals,
-        out_avals=results.avals,
-        names=tuple(p.op_name for p in module.entry.parameters[extra:]),
-        parameters=parameters,
-        open_outputs=tuple(s is None for s in results.shardings),
-        open_parameters=tuple(p.id not in module.shardings for p in module.entry.parameters),
-        static_argnums=static,
-        input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
-        output_memory=facts.get("output_memory", ()),
-        num_positional=len(call.args),
-    )
 
 
 def _set_output(module: Module, number: int, count: int, sharding: HloSharding) -> None:
@@ -202,6 +270,12 @@ def _is_copy(instruction: Instruction) -> bool:
     # What a user reshapes has an op name, and another shape than before.
     is_reshape = instruction.opcode == "reshape" and not instruction.op_name
     return is_reshape and instruction.shape == instruction.operands[0].shape
+
+
+def _devices(mesh: Any) -> tuple[Any, ...] | None:
+    import jax
+
+    return tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
 
 
 def _mesh_info(mesh: Any) -> Any:

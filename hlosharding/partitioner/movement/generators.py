@@ -117,6 +117,8 @@ def _rematerialized(
     def rematerialize(target: HloSharding) -> Value:
         return _rematerialized(context, inst, target, make, broadcast_dims)
 
-    if sharding.kind not in ("tiled", "replicated") or "unreduced" in sharding.subgroup_types:
+    if sharding.is_unreduced() or "unreduced" in sharding.subgroup_types:
+        return reshard(context, Value(make(REPLICATED), inst.shape, REPLICATED), sharding)
+    if sharding.kind not in ("tiled", "replicated"):
         return Value(make(REPLICATED), inst.shape, sharding)
     return Value(make(sharding), inst.shape, sharding, rematerialize=rematerialize, broadcast_dims=broadcast_dims)

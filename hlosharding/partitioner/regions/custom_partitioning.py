@@ -7,6 +7,7 @@ Where he cannot be asked, what the function computes is partitioned in its place
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module, rewrite
@@ -51,7 +52,8 @@ def _offered(
     """Shardings of operands and results, as GSPMD and Shardy would hand them to `partition`."""
     text = inst.frontend_attributes.get(RULE_MARK)
     if text is not None:
-        choice = choice_of(context, inst, parse_shardy_rule(text).bind(inst), values)
+        rule = replace(parse_shardy_rule(text), is_minded=False)
+        choice = choice_of(context, inst, rule.bind(inst), values)
         return choice.operands, tuple(without_partials(r) for r in choice.results)
     operands = tuple(v.whole_sharding for v in values)
     wanted = context.wanted_leaves(inst)

@@ -210,3 +210,22 @@ def test_jax_itself_lowers_them_as_before(mesh_2x4: Mesh) -> None:
     assert "CustomSPMDPartitioning" in lowered.as_text()
     with pytest.raises(ExecutionError, match=r"only XLA's own partitioner.*trace the function"):
         hs.partition(hs.load(lowered)).run(X, X)
+
+
+def test_the_users_program_minds_dims_that_the_result_lacks() -> None:
+    """His rule names no reduction, his program sums over devices itself: it is given the tiles that there are."""
+
+    @custom_partitioning
+    def total(x: jax.Array) -> jax.Array:
+        return jnp.sum(x)
+
+    def partition(mesh: Any, arguments: Any, result: Any) -> Any:
+        def local(x: jax.Array) -> jax.Array:
+            return jax.lax.psum(jnp.sum(x), "x")
+
+        return mesh, local, result.sharding, (arguments[0].sharding,)
+
+    total.def_partition(partition, sharding_rule="i j -> ")
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+    function = hs.jit(total, mesh=mesh, in_shardings=P(None, "x"))
+    assert float(function(np.ones((32, 16), np.float32))) == 512.0

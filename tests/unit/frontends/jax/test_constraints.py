@@ -88,7 +88,6 @@ def test_marks_stand_inside_loops_and_branches() -> None:
 
 def test_elsewhere_marks_change_no_value() -> None:
     x = np.ones((4, 4), np.float32)
-    np.testing.assert_array_equal(with_sharding(x, ODD), x)
     np.testing.assert_array_equal(jax.jit(lambda x: with_sharding(x + 1, ODD))(x), x + 1)
     np.testing.assert_array_equal(jax.vmap(lambda x: with_sharding(x, "{devices=[2]1,0}"))(x), x)
     a, b = jax.jit(shard_alike)(x, x + 1)
@@ -143,3 +142,20 @@ def test_unlike_shapes_and_structures_cannot_be_alike() -> None:
         shard_alike(np.ones(3), np.ones(4))
     with pytest.raises(AnnotationError, match="equal structures"):
         shard_alike(np.ones(3), (np.ones(3),))
+
+
+@pytest.mark.parametrize("text", ["{devices=[2,4]3,1,0,2,7,5,4,6}", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"])
+def test_outside_of_a_trace_an_array_is_laid_out(text: str) -> None:
+    x, sharding = np.arange(64.0).reshape(8, 8), HloSharding.parse(text)
+    placed = with_sharding(x, text)
+    assert np.array_equal(placed, x)
+    devices = jax.devices()
+    for shard in placed.addressable_shards:
+        offset = sharding.tile_offset((8, 8), devices.index(shard.device))
+        assert tuple(s.start or 0 for s in shard.index) == tuple(offset)
+
+
+def test_an_uneven_layout_outside_of_a_trace_is_refused() -> None:
+    with pytest.raises(AnnotationError, match=r"splits.*unevenly.*device_put"):
+        with_sharding(np.arange(5.0), "{devices=[8]<=[8]}")
+    assert with_sharding(np.arange(5.0), "{maximal device=3}").devices() == {jax.devices()[3]}

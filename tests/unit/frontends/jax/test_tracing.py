@@ -48,7 +48,7 @@ def test_pytrees_become_parameters_named_by_their_paths(mesh_2x4: Mesh) -> None:
     assert signature.names == ("params['b']", "params['w']", "batch[0]", "batch[1]", "scale")
     assert signature.unflatten([1, 2]) == {"b": 1, "y": 2}
     assert signature.flatten(({"w": 1, "b": 0}, (2, 3)), {"scale": 4}) == [0, 1, 2, 3, 4]
-    with pytest.raises(ValueError, match="structure"):
+    with pytest.raises(TypeError, match="structure"):
         signature.flatten((1,), {})
     assert module.mesh == MeshInfo(("data", "model"), (2, 4))
     assert module.num_partitions == 8

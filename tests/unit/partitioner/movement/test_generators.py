@@ -73,3 +73,16 @@ def test_devices_agree_on_random_numbers_that_several_hold(dims: str, tiling: st
     [numbers] = run_local(local, [np.asarray(-5, np.int32), np.asarray(1 << 30, np.int32)])
     assert np.unique(numbers).size == numbers.size
     assert ((numbers >= -5) & (numbers < 1 << 30)).all()
+
+
+@pytest.mark.parametrize(
+    "value", ["iota(), iota_dimension=0", "broadcast(one), dimensions={}", "constant({1,1,1,1})", "constant({1,2,3,4})"]
+)
+def test_what_is_made_as_partial_sums_is_made_once(value: str) -> None:
+    """Devices that all made the whole would count it as often as there are devices."""
+    partial = "[1,2,4]<=[8] last_tile_dims={unreduced, replicated}"
+    local = right(f"""
+        one = f32[] constant(1)
+        v = f32[4] {value}, sharding={{devices={partial}}}
+        ROOT r = f32[4] negate(v){mark("[1,8]<=[8] copies")}""")
+    assert "all-reduce" in opcodes(local) or not local.collectives

@@ -1,0 +1,82 @@
+"""The private jaxlib touch points, all of them, in one folder: convert, print, lower, compile, run.
+
+Each has a test of its own, which passes with jax 0.10 to 0.12.
+"""
+
+from hlosharding.xla_bridge.conversions import (
+    compiled_to_hlo_proto,
+    hlo_proto_to_stablehlo,
+    hlo_proto_to_text,
+    hlo_text_to_proto,
+    lowered_to_hlo_proto,
+    serve,
+    stablehlo_bytecode_to_text,
+    stablehlo_to_hlo_proto,
+)
+from hlosharding.xla_bridge.dispatch import (
+    NO_STATIC_ARGUMENTS,
+    StaticArguments,
+    array_of,
+    dispatcher,
+    finding_nans,
+    forget,
+    is_of_arrays,
+    shortcut,
+    static_arguments,
+    usual_miss,
+)
+from hlosharding.xla_bridge.running import CompiledModule, compile_proto, cpu_devices, run_proto, without_shardings
+from hlosharding.xla_bridge.tracing import (
+    context_mesh,
+    has_gspmd_lowering,
+    hide_own_frames,
+    is_shardy,
+    is_tracing,
+    keeping_hlo_shardings,
+    keeps_hlo_shardings,
+    linear_identity,
+    lowering_facts,
+    lowering_with_calls,
+    sharding_custom_call,
+    shardy,
+    weakly_typed,
+)
+
+__all__ = [
+    "NO_STATIC_ARGUMENTS",
+    "CompiledModule",
+    "StaticArguments",
+    "array_of",
+    "compile_proto",
+    "compiled_to_hlo_proto",
+    "context_mesh",
+    "cpu_devices",
+    "dispatcher",
+    "finding_nans",
+    "forget",
+    "has_gspmd_lowering",
+    "hide_own_frames",
+    "hlo_proto_to_stablehlo",
+    "hlo_proto_to_text",
+    "hlo_text_to_proto",
+    "is_of_arrays",
+    "is_shardy",
+    "is_tracing",
+    "keeping_hlo_shardings",
+    "keeps_hlo_shardings",
+    "linear_identity",
+    "lowered_to_hlo_proto",
+    "lowering_facts",
+    "lowering_with_calls",
+    "run_proto",
+    "serve",
+    "sharding_custom_call",
+    "shardy",
+    "shortcut",
+    "stablehlo_bytecode_to_text",
+    "stablehlo_to_hlo_proto",
+    "static_arguments",
+    "usual_miss",
+    "weakly_typed",
+    "without_shardings",
+]

@@ -1,0 +1,136 @@
+"""Between HLO text, HLO protos, StableHLO and what JAX lowered or compiled.
+
+Floor: ground.  Formats are asked for here and converted in a child process, because jaxlib ends its process on some
+malformed input.  Takes text and protos whose shardings were checked already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hlosharding import xla_process
+from hlosharding.errors import LoadError
+from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
+
+
+def hlo_text_to_proto(text: str) -> bytes:
+    """HLO text, its shardings checked before, as serialized HloModuleProto; LoadError with XLA's message else.
+
+    jaxlib writes each computation in post order; ids keep the order of the text, and sorting by them restores it.
+    """
+    return _convert("hlo-text-to-proto", text.encode())
+
+
+def hlo_proto_to_text(proto: bytes, *, metadata: bool = True, layouts: bool = True) -> str:
+    """HLO text of a serialized HloModuleProto, constants in full; `metadata` prints names, lines and frame tables."""
+    words = ["hlo-proto-to-text", *(["metadata"] if metadata else []), *(["layouts"] if layouts else [])]
+    return _convert(" ".join(words), proto).decode()
+
+
+def hlo_proto_to_stablehlo(proto: bytes) -> str:
+    """StableHLO text of a serialized HloModuleProto (shardings as `mhlo.sharding` attributes)."""
+    return _convert("hlo-proto-to-stablehlo", proto).decode()
+
+
+def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
+    """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
+    return _convert("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
+
+
+def stablehlo_bytecode_to_text(module: bytes) -> str:
+    """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`)."""
+    return _convert("stablehlo-bytecode-to-text", module).decode()
+
+
+def _convert(kind: str, payload: bytes) -> bytes:
+    try:
+        return xla_process.ask(kind, payload)
+    except OSError:  # no child can be started here: then without its protection
+        status, answer = _answer(kind, payload)
+    if status:
+        raise LoadError(answer.decode("utf-8", "replace"))
+    return answer
+
+
+def serve() -> None:
+    """The child's loop: conversions from standard input to standard output, until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever jaxlib prints
+    while (question := xla_process.read_frame(sys.stdin.buffer)) is not None:
+        split, number, payload = question
+        status, answer = _answer(payload[:split].decode(), payload[split:])
+        xla_process.write_frame(answers, xla_process.Frame(status, number, answer))
+
+
+def _answer(question: str, payload: bytes) -> tuple[int, bytes]:
+    """0 and the converted bytes, or 1 and what is wrong."""
+    kind, *options = question.split()
+    what, convert = _CONVERSIONS[kind]
+    try:
+        return 0, convert(payload, frozenset(options))
+    except Exception as error:  # noqa: BLE001  (jaxlib: MLIRError, JaxRuntimeError, ValueError ...)
+        return 1, f"{what}: {str(error).strip()[:2000]}".encode()
+
+
+def _parse_hlo(text: bytes, _: frozenset[str]) -> bytes:
+    return hlo().hlo_module_from_text(text.decode()).as_serialized_hlo_module_proto()
+
+
+def _print_hlo(proto: bytes, words: frozenset[str]) -> bytes:
+    options = hlo().HloPrintOptions()
+    options.print_large_constants = True
+    options.print_metadata = "metadata" in words
+    options.include_layout_in_shapes = "layouts" in words
+    return hlo().HloModule.from_serialized_hlo_module_proto(proto).to_string(options).encode()
+
+
+def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
+    return jaxlib().mlir.xla_computation_to_mlir_module(hlo().XlaComputation(proto)).encode()
+
+
+def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
+    computation = jaxlib().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
+    return computation.as_serialized_hlo_module_proto()
+
+
+def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
+    mlir = first_import("jax._src.interpreters.mlir")
+    ir = first_import("jaxlib.mlir.ir")
+    with mlir.make_ir_context() as context:
+        # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
+        try:
+            return str(jaxlib().mlir.deserialize_portable_artifact(module, context)).encode()
+        except FATAL:
+            return str(ir.Module.parse(module)).encode()
+
+
+_CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = {
+    "hlo-text-to-proto": ("not HLO text", _parse_hlo),
+    "hlo-proto-to-text": ("not an HLO module", _print_hlo),
+    "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
+    "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
+    "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),
+}
+
+
+def lowered_to_hlo_proto(lowered: Any) -> bytes:
+    """Serialized HloModuleProto of a `jax.stages.Lowered`, before any compiler pass."""
+    try:
+        computation = lowered.compiler_ir("hlo")
+    except FATAL as error:
+        raise LoadError(f"this lowered function has no HLO: {str(error)[:2000]}") from error
+    if computation is None:
+        raise LoadError("this lowered function has no HLO", remedy="lower it with jax.jit(f).lower(...)")
+    return computation.as_serialized_hlo_module_proto()
+
+
+def compiled_to_hlo_proto(compiled: Any) -> tuple[bytes, str]:
+    """Serialized HloModuleProto of a `jax.stages.Compiled`, optimized as it runs, and the header line of its text."""
+    try:
+        module = compiled.runtime_executable().hlo_modules()[0]
+        return module.as_serialized_hlo_module_proto(), module.to_string().partition("\n")[0]
+    except FATAL as error:
+        raise LoadError(f"this compiled function shows no HLO: {str(error)[:2000]}") from error

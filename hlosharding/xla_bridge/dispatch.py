@@ -1,0 +1,136 @@
+"""How JAX reads a call of a jitted function, and the C++ that remembers how such a call went.
+
+Floor: ground.  Where a JAX lacks one of the names, calls go through Python each time: slower, and the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hlosharding.xla_bridge.private import first_import, jaxlib
+
+_REMEMBERED = 4096
+"""Calls, of one function."""
+
+Miss = Callable[..., tuple[Any, Any, bool]]
+"""What answers a call that nobody remembers: (the results, how to do it again in C++ or None, False)."""
+
+
+class StaticArguments(NamedTuple):
+    """Which arguments of a jitted function are static."""
+
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def among(self, arguments: tuple[Any, ...]) -> set[int]:
+        """The positions in a call; negative ones count from the end, those not given are left out."""
+        count = len(arguments)
+        return {n % count for n in self.positions if -count <= n < count}
+
+    def left_out(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The other arguments of a call."""
+        fixed = self.among(arguments)
+        dynamic = tuple(a for n, a in enumerate(arguments) if n not in fixed)
+        return dynamic, {name: a for name, a in keywords.items() if name not in self.names}
+
+
+NO_STATIC_ARGUMENTS = StaticArguments((), ())
+
+
+def static_arguments(jitted: Any) -> StaticArguments:
+    """As `jax.jit` takes `static_argnums` and `static_argnames`: each also says the other, where the signature does."""
+    info = jitted._jit_info
+    return StaticArguments(tuple(info.static_argnums), tuple(info.static_argnames))
+
+
+def dispatcher(jitted: Any, function: Callable[..., Any], miss: Miss) -> Callable[..., Any]:
+    """A callable that calls as `jitted` (a `jax.jit` of `function`) does, but asks `miss` what a new call is.
+
+    C++ tells calls apart as for `jax.jit`: by trees, shapes, types, static values, shardings, devices and whatever of
+    JAX's configuration tracing depends on.
+    """
+    try:
+        pxla, trees = first_import("jax._src.interpreters.pxla"), first_import("jax._src.tree_util")
+        info = jitted._jit_info
+        key = pxla.JitGlobalCppCacheKeys(donate_argnums=info.donate_argnums, donate_argnames=info.donate_argnames)
+        library = jaxlib()
+        made = library.pjit(
+            getattr(function, "__name__", "function"),
+            function,
+            miss,
+            info.static_argnums,
+            info.static_argnames,
+            key,
+            trees.dispatch_registry,
+            pxla.cc_shard_arg,
+            library.PjitFunctionCache(_REMEMBERED),
+        )
+        made._fun = function  # whom JAX runs again where it finds a NaN
+        return made
+    except (AttributeError, TypeError):
+        return lambda *arguments, **keywords: miss(*arguments, **keywords)[0]
+
+
+def usual_miss(jitted: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any, bool]:
+    """What `jax.jit` itself answers to a new call of one of its functions, as a `Miss`."""
+    miss = getattr(jitted, "_cache_miss", None)
+    return (jitted(*arguments, **keywords), None, False) if miss is None else miss(*arguments, **keywords)
+
+
+def shortcut(compiled: Any, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:
+    """How C++ does again what `compiled` (a `jax.stages.Compiled`) did with flat `inputs`; None where it cannot.
+
+    `outputs` (in a pytree as `tree` says) give the types and shardings that the results shall have.
+    """
+    try:
+        make = first_import("jax._src.pjit")._get_fastpath_data
+        found = make(compiled._executable, tree, list(inputs), list(outputs), (), [], None, [])
+        return None if found is None else found._replace(out_shardings=[output.sharding for output in outputs])
+    except (AttributeError, TypeError):
+        return None
+
+
+def array_of(shape: tuple[int, ...], sharding: Any, local: Sequence[Any], *, weak_type: bool = False) -> Any:
+    """A jax array of local ones, in the order of the sharding's devices; with the type that its mesh gives it."""
+    core, implementation = first_import("jax._src.core"), first_import("jax._src.array").ArrayImpl
+    aval = core.update_aval_with_sharding(core.ShapedArray(shape, local[0].dtype, weak_type), sharding)
+    return implementation(aval, sharding, list(local), committed=True)
+
+
+def is_of_arrays(traced: Any) -> bool:
+    """Is a `jax.stages.Traced` a function of arrays alone?
+
+    Else it reads or writes mutable arrays (`jax.new_ref`), takes or gives tokens, has effects whose order other
+    programs see, or closes over what is no array (a tracer that leaked).
+    """
+    from jax.core import ShapedArray
+
+    closed = traced.jaxpr
+    ordered = first_import("jax._src.effects").ordered_effects
+    reference = first_import("jax._src.state.types").RefEffect
+    if getattr(closed, "is_high", False) or getattr(closed.jaxpr, "is_high", False):
+        return False
+    if getattr(traced, "_num_consts", 0):
+        return False
+    if any(isinstance(effect, reference) or ordered.contains(effect) for effect in closed.effects):
+        return False
+    return all(isinstance(aval, ShapedArray) for aval in (*closed.in_avals, *closed.out_avals))
+
+
+@contextmanager
+def finding_nans(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[None]:
+    """Where `jax.debug_nans` finds one, run the function op by op, as `jax.jit` does, to say which op made it."""
+    api = first_import("jax._src.api_util")
+    try:
+        yield
+    except api.InternalFloatingPointError as error:
+        api.maybe_recursive_nan_check(error, function, arguments, keywords)
+
+
+def forget(dispatched: Callable[..., Any]) -> None:
+    """Let a `dispatcher` forget its calls."""
+    clear = getattr(dispatched, "_clear_cache", None)
+    if clear is not None:
+        clear()

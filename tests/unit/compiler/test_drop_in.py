@@ -1,0 +1,305 @@
+"""What users of `jax.jit` rely on besides results: keywords, stages, Explicit meshes, settings, other values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+from hlosharding.errors import TraceError
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+
+
+@pytest.fixture(scope="module")
+def explicit() -> Mesh:
+    return jax.make_mesh((2, 4), ("data", "model"))
+
+
+# Explicit meshes
+
+
+def test_a_step_on_an_explicit_mesh_is_fed_its_own_results(explicit: Mesh) -> None:
+    def step(p: jax.Array, b: jax.Array) -> jax.Array:
+        return p - 0.1 * b
+
+    p, batch = (jax.device_put(X, NamedSharding(explicit, P("data"))) for _ in range(2))
+    ours, theirs = hs.jit(step), jax.jit(step)
+    found, wanted = p, p
+    for _ in range(3):
+        found, wanted = ours(found, batch), theirs(wanted, batch)
+        assert (jax.typeof(found), found.sharding) == (jax.typeof(wanted), wanted.sharding)
+    np.testing.assert_allclose(found + batch, wanted + batch, rtol=1e-6)
+    with jax.set_mesh(explicit):
+        assert jax.typeof(ours(found, batch)) == jax.typeof(theirs(wanted, batch))
+
+
+@pytest.mark.parametrize("given", ["argument", "context", "mesh="])
+def test_the_mesh_may_come_from_anywhere(mesh_2x4: Mesh, given: str) -> None:
+    function = hs.jit(lambda x: jnp.tanh(x @ x.T), mesh=mesh_2x4 if given == "mesh=" else None)
+    x = jax.device_put(X, NamedSharding(mesh_2x4, P("data"))) if given == "argument" else X
+    if given == "context":
+        with jax.set_mesh(mesh_2x4):
+            result = function(x)
+    else:
+        result = function(x)
+    assert len(result.sharding.device_set) == 8
+    np.testing.assert_allclose(result, np.tanh(X @ X.T), rtol=1e-5)
+
+
+def test_without_a_mesh_there_is_nothing_to_split() -> None:
+    result = hs.jit(lambda x: x + 1)(X)
+    assert len(result.sharding.device_set) == 1
+    assert not result.committed
+
+
+# What a program is remembered by
+
+
+def test_static_values_of_unlike_types_are_unlike_programs(mesh_2x4: Mesh) -> None:
+    half = hs.jit(lambda x, n: x / 2 if isinstance(n, float) else x // 2, mesh=mesh_2x4, static_argnums=1)
+    x = jnp.arange(3)
+    assert (half(x, 2).dtype, half(x, 2.0).dtype) == (jnp.int32, jnp.float32)
+
+
+def test_settings_that_tracing_depends_on_make_other_programs(mesh_2x4: Mesh) -> None:
+    bits = hs.jit(lambda key: jax.random.bits(key, (8,)), mesh=mesh_2x4)
+    key = jax.random.key(0)
+    before = bits(key)
+    with jax.threefry_partitionable(False):
+        assert np.array_equal(bits(key), jax.random.bits(key, (8,)))
+        assert not np.array_equal(bits(key), before)
+    add = hs.jit(lambda x: x + jnp.arange(8), mesh=mesh_2x4)
+    add(jnp.ones(8))
+    with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion"):
+        add(jnp.ones(8))
+
+
+def test_a_call_that_is_remembered_does_not_ask_us(mesh_2x4: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    double = hs.jit(lambda x: {"twice": 2 * x}, mesh=mesh_2x4, in_shardings=P("data"))
+    first = double(X)["twice"]
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(type(double._function), "trace", refuse)
+    again = double(X)["twice"]
+    np.testing.assert_array_equal(again, 2 * X)
+    assert again.sharding == first.sharding
+
+
+# Keywords
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_argnames": ("n",)},
+        {"donate_argnames": ("x",)},
+        {"keep_unused": True},
+        {"inline": True},
+        {"compiler_options": {}},
+        {"static_argnums": None},
+        {"donate_argnums": None},
+    ],
+    ids=str,
+)
+def test_keywords_of_jax_jit(mesh_2x4: Mesh, options: dict[str, Any]) -> None:
+    add = hs.jit(lambda x, n=1: x + n, mesh=mesh_2x4, **options)
+    np.testing.assert_array_equal(add(X), X + 1)
+    np.testing.assert_array_equal(add(X, n=2), X + 2)
+
+
+def test_a_static_position_is_known_by_its_name(mesh_2x4: Mesh) -> None:
+    scale = hs.jit(lambda x, n: x * n if n > 1 else x, mesh=mesh_2x4, static_argnums=1)
+    np.testing.assert_array_equal(scale(X, n=3), X * 3)
+
+
+def test_donation_by_keyword(mesh_2x4: Mesh) -> None:
+    x = jax.device_put(X, NamedSharding(mesh_2x4, P("data")))
+    hs.jit(lambda x: x * 2, mesh=mesh_2x4, donate_argnums=0)(x=x)
+    assert x.is_deleted()
+
+
+def test_as_a_decorator_with_and_without_arguments_and_on_methods(mesh_2x4: Mesh) -> None:
+    @hs.jit(mesh=mesh_2x4, donate_argnums=())
+    def twice(x: jax.Array) -> jax.Array:
+        return 2 * x
+
+    class Model:
+        @partial(hs.jit, mesh=mesh_2x4, static_argnums=0)
+        def step(self, x: jax.Array) -> jax.Array:
+            return x + 1
+
+    np.testing.assert_array_equal(twice(X), 2 * X)
+    np.testing.assert_array_equal(Model().step(X), X + 1)
+
+
+# Stages
+
+
+def test_stages_offer_what_jaxs_do(mesh_2x4: Mesh) -> None:
+    s = NamedSharding(mesh_2x4, P("data"))
+    ours, theirs = hs.jit(lambda x: x + 1, mesh=mesh_2x4, in_shardings=s), jax.jit(lambda x: x + 1, in_shardings=s)
+    x = jnp.ones(8)
+    assert ours.eval_shape(x) == theirs.eval_shape(x)
+    assert str(ours.trace(x).jaxpr) == str(theirs.trace(x).jaxpr)
+    assert ours.trace(x).out_info == theirs.trace(x).out_info
+    lowered, wanted = ours.lower(x), theirs.lower(x)
+    assert (lowered.out_info, lowered.in_tree, lowered.out_tree) == (wanted.out_info, wanted.in_tree, wanted.out_tree)
+    assert lowered.as_text() == wanted.as_text()
+    assert lowered.as_text(dialect="hlo") == wanted.as_text(dialect="hlo")
+    assert str(lowered.compiler_ir()) == str(wanted.compiler_ir())
+    compiled, reference = lowered.compile(compiler_options={}), wanted.compile()
+    assert compiled.input_shardings[0][0].is_equivalent_to(reference.input_shardings[0][0], 1)
+    assert compiled.output_shardings.is_equivalent_to(reference.output_shardings, 1)
+    assert compiled.cost_analysis()["flops"] == reference.cost_analysis()["flops"]
+    assert compiled.memory_analysis().argument_size_in_bytes == reference.memory_analysis().argument_size_in_bytes
+    assert compiled.runtime_executable() is not None
+    assert compiled.out_tree == reference.out_tree
+
+
+# Other modes and values
+
+
+def test_settings_for_debugging(mesh_2x4: Mesh) -> None:
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="log"):
+        hs.jit(jnp.log, mesh=mesh_2x4)(-X - 1)
+    seen: list[Any] = []
+    with jax.disable_jit():
+        hs.jit(seen.append, mesh=mesh_2x4)(X)
+    assert isinstance(seen[0], np.ndarray)
+
+
+def test_mutable_arrays_are_jaxs_to_run(mesh_2x4: Mesh) -> None:
+    kept = jax.new_ref(jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh_2x4, P("data"))))
+
+    def add(x: jax.Array) -> jax.Array:
+        kept[...] = kept[...] + x
+        return x.sum()
+
+    hs.jit(add, mesh=mesh_2x4)(X)
+    np.testing.assert_array_equal(kept[...], X)
+
+
+def test_tokens_and_values_without_bits(mesh_2x4: Mesh) -> None:
+    token, _ = hs.jit(lambda t, x: (t, x), mesh=mesh_2x4)(jax.lax.create_token(), X)
+    assert type(token).__name__ == "Token"
+    gradient = jax.grad(lambda x, n: (x * n).sum(), argnums=(0, 1), allow_int=True)
+    found = hs.jit(gradient, mesh=mesh_2x4)(jnp.ones(8), jnp.arange(8))[1]
+    assert found.dtype == jax.dtypes.float0
+    nothing = np.zeros(8, jax.dtypes.float0)
+    np.testing.assert_array_equal(hs.jit(lambda x, t: x + 1, mesh=mesh_2x4)(X, nothing), X + 1)
+
+
+def test_a_leaked_tracer_is_named(mesh_2x4: Mesh) -> None:
+    kept: list[Any] = []
+    hs.jit(lambda x: (kept.append(x), x)[1], mesh=mesh_2x4)(X)
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        hs.jit(lambda y: kept[0] + y, mesh=mesh_2x4)(X)
+
+
+def test_arrays_committed_elsewhere_are_refused_as_jax_refuses_them(mesh_2x4: Mesh) -> None:
+    here, there = (jax.device_put(X, jax.devices()[n]) for n in (3, 5))
+    with pytest.raises(ValueError, match="incompatible devices"):
+        hs.jit(lambda x, y: x + y, mesh=mesh_2x4)(here, there)
+    x = jax.device_put(X, NamedSharding(mesh_2x4, P("model")))
+    with pytest.raises(TraceError, match="does not match the sharding on the respective arg"):
+        hs.jit(lambda x: x, mesh=mesh_2x4, in_shardings=P("data"))(x)
+
+
+# Inside other functions
+
+
+@pytest.mark.parametrize("outer", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_inside_a_shard_map(mesh_2x4: Mesh, outer: Callable[..., Any]) -> None:
+    total = hs.jit(lambda x: jax.lax.psum(x, "data"), mesh=mesh_2x4)
+    mapped = jax.shard_map(total, mesh=mesh_2x4, in_specs=P("data"), out_specs=P())
+    np.testing.assert_array_equal(outer(mapped)(jnp.ones(8)), 2 * np.ones(4))
+
+
+def test_under_another_mesh(mesh_2x4: Mesh) -> None:
+    helper = hs.jit(lambda x: x * 2, mesh=Mesh(np.array(jax.devices()[:1]), ("one",)))
+    with jax.set_mesh(mesh_2x4):
+        np.testing.assert_array_equal(jax.jit(lambda x: helper(x) + 1)(X), 2 * X + 1)
+        np.testing.assert_array_equal(jax.grad(lambda x: helper(x).sum())(X), np.full_like(X, 2))
+
+
+def test_inner_result_shardings_are_kept(mesh_2x4: Mesh) -> None:
+    inner = hs.jit(lambda x: x * 2, mesh=mesh_2x4, out_shardings=P(None, "model"))
+    result = hs.jit(lambda x: inner(x) + 1, mesh=mesh_2x4)(X)
+    assert result.sharding.is_equivalent_to(NamedSharding(mesh_2x4, P(None, "model")), 2)
+
+
+def test_export(mesh_2x4: Mesh) -> None:
+    exported = jax.export.export(hs.jit(lambda x: x + 1, mesh=mesh_2x4))(X)
+    assert exported.out_avals[0].shape == X.shape
+
+
+# Arrays that JAX has no name for
+
+
+def test_a_sharded_array_is_an_array(mesh_2x4: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    y = hs.jit(lambda x: x + 1, mesh=mesh_2x4, out_shardings=P("data"))(jnp.arange(5.0))
+    whole = np.arange(5.0, dtype=np.float32) + 1
+    assert isinstance(y, hs.ShardedArray)
+    for found, wanted in (
+        (y + 1, whole + 1),
+        (2 - y, 2 - whole),
+        (y * y, whole * whole),
+        (-y, -whole),
+        (y[1:3], whole[1:3]),
+        (y.sum(), whole.sum()),
+        (y.reshape(5, 1), whole.reshape(5, 1)),
+        (jnp.sum(y), whole.sum()),
+        (jnp.stack([y, y]), np.stack([whole, whole])),
+        (jax.jit(lambda a: a * 2)(y), whole * 2),
+        (hs.jit(lambda a: a * 2, mesh=mesh_2x4)(y), whole * 2),
+        (np.asarray(list(y)), whole),
+    ):
+        np.testing.assert_array_equal(found, wanted)
+    assert (y.size, y.nbytes, len(y), float(y[0])) == (5, 20, 5, 1.0)
+    y.visualize()
+    assert "0:3" in capsys.readouterr().out
+
+
+def test_partial_sums_cross_the_boundary_as_jaxs_unreduced_arrays(explicit: Mesh) -> None:
+    a, b = (jax.device_put(X, NamedSharding(explicit, spec)) for spec in (P(None, "data"), P("data", None)))
+    with jax.set_mesh(explicit):
+        partial = P(None, None, unreduced={"data"})
+        multiply = hs.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=partial))
+        total = hs.jit(lambda x: jax.sharding.reshard(x, P()))
+        product = multiply(a, b)
+        assert product.sharding == NamedSharding(explicit, partial)
+        np.testing.assert_allclose(total(product), X @ X, rtol=1e-5)
+        np.testing.assert_allclose(sum_of_distinct_shards(product), X @ X, rtol=1e-5)
+
+
+def sum_of_distinct_shards(array: jax.Array) -> np.ndarray:
+    """Of devices that differ along the first mesh axis alone."""
+    by_device = {shard.device: np.asarray(shard.data) for shard in array.addressable_shards}
+    return sum(by_device[device] for device in array.sharding.mesh.devices[:, 0])
+
+
+def test_gradients_of_values_that_are_the_same_everywhere_are_counted_once() -> None:
+    mesh = jax.make_mesh((2,), ("x",))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.arange(8, dtype=np.float32), P(reduced={"x"}))
+        gradient = hs.jit(jax.grad(lambda x: jax.lax.reduce_precision(x, 8, 7).sum()))(x)
+        np.testing.assert_array_equal(jax.sharding.reshard(gradient, P()), np.ones(8))
+
+
+def test_an_array_that_is_donated_is_given_once(mesh_2x4: Mesh) -> None:
+    add = hs.jit(lambda x, y: x + y, mesh=mesh_2x4, donate_argnums=0)
+    x = jnp.zeros(10)
+    np.testing.assert_array_equal(add(jnp.ones(10), x), np.ones(10))
+    with pytest.raises(RuntimeError, match="input 0 is donated, and given as another input"):
+        add(x, x)
