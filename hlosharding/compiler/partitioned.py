@@ -15,7 +15,7 @@ from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
-from hlosharding.ir import Computation, FunctionBoundary, Instruction, Module
+from hlosharding.ir import Computation, FunctionBoundary, Instruction, Module, blaming
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.propagation import Propagation, propagate
@@ -253,9 +253,10 @@ def partition(
     source = propagation.module
     count = num_partitions if num_partitions is not None else _device_count(source)
     machine = machine if machine is not None else default_machine(max(1, count))
-    local = best_program(
-        source, num_partitions=count, machine=machine, options=options, annotated=propagation.annotated
-    )
+    with blaming(source):
+        local = best_program(
+            source, num_partitions=count, machine=machine, options=options, annotated=propagation.annotated
+        )
     return Partitioned(local, source, machine, propagation)
 
 

@@ -19,7 +19,7 @@ from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
-from hlosharding.ir import Computation, Instruction, Module, Runs, collective_kind, executions
+from hlosharding.ir import Computation, Instruction, Module, Runs, blaming, collective_kind, executions
 from hlosharding.notebook import InNotebooks
 from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
@@ -131,12 +131,12 @@ def cost(module: Any, machine: Machine | None = None) -> CostReport:
     causes = getattr(module, "causes", None) or {}
     module = module_of(module)
     machine = machine or machines.h100(devices_of(module).count)
-    table = _Table(module, machine, causes)
-    runs = executions(module)
-    for computation, how_often in runs.items():
-        table.add(computation, how_often)
-    peak = peak_memory(module)
-    return table.report(peak.bytes, peak.at, host_memory(module))
+    with blaming(module):
+        table = _Table(module, machine, causes)
+        for computation, how_often in executions(module).items():
+            table.add(computation, how_often)
+        peak = peak_memory(module)
+        return table.report(peak.bytes, peak.at, host_memory(module))
 
 
 class _Table:

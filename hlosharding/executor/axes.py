@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding.executor.text import string_text
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Groups
 
@@ -158,7 +159,7 @@ class Axes:
         """Axis names as collectives take them: `"model"`, `("data", "model")` or `AXES` for all."""
         if parts == tuple(range(len(self.names))) and len(parts) > 1:
             return "AXES"
-        names = [f'"{self.names[p]}"' for p in parts]
+        names = [string_text(self.names[p]) for p in parts]
         return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 

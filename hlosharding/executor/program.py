@@ -24,7 +24,8 @@ from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.sharded_array import ShardedArray, join_tiles, register, restacked, stacked
 from hlosharding.executor.source import Source, write_source
-from hlosharding.ir import Module, Shape
+from hlosharding.executor.text import comment_text
+from hlosharding.ir import Module, Shape, blaming
 from hlosharding.sharding import HloSharding
 
 _numbers = count()
@@ -70,7 +71,8 @@ class ShardMapProgram:
     def written(self) -> Source:
         """The generated source with what belongs to it."""
         inputs, outputs, causes = self._arguments
-        return write_source(self.module, inputs=inputs, outputs=outputs, causes=causes)
+        with blaming(self.module):
+            return write_source(self.module, inputs=inputs, outputs=outputs, causes=causes)
 
     @property
     def source(self) -> str:
@@ -80,7 +82,7 @@ class ShardMapProgram:
     @cached_property
     def build(self) -> Callable[[Any], Any]:
         """`program` of the executed source: mesh -> function on global (or stacked) arrays."""
-        name = f"<hlosharding {self.module.name} {next(_numbers)}>"
+        name = f"<hlosharding {comment_text(self.module.name)} {next(_numbers)}>"
         # Tracebacks and debuggers find the text here.
         linecache.cache[name] = (len(self.source), None, self.source.splitlines(keepends=True), name)
         namespace: dict[str, Any] = {

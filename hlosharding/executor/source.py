@@ -24,7 +24,18 @@ from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
 from hlosharding.executor.structure import Structure
-from hlosharding.executor.text import GLOBAL_NAMES, Namer, dtype_text, identifier, scalar_text, wrapped
+from hlosharding.executor.text import (
+    GLOBAL_NAMES,
+    Namer,
+    block_text,
+    comment_text,
+    dtype_text,
+    identifier,
+    quoted_text,
+    scalar_text,
+    string_text,
+    wrapped,
+)
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, processor_of
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
@@ -238,7 +249,7 @@ class _Writer:
             here, goes_away = self._location(step.inst), processor_of(step.inst) == "host"
             indent = _INDENT if goes_away else ""
             if here and here != location:
-                lines.append(f"{indent if is_away else ''}# {here}")
+                lines.append(f"{indent if is_away else ''}# {comment_text(here)}")
             if goes_away and not is_away:
                 lines.append('with compute_on("device_host"):')
             location, is_away = here, goes_away
@@ -251,7 +262,7 @@ class _Writer:
         target = scope.bind(tree_of(inst))
         cause = self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE)
         text = expression if target == "()" else f"{target} = {expression}"
-        return f"{text}  # {cause}" if cause else text
+        return f"{text}  # {comment_text(cause)}" if cause else text
 
     def _call(self, call: Call, scope: Scope) -> list[str]:
         name, keys = self._shared_function(call.shared)
@@ -375,9 +386,9 @@ class _Writer:
         return "\n".join(["OUT_SPECS = (", *lines, ")"])
 
     def _header(self) -> str:
-        axes = ", ".join(f"{n}={s}" for n, s in zip(self.axes.names, self.axes.sizes, strict=True))
+        axes = ", ".join(f"{quoted_text(n)}={s}" for n, s in zip(self.axes.names, self.axes.sizes, strict=True))
         lines = [
-            f'"""{self.module.name}: what each of {self.num_devices} devices runs, on a mesh {axes}.',
+            f'"""{quoted_text(self.module.name)}: what each of {self.num_devices} devices runs, on a mesh {axes}.',
             "",
             "Shapes are local.  Written by hlosharding; this text is what runs.",
         ]
@@ -398,7 +409,7 @@ class _Writer:
         ]
         if ours:
             body += f"\n\nfrom hlosharding.executor import {', '.join(ours)}"
-        names = ", ".join(f'"{n}"' for n in self.axes.names) + ("," if len(self.axes.names) == 1 else "")
+        names = ", ".join(map(string_text, self.axes.names)) + ("," if len(self.axes.names) == 1 else "")
         body += f"\n\nAXES = ({names})"
         if "CLAMPED" in blocks:
             body += '\nCLAMPED = "promise_in_bounds"  # the plain HLO gather: it clamps indices that are out of bounds'
@@ -414,12 +425,14 @@ class _Writer:
         if self._raw:
             body += "\n\n# Ops without a jax.lax form, in their own StableHLO."
             for text, name in self._raw.items():
-                body += f'\n{name} = r"""\n{text.strip()}\n"""'
+                body += f"\n{name} = {block_text(text.strip())}"
         return body
 
 
 def _note(layout: BoundaryArray) -> str:
-    return str(layout.shape) + (f" as stacked tiles, {layout.sharding}" if layout.is_stacked else "")
+    return comment_text(
+        f"{layout.shape} as stacked tiles, {layout.sharding}" if layout.is_stacked else str(layout.shape)
+    )
 
 
 def _at_boundary(text: str, layout: BoundaryArray) -> str:

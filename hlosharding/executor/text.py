@@ -8,13 +8,14 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import unicodedata
 from typing import Any
 
 import numpy as np
 
 from hlosharding.ir import Shape
 
-_NOT_IDENTIFIER = re.compile(r"\W+")
+_NOT_IDENTIFIER, _NOT_ASCII = re.compile(r"\W+"), re.compile(r"[^0-9A-Za-z_]+")
 GLOBAL_NAMES = frozenset(
     [
         "np",
@@ -48,10 +49,54 @@ def identifier(name: str) -> str:
     >>> identifier("params['layers'][0]['w']"), identifier("dot.12"), identifier("in"), identifier("3d")
     ('params_layers_0_w', 'dot_12', 'in_', 'v3d')
     """
-    clean = _NOT_IDENTIFIER.sub("_", name).strip("_") or "value"
-    if clean[0].isdigit():
+    clean = _NOT_IDENTIFIER.sub("_", unicodedata.normalize("NFKC", name)).strip("_") or "value"
+    if not f"v{clean}".isidentifier():  # Python counts fewer letters than \w does
+        clean = _NOT_ASCII.sub("_", clean).strip("_") or "value"
+    if not clean.isidentifier():
         clean = f"v{clean}"
     return f"{clean}_" if keyword.iskeyword(clean) or clean in GLOBAL_NAMES else clean
+
+
+# ---- text of others: the only ways by which it gets into a program
+
+
+def comment_text(text: str) -> str:
+    r"""What may stand behind `#` until the end of the line, whatever is in it.
+
+    >>> comment_text("model.py:3"), comment_text("a.py\n    import os"), comment_text("\u202e")
+    ('model.py:3', 'a.py\\n    import os', '\\u202e')
+    """
+    return "".join(map(_visible, text))
+
+
+def string_text(text: str) -> str:
+    r"""A string literal.
+
+    >>> string_text("data"), string_text('a"b\\')
+    ('"data"', '"a\\"b\\\\"')
+    """
+    return f'"{quoted_text(text)}"'
+
+
+def quoted_text(text: str) -> str:
+    """What may stand between double quotes, one or three.
+
+    >>> quoted_text("jit_step")
+    'jit_step'
+    """
+    return "".join(f"\\{c}" if c in '"\\' else _visible(c) for c in text)
+
+
+def block_text(text: str) -> str:
+    """A literal of several lines: raw where nothing in it could end it."""
+    if '"""' in text or text.endswith(('"', "\\")) or not all(c == "\n" or c.isprintable() for c in text):
+        return "(\n" + "\n".join(f"    {string_text(line + chr(10))}" for line in text.split("\n")) + "\n)"
+    return f'r"""\n{text}\n"""'
+
+
+def _visible(character: str) -> str:
+    """Itself, unless it is a line break, a control or a mark of direction."""
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 class Namer:

@@ -9,6 +9,7 @@ from hlosharding.ir.executions import Runs, executions
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
+from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
 from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import (
@@ -65,6 +66,7 @@ __all__ = [
     "WhileParts",
     "WindowDim",
     "arguments",
+    "blaming",
     "branches",
     "callers",
     "collective_kind",

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError, ShardingError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, blaming
 from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import annotations, boundaries, data_flow, threads
 from hlosharding.propagation.annotations import Annotations
@@ -143,11 +143,12 @@ def propagate(
       given by the user on %x
     """
     options = _Options(is_spmd, propagate_metadata, _vector(to_outputs), _vector(to_parameters), cse_prevention_only)
-    graph = Graph(module)
     names = (execution_threads,) if isinstance(execution_threads, str) else execution_threads
-    hidden = threads.hide(graph, names)
-    found = _run(graph, options)
-    threads.bring_back(graph, hidden)
+    with blaming(module):
+        graph = Graph(module)
+        hidden = threads.hide(graph, names)
+        found = _run(graph, options)
+        threads.bring_back(graph, hidden)
     return found
 
 

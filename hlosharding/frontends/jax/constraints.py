@@ -15,7 +15,7 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.errors import AnnotationError, ShardingError
-from hlosharding.frontends.jax.boundary import broadcast
+from hlosharding.frontends.jax.boundary import broadcast, divides
 from hlosharding.frontends.jax.leaves import is_key, of_numbers
 from hlosharding.sharding import HloSharding, ShardGroup, add_shape_dims
 
@@ -28,7 +28,8 @@ def with_sharding(x: Any, sharding: Any) -> Any:
     `sharding`: HloSharding, HLO text, an array of devices by tile coordinates (one more dim: copies of a tile),
     PartitionSpec, NamedSharding, None, or a prefix tree of them.  Works under jit, grad, vmap and scan; a batched dim
     is left open.  In a plain `jax.jit` an HloSharding that the mesh of the context cannot say has no effect.  Outside
-    of a trace the array is laid out so on JAX's devices.  Raises AnnotationError where it does not fit.
+    of a trace the array is laid out so on JAX's devices, if its tiles are even.  Raises AnnotationError where it does
+    not fit.
 
     >>> import jax, jax.numpy as jnp
     >>> float(jax.grad(lambda x: with_sharding(x * x, "{maximal device=1}"))(3.0))
@@ -104,13 +105,8 @@ def _placed(x: Any, sharding: HloSharding) -> Any:
         return x
     names = tuple(f"d{n}" for n in range(grid.ndim))
     named = jax.sharding.NamedSharding(jax.sharding.Mesh(grid, names), jax.sharding.PartitionSpec(*names[:-1]))
-    try:
-        return jax.device_put(x, named)
-    except ValueError as error:
-        raise AnnotationError(
-            f"{sharding} splits {list(np.shape(x))} unevenly, and a jax array has even tiles",
-            remedy="hs.device_put lays it out as an hs.ShardedArray",
-        ) from error
+    # A jax array has even tiles; `hs.device_put` makes others.
+    return jax.device_put(x, named) if divides(named, np.shape(x)) else x
 
 
 def _as_hlo(sharding: Any, shape: tuple[int, ...]) -> HloSharding:
