@@ -23,6 +23,7 @@ QUESTIONS = (
     "pass_time",
     "compile_time",
     "step_time",
+    "call_time",
     "propagation_equality",
     "mirror_against_xla",
     "cost_against_xla",
