@@ -94,9 +94,14 @@ def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloShard
 
 
 def check_devices(module: Module, num_partitions: int) -> None:
-    """PartitionError where shardings are for another number of devices."""
+    """PartitionError where shardings are for another number of devices, or the program is one of several replicas."""
     if num_partitions < 1:
         raise PartitionError(f"num_partitions is {num_partitions}", remedy="pass the number of devices")
+    if module.num_replicas > 1:
+        raise PartitionError(
+            f"the program runs in {module.num_replicas} replicas, and a partitioned one would run in one",
+            remedy="say the replicas as a dim that is split, or load it without replica_count",
+        )
     known = (None, num_partitions)
     alien = {id(s): leaf for s in module.distinct_shardings for leaf in s.leaves if leaf.num_devices not in known}
     if alien:

@@ -56,12 +56,12 @@ def scan_hlo(text: str) -> list[Found]:
 
 
 def scan_stablehlo(text: str) -> list[Found]:
-    """All `mhlo.sharding` strings of a StableHLO text, each checked.
+    """All `mhlo.sharding` strings of a StableHLO text, each checked; an empty one is XLA's default, replicated.
 
     >>> scan_stablehlo('%arg0: tensor<4xf32> {mhlo.sharding = "{replicated}"}')[0].sharding
     HloSharding('{replicated}')
     """
-    found = [m for m in _STABLEHLO_WORDS.finditer(text) if m["key"]]
+    found = [m for m in _STABLEHLO_WORDS.finditer(text) if m["key"] and m["text"]]
     return [_checked(text, m.start("text"), m["text"], _ESCAPE.sub(_unescape, m["text"])) for m in found]
 
 

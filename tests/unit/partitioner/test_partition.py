@@ -111,3 +111,11 @@ def test_the_program_given_is_not_changed() -> None:
     before = module.to_hlo_proto(), dict(module.shardings)
     hs.partition(module)
     assert (module.to_hlo_proto(), module.shardings) == before
+
+
+def test_replicas_are_refused_and_never_run_as_one() -> None:
+    text = """HloModule m, replica_count=4, num_partitions=4
+        ENTRY e { ROOT x = f32[8] parameter(0), sharding={devices=[4]<=[4]} }"""
+    with pytest.raises(PartitionError, match="runs in 4 replicas"):
+        hs.partition(hs.load(text))
+    assert hs.partition(hs.load(text.replace("replica_count=4, ", ""))).num_partitions == 4
