@@ -2,7 +2,8 @@
 
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.executor.compile_once import compile_once
-from hlosharding.executor.program import NO_OPTIONS, Executable, ShardMapProgram, find_devices
+from hlosharding.executor.executable import Executable
+from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.raw import raw
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, lay_out, sharded_array
