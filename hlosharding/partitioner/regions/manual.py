@@ -173,6 +173,9 @@ def take_over(context: Context, inst: Instruction) -> AnyValue:
     """An op of a manual region: the op itself."""
     operands = [pack(context, value_of(context, o)) for o in inst.operands]
     local = context.emitter.local(inst, inst.shape, operands)
+    partial_sums = context.emitter.program.partial_sums
+    if not partial_sums.values.isdisjoint(operands):
+        partial_sums.readers.add(local)  # sums that enter a region as they are, its own ops reduce
     return unpack(context, local, inst.shape, [MANUAL] * len(inst.shape.leaves))
 
 

@@ -303,3 +303,15 @@ def test_an_array_that_is_donated_is_given_once(mesh_2x4: Mesh) -> None:
     np.testing.assert_array_equal(add(jnp.ones(10), x), np.ones(10))
     with pytest.raises(RuntimeError, match="input 0 is donated, and given as another input"):
         add(x, x)
+
+
+def test_a_manual_region_reduces_the_partial_sums_that_enter_it(explicit: Mesh) -> None:
+    partial = P(None, None, unreduced={"data"})
+    a, b = (jax.device_put(X, NamedSharding(explicit, spec)) for spec in (P(None, "data"), P("data", None)))
+    with jax.set_mesh(explicit):
+        total = jax.shard_map(lambda x: jax.lax.psum(x, "data"), in_specs=partial, out_specs=P())
+
+        def product(a: jax.Array, b: jax.Array) -> jax.Array:
+            return total(jnp.einsum("ij,jk->ik", a, b, out_sharding=partial))
+
+        np.testing.assert_allclose(hs.jit(product)(a, b), X @ X, rtol=1e-5)
