@@ -20,14 +20,47 @@ from hlosharding.propagation import Explanation, Propagation, propagate
 from hlosharding.sharding import HloSharding
 
 
+class _OfOneTrace:
+    """What `jax.stages` say of the arguments and the result, at every stage."""
+
+    @property
+    def _of_jax(self) -> Any:
+        """JAX's own `Traced`."""
+        raise NotImplementedError
+
+    @property
+    def in_tree(self) -> Any:
+        """Tree of the arguments, static ones left out."""
+        return self._of_jax.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        """Tree of the result."""
+        return self._of_jax.out_tree
+
+    @property
+    def args_info(self) -> Any:
+        """Pytree of shapes, types, and whether the buffer may be reused."""
+        return self._of_jax.args_info
+
+    @property
+    def out_info(self) -> Any:
+        """Pytree of `jax.ShapeDtypeStruct`."""
+        return self._of_jax.out_info
+
+
 @dataclass(frozen=True)
-class Traced:
+class Traced(_OfOneTrace):
     """A function traced for given shapes; `module` is its HLO with the annotations put on."""
 
     call: TracedCall
     usual: Callable[[], Any]
     """JAX's own trace, of `jax.jit` of the function."""
     compiler_options: dict[str, Any] | None = None
+
+    @property
+    def _of_jax(self) -> Any:
+        return self.call.jax
 
     @cached_property
     def module(self) -> Module:
@@ -43,26 +76,6 @@ class Traced:
     def fun_name(self) -> str:
         """The function's."""
         return self.call.jax.fun_name
-
-    @property
-    def in_tree(self) -> Any:
-        """Tree of the arguments, static ones left out."""
-        return self.call.jax.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        """Tree of the result."""
-        return self.call.jax.out_tree
-
-    @property
-    def args_info(self) -> Any:
-        """Pytree of shapes, types, and whether the buffer may be reused."""
-        return self.call.jax.args_info
-
-    @property
-    def out_info(self) -> Any:
-        """Pytree of `jax.ShapeDtypeStruct`."""
-        return self.call.jax.out_info
 
     def propagate(self) -> PropagatedStage:
         """Find a sharding for every value; open inputs and outputs are chosen too."""
@@ -114,36 +127,20 @@ class PropagatedStage:
 
 
 @dataclass(frozen=True)
-class PartitionedStage:
+class PartitionedStage(_OfOneTrace):
     """The per-device program; `partitioned` answers questions about cost."""
 
     traced: Traced
     partitioned: Partitioned
 
     @property
+    def _of_jax(self) -> Any:
+        return self.traced.call.jax
+
+    @property
     def module(self) -> Module:
         """The local module."""
         return self.partitioned.module
-
-    @property
-    def in_tree(self) -> Any:
-        """Tree of the arguments, static ones left out."""
-        return self.traced.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        """Tree of the result."""
-        return self.traced.out_tree
-
-    @property
-    def args_info(self) -> Any:
-        """Pytree of shapes, types, and whether the buffer may be reused."""
-        return self.traced.args_info
-
-    @property
-    def out_info(self) -> Any:
-        """Pytree of `jax.ShapeDtypeStruct`."""
-        return self.traced.out_info
 
     def as_python(self) -> str:
         """Source of the `jax.shard_map` program."""
@@ -184,7 +181,7 @@ class PartitionedStage:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(_OfOneTrace):
     """An executable; call it with the traced function's arguments."""
 
     stage: PartitionedStage
@@ -194,29 +191,13 @@ class Compiled:
         return self.function(*arguments, **keywords)
 
     @property
+    def _of_jax(self) -> Any:
+        return self.stage.traced.call.jax
+
+    @property
     def partitioned(self) -> Partitioned:
         """The program that runs."""
         return self.stage.partitioned
-
-    @property
-    def in_tree(self) -> Any:
-        """Tree of the arguments, static ones left out."""
-        return self.stage.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        """Tree of the result."""
-        return self.stage.out_tree
-
-    @property
-    def args_info(self) -> Any:
-        """Pytree of shapes, types, and whether the buffer may be reused."""
-        return self.stage.args_info
-
-    @property
-    def out_info(self) -> Any:
-        """Pytree of `jax.ShapeDtypeStruct`."""
-        return self.stage.out_info
 
     def as_python(self) -> str:
         """Source of the program that runs."""

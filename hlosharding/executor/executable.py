@@ -301,11 +301,11 @@ def _shortest(sharding: Any) -> Any:
     """As JAX writes what it found out: without dims at the end of the spec that are not split."""
     import jax
 
+    if sharding.spec.unreduced:
+        return sharding
     entries = list(sharding.spec.partitions)
     while entries and entries[-1] is None:
         entries.pop()
-    if sharding.spec.unreduced:
-        return sharding
     return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
 
 

@@ -21,11 +21,11 @@ class Arguments:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    leaves: tuple[Any, ...]
-    """The dynamic ones as they were given, flat."""
     tree: Any
     avals: tuple[Any, ...]
     shardings: tuple[HloSharding | None, ...]
+    memory: tuple[str | None, ...]
+    """The kinds of memory that they lie in, as far as they say."""
     mesh: Any
 
 
@@ -63,7 +63,8 @@ def arguments_of(
     names = [jax.tree_util.keystr(path) for path, _ in paths]
     leaves = tuple(leaf for _, leaf in paths)
     avals = [_aval(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-    entries = _entries(in_shardings, jax.tree.unflatten(tree, avals)[0])
+    dynamic = jax.tree.unflatten(tree, avals)[0]
+    entries = boundary.broadcast(_over_positional(in_shardings, dynamic), dynamic, "in_shardings")
     entries += [None] * (len(leaves) - len(entries))
     wanted = [
         boundary.resolve(entry, mesh, f"argument {name}") if entry is not None else _own_sharding(leaf)
@@ -76,13 +77,10 @@ def arguments_of(
         of_numbers(boundary.as_hlo(w, getattr(a, "shape", ()), f"argument {name}"), a)
         for w, a, name in zip(wanted, avals, names, strict=True)
     )
+    memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
     new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
-    return Arguments(new_args, new_kwargs, leaves, tree, tuple(avals), found, mesh or boundary.mesh_of(wanted))
-
-
-def _entries(in_shardings: Any, dynamic: tuple[Any, ...]) -> list[Any]:
-    return boundary.broadcast(_over_positional(in_shardings, dynamic), dynamic, "in_shardings")
+    return Arguments(new_args, new_kwargs, tree, tuple(avals), found, memory, mesh or boundary.mesh_of(wanted))
 
 
 def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:

@@ -71,21 +71,29 @@ class TraceableFunction:
         self._options: dict[str, Any] = {**options, "keep_unused": True}
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
         self._jitted = jax.jit(fn, **self._options)
+        self._jitted_with: dict[Any, Any] = {}
         self._static = xla_bridge.static_arguments(self._jitted)
+
+    def _with_results(self, results: _Results) -> Any:
+        """The function jitted with its out_shardings; made once, since JAX remembers traces by it."""
+        import jax
+
+        leaves = jax.tree.leaves(results.for_jax, is_leaf=lambda node: node is None)
+        key = results.tree, tuple(leaves)
+        if key not in self._jitted_with:
+            self._jitted_with[key] = jax.jit(self._fn, out_shardings=results.for_jax, **self._options)
+        return self._jitted_with[key]
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall:
         """One call, traced by JAX; not lowered yet."""
-        import jax
-
         where_mesh = self._mesh if self._mesh is not None else xla_bridge.context_mesh()
         call = arguments_of(args, kwargs, self._static, self._in_shardings, where_mesh)
         with _for_our_reader(self._mesh):
             traced = self._jitted.trace(*call.args, **call.kwargs)
-            key = traced.jaxpr, call.shardings
+            key = traced.jaxpr, call.shardings, call.memory, call.mesh
             results = _results(traced, self._out_shardings, call.mesh)
             if results.for_jax is not None:
-                jitted = jax.jit(self._fn, out_shardings=results.for_jax, **self._options)
-                traced = jitted.trace(*call.args, **call.kwargs)
+                traced = self._with_results(results).trace(*call.args, **call.kwargs)
         return TracedCall(traced, call, results, self._mesh, self._static, key)
 
 

@@ -315,3 +315,12 @@ def test_a_manual_region_reduces_the_partial_sums_that_enter_it(explicit: Mesh) 
             return total(jnp.einsum("ij,jk->ik", a, b, out_sharding=partial))
 
         np.testing.assert_allclose(hs.jit(product)(a, b), X @ X, rtol=1e-5)
+
+
+def test_arrays_on_other_devices_are_another_program() -> None:
+    double = hs.jit(lambda x: 2 * x)
+    for devices in (jax.devices()[:4], jax.devices()[4:]):
+        x = jax.device_put(X, NamedSharding(Mesh(np.array(devices), ("data",)), P("data")))
+        result = double(x)
+        assert result.devices() == set(devices)
+        np.testing.assert_array_equal(result, 2 * X)
