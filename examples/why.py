@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -107,9 +106,7 @@ def asked_about(module: Module, opcode: str) -> Instruction:
 def answer(question: str) -> str:
     """The explanation of the value a question is about."""
     module, opcode = QUESTIONS[question]()
-    signature: Any = module.signature
-    found = hs.propagate(module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
-    return str(found.explain(asked_about(module, opcode).name))
+    return str(hs.propagate(module).explain(asked_about(module, opcode).name))
 
 
 def main(questions: list[str]) -> None:

@@ -157,7 +157,7 @@ def _load_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--prepare",
         action=argparse.BooleanOptionalAction,
-        help="inline calls and drop dead code as XLA does before propagation (default: for StableHLO only)",
+        help="inline calls and drop dead code as XLA does before propagation (default: for what JAX lowered)",
     )
 
 
@@ -172,8 +172,12 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
         help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
     )
     command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
-    command.add_argument("--to-outputs", action="store_true", help="outputs may be given shardings")
-    command.add_argument("--to-parameters", action="store_true", help="parameters may be given shardings")
+    for edge in ("outputs", "parameters"):
+        command.add_argument(
+            f"--to-{edge}",
+            action=argparse.BooleanOptionalAction,
+            help=f"{edge} may be given shardings (default: what JAX or the first line of FILE leaves open)",
+        )
 
 
 def _partition_options(command: argparse.ArgumentParser) -> None:

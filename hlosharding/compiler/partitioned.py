@@ -124,6 +124,11 @@ class Partitioned(InNotebooks):
     @cached_property
     def program(self) -> ShardMapProgram:
         """The generated source with the layouts of its boundary, as the executor takes it."""
+        if self.module is self._source:
+            raise ExecutionError(
+                "XLA compiled this module already; shapes of whole arrays are not in it",
+                remedy="run the program that it was made from",
+            )
         _refuse_tokens(self._source.entry)
         inputs, outputs = self._boundary
         return ShardMapProgram(self.module, inputs=inputs, outputs=outputs)
@@ -235,6 +240,7 @@ def partition(
 
     A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
     outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's.
+    What XLA compiled already for several devices is taken as it stands, to be listed and priced.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with
     permutes.  Raises PartitionError, of a Module also PropagationError.
@@ -249,10 +255,12 @@ def partition(
     >>> local, str(local.module.by_name("y").shape)
     (Partitioned(m, 2 devices, 0 collectives, 0 bytes per device), 'f32[4,4]')
     """
-    propagation = module if isinstance(module, Propagation) else _propagated(module)
+    propagation = module if isinstance(module, Propagation) else propagate(module)
     source = propagation.module
     count = num_partitions if num_partitions is not None else _device_count(source)
     machine = machine if machine is not None else default_machine(max(1, count))
+    if source.is_scheduled and source.num_partitions > 1:
+        return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, machine, propagation)
     with blaming(source):
         local = best_program(
             source, num_partitions=count, machine=machine, options=options, annotated=propagation.annotated
@@ -260,11 +268,7 @@ def partition(
     return Partitioned(local, source, machine, propagation)
 
 
-def _propagated(module: Module) -> Propagation:
-    signature = module.signature
-    if signature is None:
-        return propagate(module)
-    return propagate(module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
+_COMPILED_ALREADY = "XLA compiled this module already: listed and priced as it stands"
 
 
 def _device_count(module: Module) -> int:

@@ -79,10 +79,7 @@ class Traced(_OfOneTrace):
 
     def propagate(self) -> PropagatedStage:
         """Find a sharding for every value; open inputs and outputs are chosen too."""
-        signature = self.module.signature
-        assert signature is not None, "a traced module has one"
-        found = propagate(self.module, to_outputs=signature.open_outputs, to_parameters=signature.open_parameters)
-        return PropagatedStage(self, found)
+        return PropagatedStage(self, propagate(self.module))
 
     def lower(self, **for_jax: Any) -> Any:
         """Propagate and partition in one step, under the name JAX gives it: `f.trace(x).lower().compile()`.

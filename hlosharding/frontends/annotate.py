@@ -42,6 +42,11 @@ def annotate(
     >>> str(out.sharding(out.by_name("x"))), out.num_partitions
     ('{devices=[4]<=[4]}', 4)
     """
+    if annotations and module.is_scheduled and module.num_partitions > 1:
+        raise AnnotationError(
+            "XLA compiled this module already, for shardings it was given then",
+            remedy="annotate the program before it is compiled (lowered, or the dump before optimizations)",
+        )
     out = module.clone()
     if mesh is not None:
         out.mesh = MeshInfo.from_jax(mesh)
@@ -66,12 +71,13 @@ def annotate(
 
 def _close_boundary(module: Module, chosen: Iterable[Instruction]) -> None:
     """Annotated parameters and an annotated root are no longer propagation's to choose."""
-    signature = module.signature
-    if signature is None:
-        return
     numbers = {i.parameter_number for i in chosen if i.opcode == "parameter" and i.computation.is_entry}
-    root_is_chosen = any(i.is_entry_root for i in chosen)
-    module.signature = signature.closed(parameters=numbers, outputs=root_is_chosen)
+    if numbers and module.open_parameters:
+        is_open = module.open_parameters
+        each = is_open if isinstance(is_open, tuple) else (is_open,) * len(module.entry.parameters)
+        module.open_parameters = tuple(may and n not in numbers for n, may in enumerate(each))
+    if any(i.is_entry_root for i in chosen):
+        module.open_outputs = False
 
 
 class _Names:

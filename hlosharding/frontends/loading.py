@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from hlosharding.errors import LoadError
-from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_stablehlo
+from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
 from hlosharding.frontends.prepare import prepare as prepare_module
+from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Module
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
@@ -32,7 +33,9 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
     `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto or StableHLO
     bytecode), a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides
     where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
-    for StableHLO and lowerings, not for HLO, which is taken as it stands.  Raises LoadError.
+    for what JAX lowered (StableHLO, lowerings, HLO with Shardy's marks), not for other HLO, which is taken as it
+    stands.  Of what JAX lowered, parameters and outputs without a sharding are open, as JAX tells XLA; of HLO text,
+    those that its first line names.  Raises LoadError.
 
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)
@@ -79,14 +82,19 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
         raise LoadError("the input is empty", remedy="give HLO text, a serialized HloModuleProto, or StableHLO")
     match format or _guess(content):
         case "hlo":
-            return from_hlo_text(_text(content)), False
+            return _from_hlo(from_hlo_text(_text(content)))
         case "hlo-proto":
-            return from_hlo_proto(_bytes(content)), False
+            return _from_hlo(from_hlo_proto(_bytes(content)))
         case "stablehlo":
             is_text = isinstance(content, str) or not content.startswith(MLIR_BYTECODE)
             return from_stablehlo(_text(content) if is_text else content), True
         case _:
             return _from_onnx(content, inputs), True
+
+
+def _from_hlo(module: Module) -> tuple[Module, bool]:
+    """As it stands; but what JAX lowered, which Shardy's marks tell, is read as its StableHLO is."""
+    return (from_lowering(module), True) if has_shardy_marks(module) else (module, False)
 
 
 def _guess(content: str | bytes) -> Format:

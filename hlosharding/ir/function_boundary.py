@@ -5,8 +5,8 @@ Floor: ir.  Values, pytrees and avals are the frontend's own; only their number 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 
 class FunctionBoundary(Protocol):
@@ -31,17 +31,9 @@ class FunctionBoundary(Protocol):
         ...
 
     @property
-    def open_parameters(self) -> tuple[bool, ...]:
-        """Entry parameters whose sharding is propagation's to choose."""
-        ...
-
-    @property
     def devices(self) -> tuple[Any, ...] | None:
         """Those that the function names, in order of partitions."""
         ...
-
-    @property
-    def open_outputs(self) -> tuple[bool, ...]: ...
 
     @property
     def input_memory(self) -> tuple[str | None, ...]:
@@ -67,8 +59,4 @@ class FunctionBoundary(Protocol):
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The function's result from flat outputs."""
-        ...
-
-    def closed(self, *, parameters: Collection[int], outputs: bool) -> Self:
-        """The same, but these parameters, and the outputs if so, are no longer propagation's to choose."""
         ...

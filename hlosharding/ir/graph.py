@@ -189,6 +189,8 @@ class ModuleGraph:
     `weights` holds values for trailing parameters that the file itself carried (ONNX).  `signature` describes the
     Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
     `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
+    `open_outputs` and `open_parameters`: whose shardings at the edge are propagation's to choose, one bool for all or
+    one per leaf of the result / per parameter (`allow_spmd_sharding_propagation_to_output` / `_to_parameters` in XLA).
     """
 
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
@@ -200,6 +202,8 @@ class ModuleGraph:
         self.shardings: dict[int, HloSharding] = {}
         self.mesh: MeshInfo | None = None
         self.weights: dict[str, npt.NDArray[Any]] = {}
+        self.open_outputs: bool | tuple[bool, ...] = False
+        self.open_parameters: bool | tuple[bool, ...] = False
         self.signature: FunctionBoundary | None = None
         self.callbacks: tuple[Callable[..., Any], ...] = ()
         self.partitionings: tuple[Any, ...] = ()
@@ -237,6 +241,11 @@ class ModuleGraph:
         return found
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether XLA put the instructions in the order in which they run: it does so when it compiles a module."""
+        return self.proto.HasField("schedule")
+
+    @property
     def distinct_shardings(self) -> list[HloSharding]:
         """Every sharding of the side table once: programs have few, on thousands of instructions."""
         return list({id(s): s for s in self.shardings.values()}.values())
@@ -271,6 +280,7 @@ class ModuleGraph:
         """A copy whose graph and side table can be changed; protos are shared until they are replaced."""
         out = type(self)(self.name, num_partitions=self.num_partitions)
         out.num_replicas = self.num_replicas
+        out.open_outputs, out.open_parameters = self.open_outputs, self.open_parameters
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
         out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}

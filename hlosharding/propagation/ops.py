@@ -54,7 +54,7 @@ class _Kind:
 
 
 # Opcodes of which the instruction itself says what kind it is.
-_BY_INSTRUCTION = frozenset({"bitcast-convert", "custom-call", "fusion", "map"})
+_BY_INSTRUCTION = frozenset({"bitcast-convert", "custom-call", "fusion", "map"}) | policy.COMBINED_COLLECTIVES
 
 
 class OpTable:

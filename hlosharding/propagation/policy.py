@@ -38,6 +38,8 @@ RECEIVERS = _words(
     " reduce-scatter scan"
 )
 SPMD_RECEIVERS = frozenset({"reverse"})
+# Of several arrays these make a tuple.  XLA puts the sharding of one array on it, and dies; ours take none.
+COMBINED_COLLECTIVES = frozenset({"all-reduce", "collective-permute", "reduce-scatter"})
 
 # XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.
 FIRST_OPERAND_SPEAKS = _words(
@@ -143,16 +145,16 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
     if opcode == "custom-call":
         barrier = target in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO)
         return spmd and (barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0)
+    if opcode in COMBINED_COLLECTIVES and instruction.shape.is_tuple:
+        return False
     return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)
 
 
 def has_side_effect(instruction: Instruction, opcode: str) -> bool:
-    """XLA's HasSideEffect, for a module that is not yet marked as SPMD."""
+    """XLA's HasSideEffect; a channel alone is none where programs are to be partitioned."""
     proto = instruction.proto
     if opcode in _SIDE_EFFECTS or (opcode == "custom-call" and proto.custom_call_has_side_effect):
         return True
-    if opcode in _LAYOUT_SIDE_EFFECTS and (proto.constrain_layout or instruction.channel_id):
-        return True
-    if opcode == "collective-permute" and instruction.channel_id:
+    if opcode in _LAYOUT_SIDE_EFFECTS and proto.constrain_layout:
         return True
     return any(has_side_effect(i, i.opcode) for c in instruction.called for i in c.instructions)

@@ -114,17 +114,19 @@ def propagate(
     *,
     is_spmd: bool = True,
     propagate_metadata: bool = False,
-    to_outputs: bool | Sequence[bool] = False,
-    to_parameters: bool | Sequence[bool] = False,
+    to_outputs: bool | Sequence[bool] | None = None,
+    to_parameters: bool | Sequence[bool] | None = None,
     cse_prevention_only: bool = False,
     execution_threads: Collection[str] = (),
 ) -> Propagation:
     """Find a sharding for every value, exactly as XLA's GSPMD does.
 
     `to_outputs` and `to_parameters` say whose shardings at the edge of the program may be chosen: one bool for all, or
-    one per leaf of the result / per parameter.  `is_spmd`, `propagate_metadata` and `cse_prevention_only` are the other
-    options of XLA's pass; so is `execution_threads`: the names of the threads whose computations are visited ("main" is
-    the program's own), all if there are none.  Raises PropagationError where the annotations contradict each other.
+    one per leaf of the result / per parameter; by default what the module says (`open_outputs`, `open_parameters`):
+    what JAX leaves open in a traced or lowered function, nothing in bare HLO.  `is_spmd`, `propagate_metadata` and
+    `cse_prevention_only` are the other options of XLA's pass; so is `execution_threads`: the names of the threads whose
+    computations are visited ("main" is the program's own), all if there are none.  Raises PropagationError where the
+    annotations contradict each other.
 
     >>> from hlosharding.ir import Builder, Shape
     >>> builder = Builder("doubled")
@@ -142,7 +144,9 @@ def propagate(
       <- from its operand, level 0: %x (parameter) {devices=[2,1]<=[2]}
       given by the user on %x
     """
-    options = _Options(is_spmd, propagate_metadata, _vector(to_outputs), _vector(to_parameters), cse_prevention_only)
+    outputs = module.open_outputs if to_outputs is None else to_outputs
+    parameters = module.open_parameters if to_parameters is None else to_parameters
+    options = _Options(is_spmd, propagate_metadata, _vector(outputs), _vector(parameters), cse_prevention_only)
     names = (execution_threads,) if isinstance(execution_threads, str) else execution_threads
     with blaming(module):
         graph = Graph(module)

@@ -83,9 +83,9 @@ def suggest(
     conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
     tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
-    move the conflict elsewhere.  Sorted by bytes received; [] if none was
-    found.  `to_outputs` and `to_parameters` are `propagate`'s (default: what is open in the module's signature), the
-    rest `partition`'s.  Raises ModuleError for an unknown name, AnnotationError where there is nothing to remove.
+    move the conflict elsewhere.  Sorted by bytes received; [] if none was found.  `to_outputs` and `to_parameters` are
+    `propagate`'s, the rest `partition`'s.  Raises ModuleError for an unknown name, AnnotationError where there is
+    nothing to remove.
 
     >>> from hlosharding.frontends import load
     >>> text = '''HloModule m
@@ -175,13 +175,7 @@ class _Pipeline:
     options: PartitionOptions | None
 
     def propagated(self, module: Module) -> Propagation:
-        signature = module.signature
-        outputs, parameters = (signature.open_outputs, signature.open_parameters) if signature else (False, False)
-        return propagate(
-            module,
-            to_outputs=outputs if self.to_outputs is None else self.to_outputs,
-            to_parameters=parameters if self.to_parameters is None else self.to_parameters,
-        )
+        return propagate(module, to_outputs=self.to_outputs, to_parameters=self.to_parameters)
 
     def priced(self, propagation: Propagation) -> Partitioned:
         return partition(propagation, num_partitions=self.num_partitions, machine=self.machine, options=self.options)

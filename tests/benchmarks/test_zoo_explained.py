@@ -20,9 +20,7 @@ def propagated(model: Model) -> hs.Propagation:
     program = model.build(mesh, 1)
     arguments = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
     module = hs.trace(program.function, mesh=mesh, **dict(program.options))(*arguments)
-    assert module.signature is not None
-    open_ = module.signature
-    return hs.propagate(module, to_outputs=open_.open_outputs, to_parameters=open_.open_parameters)
+    return hs.propagate(module)
 
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m.name in NAMES], ids=lambda model: model.name)

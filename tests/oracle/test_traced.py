@@ -86,8 +86,7 @@ def test_a_traced_model_is_sharded_as_the_live_compiler_does(
             theirs = _live_shardings(lowered, tmp_path)
         with xla_bridge.shardy(dialect == "shardy"):
             module = load(jitted.lower(*args))
-    boundary = module.signature
-    found = propagate(module, to_outputs=boundary.open_outputs, to_parameters=boundary.open_parameters).shardings
+    found = propagate(module).shardings
     elements = {i.name for i in module.instructions if i.opcode == "get-tuple-element"}
     ours = {name: None if s is None else str(s) for name, s in found.items() if name not in elements}
     if dialect == "gspmd":

@@ -14,6 +14,7 @@ from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
 from hlosharding.ir import Computation, Module, rewrite
 
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
+_OPEN = re.compile(r"\ballow_spmd_sharding_propagation_to_(parameters|output)=\{([\w, ]*)\}")
 _REPLICAS = re.compile(r"\breplica_count=(\d+)")
 
 
@@ -29,6 +30,8 @@ def from_hlo_text(text: str) -> Module:
     module = _module(in_text_order(xla_bridge.hlo_text_to_proto(text)))
     header = text[text.find("HloModule") :].partition("\n")[0]
     module.num_partitions = partitions_in(header) or devices_of(f.sharding for f in found)
+    said = {edge: tuple(word.strip() == "true" for word in words.split(",")) for edge, words in _OPEN.findall(header)}
+    module.open_parameters, module.open_outputs = said.get("parameters", False), said.get("output", False)
     if replicas := _REPLICAS.search(header):
         module.num_replicas = max(1, int(replicas[1]))
     return module

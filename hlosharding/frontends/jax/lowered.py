@@ -25,6 +25,7 @@ def from_lowered(lowered: Any) -> Module:
         module.mesh = MeshInfo.from_jax(facts["mesh"])
     mesh_size = module.mesh.num_devices if module.mesh is not None else 1
     module.num_partitions = max(facts.get("num_devices", 1), mesh_size, devices_of(module.shardings.values()))
+    module.open_outputs, module.open_parameters = facts.get("open_outputs", False), facts.get("open_inputs", False)
     module.signature = _signature(lowered, module, facts)
     return module
 
@@ -60,7 +61,5 @@ def _signature(lowered: Any, module: Module, facts: dict[str, Any]) -> FunctionS
         out_avals=tuple(jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs),
         names=tuple(names),
         parameters=tuple(numbers.get(n) for n in range(len(infos))),
-        open_outputs=tuple(facts.get("open_outputs", (False,) * len(outputs))),
         output_shardings=facts.get("output_shardings", ()),
-        open_parameters=tuple(facts.get("open_inputs", (False,) * len(parameters))),
     )

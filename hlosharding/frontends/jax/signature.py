@@ -1,12 +1,12 @@
-"""What the function behind a traced module takes and gives: pytrees, shapes, names, and which boundaries are open.
+"""What the function behind a traced module takes and gives: pytrees, shapes and names.
 
 Floor: frontends.  A record; whoever runs the module (compiler) reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_array
@@ -27,10 +27,6 @@ class FunctionSignature:
     """Path of each flat argument as JAX prints it: `params['w1']`."""
     parameters: tuple[int | None, ...]
     """Number of the entry parameter of each flat argument; None for an argument that was dropped."""
-    open_outputs: tuple[bool, ...]
-    """Outputs whose sharding is ours to choose, as JAX tells XLA: pass it to `propagate` as `to_outputs`."""
-    open_parameters: tuple[bool, ...]
-    """Likewise parameters, by number: `to_parameters`."""
     static: StaticArguments = NO_STATIC_ARGUMENTS
     devices: tuple[Any, ...] | None = None
     """Those of the mesh, where it has any: partition i runs on the i-th."""
@@ -60,14 +56,6 @@ class FunctionSignature:
         numbered = zip(self.parameters, leaves, strict=True)
         placed = {number: as_numbers(leaf) for number, leaf in numbered if number is not None}
         return [placed[number] for number in sorted(placed)]
-
-    def closed(self, *, parameters: Collection[int], outputs: bool) -> FunctionSignature:
-        """The same, but these parameters, and the outputs if so, are no longer propagation's to choose."""
-        return replace(
-            self,
-            open_parameters=tuple(is_open and n not in parameters for n, is_open in enumerate(self.open_parameters)),
-            open_outputs=tuple(is_open and not outputs for is_open in self.open_outputs),
-        )
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The function's result from flat outputs."""

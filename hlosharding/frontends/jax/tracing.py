@@ -157,11 +157,15 @@ class TracedCall:
         module.callbacks = facts.get("callbacks", ())
         extra = len(module.entry.parameters) - len(self.call.avals)
         self._attach_shardings(module, extra)
-        mesh = self.call.mesh or facts.get("mesh")
-        module.mesh = _mesh_info(mesh)
+        module.mesh = _mesh_info(self.call.mesh or facts.get("mesh"))
         mesh_size = module.mesh.num_devices if module.mesh is not None else 1
         module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
-        module.signature = self._signature(module, extra, facts, mesh)
+        module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
+        is_open = facts.get("open_outputs", (None,) * len(self.results.shardings))
+        module.open_outputs = tuple(
+            s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
+        )
+        module.signature = self._signature(module.entry.parameters[extra:], extra, facts)
 
     def _attach_shardings(self, module: Module, extra: int) -> None:
         """`extra`: tokens of ordered effects, which come before the arguments and results proper."""
@@ -172,22 +176,18 @@ class TracedCall:
             if sharding is not None:
                 _set_output(module, number, len(self.results.shardings), sharding)
 
-    def _signature(self, module: Module, extra: int, facts: dict[str, Any], mesh: Any) -> FunctionSignature:
+    def _signature(self, parameters: Sequence[Instruction], extra: int, facts: dict[str, Any]) -> FunctionSignature:
         count = len(self.results.avals)
-        is_open, given = (facts.get(key, (None,) * count) for key in ("open_outputs", "output_shardings"))
+        given = facts.get("output_shardings", (None,) * count)
         return FunctionSignature(
             in_tree=self.call.tree,
             out_tree=self.results.tree,
             in_avals=self.call.avals,
             out_avals=self.results.avals,
-            names=tuple(p.op_name for p in module.entry.parameters[extra:]),
+            names=tuple(p.op_name for p in parameters),
             parameters=tuple(range(extra, extra + len(self.call.avals))),
-            open_outputs=tuple(
-                s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
-            ),
-            open_parameters=tuple(p.id not in module.shardings for p in module.entry.parameters),
             static=self.static,
-            devices=_devices(mesh),
+            devices=_devices(self.call.mesh or facts.get("mesh")),
             input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),

@@ -1,7 +1,8 @@
 """Modules lowered for Shardy, given the form that GSPMD reads."""
 
-from hlosharding.frontends.shardy.to_gspmd import without_shardy_marks
+from hlosharding.frontends.shardy.to_gspmd import has_shardy_marks, without_shardy_marks
 
 __all__ = [
+    "has_shardy_marks",
     "without_shardy_marks",
 ]

@@ -30,7 +30,7 @@ _BODY = "manual_computation"
 def without_shardy_marks(module: Module) -> Module:
     """The module without Shardy's attributes and calls; unchanged if it has none.  Sets `mesh` from Shardy's."""
     meshes = _meshes(module)
-    if not meshes.by_name and not any(_is_marked(i) for i in module.instructions):
+    if not has_shardy_marks(module):
         return module
     rewrite = _Rewrite(Edit(module), meshes)
     for computation in rewrite.outermost_first():
@@ -41,6 +41,11 @@ def without_shardy_marks(module: Module) -> Module:
     del out.proto.frontend_attributes.map[:]
     out.proto.frontend_attributes.map.extend(kept)
     return out
+
+
+def has_shardy_marks(module: Module) -> bool:
+    """Whether JAX, or whoever wrote the module, spoke to Shardy in it."""
+    return bool(_meshes(module).by_name) or any(_is_marked(i) for i in module.instructions)
 
 
 def _meshes(module: Module) -> Meshes:

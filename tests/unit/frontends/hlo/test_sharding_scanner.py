@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from hlosharding.errors import LoadError
@@ -78,11 +76,10 @@ def test_a_comment_may_stand_between_comma_and_attribute() -> None:
 @pytest.mark.parametrize(
     "piece", ['"', "/*", "//", ", ", ", /* */", "{", "sharding=", ", sharding", '"\\', "\n", '\\"']
 )
-def test_megabytes_of_garbage_take_linear_time(piece: str) -> None:
+def test_megabytes_of_garbage_come_to_an_end(piece: str) -> None:
+    # In quadratic time they would not.
     text = piece * (2_000_000 // len(piece))
-    start = time.perf_counter()
     assert scan_hlo(text) == scan_stablehlo(text) == []
-    assert time.perf_counter() - start < 5
 
 
 def test_megabytes_of_open_braces_are_one_error() -> None:

@@ -73,8 +73,8 @@ def test_constraints_open_dims_and_results(mesh_2x4: Mesh) -> None:
         out_shardings=(None, named("model"), named(None, "data"), None),
     )
     assert module.mesh == MeshInfo(("data", "model"), (2, 4))
-    assert module.signature.open_outputs == (True, False, False, True)
-    assert module.signature.open_parameters == (False, True)
+    assert module.open_outputs == (True, False, False, True)
+    assert module.open_parameters == (False, True)
 
 
 def test_shard_map_over_all_axes(mesh_2x4: Mesh) -> None:

@@ -100,7 +100,7 @@ def test_uneven_and_odd_shardings_are_taken_at_the_boundary(mesh_2x4: Mesh) -> N
     root = module.sharding(module.entry.root)
     assert root is not None
     assert [str(leaf) for leaf in root.leaves] == ["{devices=[3,1]2,1,0}", ROWS]
-    assert module.signature.open_outputs == (False, False)
+    assert module.open_outputs == (False, False)
 
 
 def test_a_single_output_gets_its_sharding_on_the_root() -> None:
@@ -111,8 +111,8 @@ def test_a_single_output_gets_its_sharding_on_the_root() -> None:
 
 def test_open_boundaries_are_told_as_jax_tells_xla(mesh_2x4: Mesh) -> None:
     call = trace(lambda x, y: (x, y), mesh=mesh_2x4, in_shardings=(P("data"), None), out_shardings=(None, P()))
-    signature = call(struct(8), struct(8)).signature
-    assert (signature.open_parameters, signature.open_outputs) == ((False, True), (True, False))
+    module = call(struct(8), struct(8))
+    assert (module.open_parameters, module.open_outputs) == ((False, True), (True, False))
 
 
 def test_meshes_without_devices_do() -> None:
@@ -172,7 +172,7 @@ def test_prefix_trees_go_into_containers_of_other_libraries_and_over_missing_sub
     module = call(params, State(struct(), struct(8, 8)))
     columns = "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
     assert parameters(module) == {"params['w']": ROWS, "state.count": "{replicated}", "state.moments": columns}
-    assert module.signature.open_outputs == (False, True, True)
+    assert module.open_outputs == (False, True, True)
 
 
 def test_frames_are_the_users_own() -> None:
