@@ -7,8 +7,7 @@ index of a gather an iota?) was found out before and is a field.  Sharing makes 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import accumulate
+from functools import cached_property
 from typing import Any
 
 from hlosharding.errors import RuleError
@@ -173,13 +172,7 @@ def partitioned(sharding: HloSharding | None) -> bool:
 
 def leaf_range(shape: Shape, element: int) -> tuple[int, int]:
     """Where the leaves of tuple element `element` lie among all leaves; an empty tuple has none."""
-    return _leaf_ranges(shape)[element]
-
-
-@lru_cache(maxsize=1024)
-def _leaf_ranges(shape: Shape) -> list[tuple[int, int]]:
-    ends = list(accumulate(len(s.leaves) for s in shape.tuple_shapes))
-    return list(zip([0, *ends], ends, strict=False))
+    return shape.first_leaves[element], shape.first_leaves[element + 1]
 
 
 def element_sharding(sharding: HloSharding, shape: Shape, element: int) -> HloSharding:

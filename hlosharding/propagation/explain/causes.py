@@ -126,7 +126,7 @@ def _in_user(graph: Graph, step: Change, user: int, leaf: int | None) -> ValueLe
         return (user, None if count is None or leaf is None else leaf - base) if inside else None
     if count is None or (leaf is not None and not graph.is_tuple(user)):
         return user, None if count is None else leaf
-    positions = [n for n, o in enumerate(graph.operands[user]) if o == step.instruction]
+    positions = graph.positions(step.instruction, user)
     if not graph.is_tuple(user):
         return user, positions[-1] if positions and positions[-1] < count else None
     return (user, operand_base(graph, user, positions[-1]) + (leaf or 0)) if positions else None
