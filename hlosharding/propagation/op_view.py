@@ -124,7 +124,7 @@ def memos_from(level: int) -> Memos:
 class Edge:
     """One op as the user of one value."""
 
-    __slots__ = ("leaf", "memos", "op", "others", "plain", "positions")
+    __slots__ = ("leaf", "memos", "op", "others", "plain", "positions", "takes_element")
 
     def __init__(
         self,
@@ -140,6 +140,7 @@ class Edge:
         """Positions of further operands whose shardings matter."""
         self.leaf = leaf
         """Of an array that goes into a tuple: the only leaf that matters of the tuple's sharding."""
+        self.takes_element = op.opcode == "get-tuple-element"
         self.plain = not others and leaf is None
         """Do the value's own and the user's sharding say all?"""
 

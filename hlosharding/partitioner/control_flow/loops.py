@@ -91,11 +91,12 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
     A carry that is whole may become partial sums, partial sums whole, and no more: so this comes to an end.
     """
     better, hopes, is_fixed = list(forms), dict(paths), True
+    results = parts_of(tried.values[body.root])
     for index, path in paths.items():
         found = next(deferred_sums(tried, path), None)
         if forms[index].deferred is None:
             better[index] = _deferred_form(tried, plain[index], found)
-        elif not is_deferred_as(parts_of(tried.values[body.root])[index], forms[index]):
+        elif not is_deferred_as(results[index], forms[index]):
             better[index] = plain[index]
         if better[index].deferred is None:
             del hopes[index]
