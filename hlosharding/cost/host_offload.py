@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlosharding.ir import Computation, Instruction, Module, Shape, arguments, callers, memory_of, while_parts
+from hlosharding.ir import Computation, Instruction, Module, arguments, callers, memory_of, while_parts
 
 HostLeaves = dict[Instruction, frozenset[int]]
 """Per instruction, the numbers of the leaves that lie on the host; others have none."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.schedule_order import schedules
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape, while_parts
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, while_parts
 from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(

@@ -14,7 +14,8 @@ import numpy as np
 
 from hlosharding.collector import collector_waits
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
-from hlosharding.executor.axes import Axes, Needs, choose_axes
+from hlosharding.executor.axes import Axes
+from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.emit import Op, emit
 from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of

@@ -69,9 +69,7 @@ def improved_leaves(
     return _merged_leaves(old, new, combine)
 
 
-def _merged_leaves(
-    old: Sequence[HloSharding], new: Sequence[HloSharding], combine: bool
-) -> list[HloSharding] | None:
+def _merged_leaves(old: Sequence[HloSharding], new: Sequence[HloSharding], combine: bool) -> list[HloSharding] | None:
     """Leaf by leaf, with no demand on sub-tilings; the new leaves stand where merging changed nothing."""
     improved = False
     leaves: list[HloSharding] = []

@@ -81,7 +81,7 @@ class _Accumulators:
         return number
 
     def _through_tuple(self, element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
-        """Where an element of a tuple is read again, past the loop that the tuple enters; and how many loops those are."""
+        """Where an element of a tuple is read again, past the loops that the tuple enters; and how many these are."""
         place, loops = self._place(element, packed), 0
         if place is None or packed.is_root:
             return None, 0
