@@ -136,8 +136,9 @@ class Partitioned(InNotebooks):
     @cached_property
     def _boundary(self) -> tuple[list[BoundaryArray], list[BoundaryArray]]:
         entry, signature = self._source.entry, self._source.signature
-        inputs = [layout for p in entry.parameters for layout in self._layouts(p)]
-        outputs = self._layouts(entry.root)
+        both = zip(entry.parameters, self.module.entry.parameters, strict=True)
+        inputs = [layout for given, local in both for layout in self._layouts(given, local)]
+        outputs = self._layouts(entry.root, self.module.entry.root)
         if signature is None:
             return inputs, outputs
         pairs = zip(outputs, signature.out_avals, strict=True)
@@ -146,10 +147,8 @@ class Partitioned(InNotebooks):
             outputs = [replace(o, label=s) for o, s in zip(outputs, signature.output_shardings, strict=True)]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
-    def _layouts(self, inst: Instruction) -> list[BoundaryArray]:
+    def _layouts(self, inst: Instruction, local: Instruction) -> list[BoundaryArray]:
         """Global shape and sharding of each array of an entry parameter, or of the root."""
-        is_root = inst is self._source.entry.root
-        local = self.module.entry.root if is_root else self.module.entry.parameters[inst.parameter_number]
         sharding = self.module.sharding(local)
         assert sharding is not None, "the partitioner shards the whole boundary"
         return [BoundaryArray(shape, leaf) for shape, leaf in zip(inst.shape.leaves, sharding.leaves, strict=True)]

@@ -8,9 +8,8 @@ to say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import accumulate
 
-from hlosharding.ir import Computation, Instruction, Module, Shape, arguments, callers, memory_of, while_parts
+from hlosharding.ir import Computation, Instruction, Module, arguments, callers, memory_of, while_parts
 
 HostLeaves = dict[Instruction, frozenset[int]]
 """Per instruction, the numbers of the leaves that lie on the host; others have none."""
@@ -45,11 +44,11 @@ def _leaves_of(inst: Instruction, found: HostLeaves, sites: CallSites) -> frozen
         return frozenset({0}) if memory == "host" else _NONE
     match inst.opcode:
         case "tuple":
-            first = _first_leaves(o.shape for o in inst.operands)
-            return frozenset(f + n for f, o in zip(first, inst.operands, strict=False) for n in found.get(o, _NONE))
+            first = zip(inst.shape.first_leaves, inst.operands, strict=False)
+            return frozenset(f + n for f, o in first for n in found.get(o, _NONE))
         case "get-tuple-element":
             whole, here = inst.operands[0], len(inst.shape.leaves)
-            start = _first_leaves(whole.shape.tuple_shapes)[inst.tuple_index]
+            start = whole.shape.first_leaves[inst.tuple_index]
             return frozenset(n - start for n in found.get(whole, _NONE) if start <= n < start + here)
         case "while":
             return _any_of((inst.operands[0], while_parts(inst).body.root), found)
@@ -72,9 +71,5 @@ def _begins_there(inst: Instruction, found: HostLeaves) -> bool:
     if inst.opcode != "broadcast" or len(inst.users) != 1 or inst.users[0].opcode != "tuple":
         return False
     carry = inst.users[0]
-    place = _first_leaves(o.shape for o in carry.operands)[carry.operands.index(inst)]
+    place = carry.shape.first_leaves[carry.operands.index(inst)]
     return any(u.opcode == "while" and place in found.get(u, _NONE) for u in carry.users)
-
-
-def _first_leaves(shapes: Iterable[Shape]) -> tuple[int, ...]:
-    return tuple(accumulate((len(s.leaves) for s in shapes), initial=0))

@@ -10,14 +10,12 @@ the better of text order and post order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.schedule_order import schedules
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, Shape, while_parts
+from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, while_parts
 from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(
@@ -237,7 +235,7 @@ class _Walk:
         if opcode == "tuple":
             return tuple(b for o in operands for b in self._whole(o))
         if opcode == "get-tuple-element":
-            before = _first_leaves(operands[0].shape)[op.tuple_index]
+            before = operands[0].shape.first_leaves[op.tuple_index]
             return self.held[operands[0]][before : before + len(op.shape.leaves)]
         if operands[0] in self.hidden:
             return None
@@ -338,12 +336,6 @@ def _start(op: Instruction) -> Instruction:
     while op.opcode == "async-update":
         op = op.operands[0]
     return op
-
-
-@lru_cache(maxsize=4096)
-def _first_leaves(shape: Shape) -> tuple[int, ...]:
-    """Number of the first leaf of each element of a tuple."""
-    return tuple(accumulate((len(s.leaves) for s in shape.tuple_shapes), initial=0))
 
 
 def _leaves(parameters: Iterable[Instruction]) -> list[int]:

@@ -1,17 +1,15 @@
 """The axes of the program's mesh: the user's own, split into sub-axes where groups or tilings need it.
 
-Floor: executor.  Knows device ids as positions in the device assignment; nothing of instructions.  An axis is split as
-far as its prime factors at most, and parts that are only ever used together are joined again.
+Floor: executor.  Knows device ids as positions in the device assignment; nothing of instructions.  What can be said
+with given axes; `axis_choice` finds them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import permutations, product
-from typing import Any
 
 import numpy as np
 
@@ -23,21 +21,6 @@ Parts = tuple[int, ...]
 """Indices of sub-axes, major to minor."""
 
 
-def prime_factors(number: int) -> list[int]:
-    """Prime factors in ascending order.
-
-    >>> prime_factors(12)
-    [2, 2, 3]
-    """
-    factors, divisor = [], 2
-    while number > 1:
-        while number % divisor == 0:
-            factors.append(divisor)
-            number //= divisor
-        divisor += 1
-    return factors
-
-
 @dataclass(frozen=True)
 class Axes:
     """Named axes over `size` devices; linear position = device id unless `device_ids` says otherwise."""
@@ -46,6 +29,10 @@ class Axes:
     sizes: tuple[int, ...]
     device_ids: tuple[int, ...]
     """The device id (partition id) at each linear mesh position."""
+    _known: dict[tuple[Groups, bool], Parts | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _specs: dict[tuple[int, int], tuple[Parts, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def size(self) -> int:
@@ -57,27 +44,32 @@ class Axes:
         return self.device_ids == tuple(range(self.size))
 
     @cached_property
-    def positions(self) -> dict[int, int]:
-        """Linear mesh position of each device id."""
-        return {device: place for place, device in enumerate(self.device_ids)}
+    def place(self) -> np.ndarray:
+        """[device id]: linear mesh position."""
+        return np.argsort(np.array(self.device_ids, np.int64))
 
     @cached_property
     def coordinates(self) -> np.ndarray:
         """[device id, axis] -> index along the axis."""
-        places = np.array([self.positions[d] for d in range(self.size)])
+        places = self.place
         return np.stack(np.unravel_index(places, self.sizes), axis=1) if self.sizes else np.zeros((self.size, 0), int)
 
     def parts_of(self, groups: Groups, *, ordered: bool) -> Parts | None:
-        """The axes along which all groups run (members in that order if `ordered`), or None.
+        """The axes along which all groups run (members in that order if `ordered`), or None.  Remembered.
 
         >>> axes = Axes(("a", "b"), (2, 4), tuple(range(8)))
         >>> axes.parts_of(((0, 4), (1, 5), (2, 6), (3, 7)), ordered=True)
         (0,)
         """
+        if (groups, ordered) not in self._known:
+            self._known[groups, ordered] = self._parts_of(groups, ordered)
+        return self._known[groups, ordered]
+
+    def _parts_of(self, groups: Groups, ordered: bool) -> Parts | None:
         first = next((g for g in groups if 0 in g), None)
         if first is None:
             return None
-        members = first if ordered else tuple(sorted(first, key=self.positions.__getitem__))
+        members = first if ordered else tuple(sorted(first, key=self.place.__getitem__))
         parts = self._strides(members)
         if parts is None:
             return None
@@ -108,24 +100,35 @@ class Axes:
         """The axes that a permutation moves along and its pairs along them, where it is the same for all other axes."""
         if not pairs:
             return None
-        where = self.coordinates
-        moving = tuple(a for a in range(len(self.sizes)) if any(where[s][a] != where[t][a] for s, t in pairs))
+        (starts, ends), where = np.array(pairs, np.int64).T, self.coordinates
+        moving = tuple(np.flatnonzero((where[starts] != where[ends]).any(axis=0)).tolist())
         if not moving or len(moving) == len(self.sizes):
             return None
-        sizes = [self.sizes[a] for a in moving]
-        rest = [a for a in range(len(self.sizes)) if a not in moving]
-        local: dict[tuple[int, ...], set[tuple[int, int]]] = {}
-        for source, target in pairs:
-            at = tuple(int(where[source][a]) for a in rest)
-            start, end = (int(np.ravel_multi_index([where[d][a] for a in moving], sizes)) for d in (source, target))
-            local.setdefault(at, set()).add((start, end))
-        alike = {frozenset(s) for s in local.values()}
-        if len(alike) != 1 or len(local) != math.prod(self.sizes[a] for a in rest):
+        rest = tuple(a for a in range(len(self.sizes)) if a not in moving)
+        count = math.prod(self.sizes[a] for a in moving)
+        along = self._number(starts, moving) * count + self._number(ends, moving)
+        rows, times = np.unique(self._number(starts, rest), return_counts=True)
+        if len(rows) != math.prod(self.sizes[a] for a in rest) or len(set(times.tolist())) > 1:
             return None
-        return moving, tuple(sorted(alike.pop()))
+        alike = along[np.lexsort((along, self._number(starts, rest)))].reshape(len(rows), -1)
+        if (alike != alike[0]).any():
+            return None
+        return moving, tuple((pair // count, pair % count) for pair in alike[0].tolist())
+
+    def _number(self, devices: np.ndarray, axes: Parts) -> np.ndarray:
+        """[device]: its number along some axes, the first one major."""
+        found = np.zeros(len(devices), np.int64)
+        for axis in axes:
+            found = found * self.sizes[axis] + self.coordinates[devices, axis]
+        return found
 
     def spec_of(self, sharding: HloSharding, rank: int) -> tuple[Parts, ...] | None:
-        """Per dim the axes that split it, where a PartitionSpec can say the sharding, or None."""
+        """Per dim the axes that split it, where a PartitionSpec can say the sharding, or None.  Remembered."""
+        if (sharding.uid, rank) not in self._specs:
+            self._specs[sharding.uid, rank] = self._spec_of(sharding, rank)
+        return self._specs[sharding.uid, rank]
+
+    def _spec_of(self, sharding: HloSharding, rank: int) -> tuple[Parts, ...] | None:
         if sharding.is_replicated():
             return ((),) * rank
         if sharding.kind != "tiled" or any(t != "replicated" for t in sharding.subgroup_types):
@@ -142,9 +145,8 @@ class Axes:
     def _dim_parts(self, tiles: np.ndarray, dim: int) -> Parts | None:
         if tiles.shape[dim] == 1:
             return ()
-        line = np.moveaxis(tiles, dim, -1).reshape(-1, tiles.shape[dim])[0]
         # Device 0 need not be in this line; its position relative to the line's first device is what counts.
-        return self._strides([int(d) for d in line])
+        return self._strides(first_line(tiles, dim).tolist())
 
     def _says(self, spec: tuple[Parts, ...], tiles: np.ndarray) -> bool:
         used = [p for parts in spec for p in parts]
@@ -163,93 +165,6 @@ class Axes:
         return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 
-def _atoms(names: Sequence[str], sizes: Sequence[int], device_ids: Sequence[int]) -> Iterable[tuple[Axes, list[int]]]:
-    """Every way of splitting all axes into primes, with the axis that each part belongs to."""
-    orders = [sorted(set(permutations(prime_factors(size)))) or [()] for size in sizes]
-    for choice in product(*[o[:24] for o in orders]):
-        parts = [(axis, factor) for axis, factors in enumerate(choice) for factor in factors]
-        owners = [axis for axis, _ in parts]
-        yield (
-            Axes(tuple(f"{names[a]}_{i}" for i, a in enumerate(owners)), tuple(f for _, f in parts), tuple(device_ids)),
-            owners,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a program wants to say with axes."""
-
-    ordered: frozenset[Groups] = frozenset()
-    """Device groups whose members' order matters."""
-    unordered: frozenset[Groups] = frozenset()
-    permutes: frozenset[Groups] = frozenset()
-    """Source and target pairs."""
-    shardings: frozenset[tuple[HloSharding, int]] = frozenset()
-    """Shardings at the boundary, with the rank of the array."""
-
-
-def choose_axes(mesh: Any, num_devices: int, needs: Needs) -> Axes:
-    """The coarsest mesh over which as many needs as possible can be said.
-
-    `mesh` is the user's MeshInfo, or None: then one axis `devices` is split as needed.
-    """
-    names, sizes = ("devices",), (num_devices,)
-    device_ids: Sequence[int] = range(num_devices)
-    if mesh is not None and math.prod(mesh.sizes) == num_devices:
-        names, sizes = tuple(map(str, mesh.names)), tuple(mesh.sizes)
-        device_ids = _device_ids(mesh, num_devices)
-    best: tuple[int, Axes, list[int], list[Parts]] | None = None
-    for atoms, owners in _atoms(names, sizes, device_ids):
-        said = _said(atoms, needs)
-        if best is None or len(said) > best[0]:
-            best = len(said), atoms, owners, said
-    assert best is not None
-    return _joined(best[1], best[2], best[3], names, sizes)
-
-
-def _device_ids(mesh: Any, num_devices: int) -> Sequence[int]:
-    ids = getattr(mesh, "device_ids", None)
-    if ids is None or len(ids) != num_devices or sorted(ids) != list(range(num_devices)):
-        return range(num_devices)
-    return [int(i) for i in ids]
-
-
-def _said(atoms: Axes, needs: Needs) -> list[Parts]:
-    said: list[Parts] = []
-    for groups in needs.ordered:
-        said += [p for p in [atoms.parts_of(groups, ordered=True)] if p is not None]
-    for groups in needs.unordered:
-        said += [p for p in [atoms.parts_of(groups, ordered=False)] if p is not None]
-    for pairs in needs.permutes:
-        found = atoms.permute_parts(pairs)
-        said += [found[0]] if found is not None else []
-    for sharding, rank in needs.shardings:
-        said += list(atoms.spec_of(sharding, rank) or ())
-    return said
-
-
-def _joined(atoms: Axes, owners: list[int], said: list[Parts], names: Sequence[str], sizes: Sequence[int]) -> Axes:
-    """Join neighbouring parts of one axis that every need uses together, in order."""
-    runs: list[list[int]] = []
-    for part, owner in enumerate(owners):
-        previous = runs[-1][-1] if runs else None
-        if previous is not None and owners[previous] == owner and all(_together(p, previous, part) for p in said):
-            runs[-1].append(part)
-        else:
-            runs.append([part])
-    by_owner: dict[int, list[int]] = {}
-    for run in runs:
-        by_owner.setdefault(owners[run[0]], []).append(math.prod(atoms.sizes[p] for p in run))
-    out_names: list[str] = []
-    out_sizes: list[int] = []
-    for axis, name in enumerate(names):
-        parts = by_owner.get(axis, [1])
-        out_sizes += parts
-        out_names += [name] if len(parts) == 1 else [f"{name}_{i}" for i in range(len(parts))]
-    return Axes(tuple(out_names), tuple(out_sizes), atoms.device_ids)
-
-
-def _together(parts: Parts, first: int, second: int) -> bool:
-    if first in parts and second in parts:
-        return parts.index(second) == parts.index(first) + 1
-    return first not in parts and second not in parts
+def first_line(tiles: np.ndarray, dim: int) -> np.ndarray:
+    """The first devices along a dim of a tile assignment."""
+    return tiles[tuple(slice(None) if d == dim else 0 for d in range(tiles.ndim))]

@@ -5,6 +5,8 @@ Floor: executor.  Who takes part in a collective is said in `spmd`, what a progr
 
 from __future__ import annotations
 
+import numpy as np
+
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.lax_windows import COMBINERS, combiner
@@ -33,7 +35,7 @@ def _axes_and_groups(op: Op) -> tuple[str, str]:
     parts = axes.parts_of(groups, ordered=is_ordered(op.inst))
     if parts is not None and parts:
         return axes.text(parts), ""
-    places = tuple(tuple(axes.positions[d] for d in group) for group in groups)
+    places = groups if axes.is_natural else tuple(tuple(axes.place[list(group)].tolist()) for group in groups)
     every = axes.text(tuple(range(len(axes.names))))
     return every, f", axis_index_groups={op.program.groups(places)}"
 
@@ -155,7 +157,11 @@ def _collective_permute(op: Op) -> str:
         names, local = axes.text(along[0]), along[1]
     else:
         names = axes.text(tuple(range(len(axes.names))))
-        local = tuple((axes.positions[s], axes.positions[t]) for s, t in pairs)
+        local = (
+            pairs
+            if axes.is_natural
+            else tuple(map(tuple, axes.place[np.array(pairs, np.int64).reshape(-1, 2)].tolist()))
+        )
     permuted = [f"lax.ppermute({a}, {names}, {op.program.groups(local)})" for a in op.args]
     return permuted[0] if len(permuted) == 1 else f"({', '.join(permuted)})"
 

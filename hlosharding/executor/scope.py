@@ -9,19 +9,19 @@ from collections.abc import Iterable
 
 from hlosharding.executor.flow import Leaf, Slot, Tree, Var
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, identifier
+from hlosharding.ir import ElementReaders
 
 MANY = 6
 """More results than this come as a record."""
 
 
-def wish(var: Var) -> str:
+def wish(var: Var, readers: ElementReaders) -> str:
     """The name a value would like: a parameter's path, its instruction's name, or that of the element taken from it."""
     inst = var.inst
     if inst.opcode == "parameter" and inst.computation.is_entry and inst.op_name and not var.path:
         return identifier(inst.op_name)
     if len(var.path) == 1:
-        takers = (u for u in inst.users if u.opcode == "get-tuple-element" and u.tuple_index == var.path[0])
-        taker = next(takers, None)
+        taker = next(iter(readers.of(inst, var.path[0])), None)
         if taker is not None and not taker.name.startswith("get-tuple-element"):
             return identifier(taker.name)
     return identifier("_".join([inst.name, *map(str, var.path)]))
@@ -30,7 +30,8 @@ def wish(var: Var) -> str:
 class Scope:
     """Names of values; a value's root is the variable that holds it (itself, or its record)."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str], readers: ElementReaders) -> None:
+        self._readers = readers
         self.namer = Namer(GLOBAL_NAMES | set(taken))
         self._texts: dict[Leaf, str] = {}
         self._roots: dict[Leaf, str] = {}
@@ -54,7 +55,7 @@ class Scope:
             inner = ", ".join(self.bind(part) for part in tree)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
         assert not isinstance(tree, str)
-        name = self.namer.fresh(wish(tree.var if isinstance(tree, Slot) else tree))
+        name = self.namer.fresh(wish(tree.var if isinstance(tree, Slot) else tree, self._readers))
         self._texts[tree] = self._roots[tree] = name
         return name
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.array_operators import ArrayOperators
-from hlosharding.executor.axes import Needs, choose_axes
+from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing

@@ -14,7 +14,8 @@ import numpy as np
 
 from hlosharding.collector import collector_waits
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
-from hlosharding.executor.axes import Axes, Needs, choose_axes
+from hlosharding.executor.axes import Axes
+from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.emit import Op, emit
 from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
@@ -36,7 +37,7 @@ from hlosharding.executor.text import (
     string_text,
     wrapped,
 )
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, processor_of
+from hlosharding.ir import COLLECTIVES, Computation, ElementReaders, Instruction, Module, callers, processor_of
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
@@ -124,7 +125,8 @@ class _Writer:
         self._structure = Structure()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
-        local |= {wish(Var(p)) for p in module.entry.parameters}
+        self._readers = ElementReaders()
+        local |= {wish(Var(p), self._readers) for p in module.entry.parameters}
         self._local_names = local
         self._globals = Namer(GLOBAL_NAMES)
         self._blocks: list[str] = []
@@ -202,7 +204,7 @@ class _Writer:
         self._define(name, signature, body, decorator=decorator)
 
     def _scope(self) -> Scope:
-        return Scope(self._functions.values())
+        return Scope(self._functions.values(), self._readers)
 
     def _define(self, name: str, signature: list[str], body: Sequence[str], *, decorator: str = "") -> None:
         head = [decorator] if decorator else []
@@ -288,7 +290,7 @@ class _Writer:
         body = self._body(name, shared.steps, shared.results, scope)
         texts = [scope.text(r) for r in shared.results]
         namer = Namer()
-        keys = [namer.fresh(wish(r)) for r in shared.results]
+        keys = [namer.fresh(wish(r, self._readers)) for r in shared.results]
         saved = len(shared.lines) * (shared.calls - 1)
         decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit"
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
@@ -358,7 +360,7 @@ class _Writer:
     ) -> tuple[list[str], list[str], list[str]]:
         """Plain parameters, or for many of them one record `inputs`; lines that unstack scalars; the inputs' names."""
         namer = Namer(GLOBAL_NAMES)
-        keys = [namer.fresh(wish(p)) for p in parameters if isinstance(p, Var)]
+        keys = [namer.fresh(wish(p, self._readers)) for p in parameters if isinstance(p, Var)]
         if len(parameters) <= _MANY_INPUTS:
             signature, head = [scope.bind(p) for p in parameters], []
             keys = signature

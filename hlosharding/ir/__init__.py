@@ -28,6 +28,7 @@ from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, 
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
 from hlosharding.ir.trip_counts import Trips, trip_count
+from hlosharding.ir.tuple_elements import ElementReaders
 from hlosharding.ir.verifier import verify
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "ConvDims",
     "DotDims",
     "Edit",
+    "ElementReaders",
     "Frame",
     "FunctionBoundary",
     "GatherDims",

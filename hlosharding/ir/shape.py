@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,15 @@ class Shape:
     def leaves(self) -> tuple[Shape, ...]:
         """All non-tuple shapes inside, in order; an array is its own leaf, an empty tuple has none."""
         return tuple(leaf for s in self.tuple_shapes for leaf in s.leaves) if self.is_tuple else (self,)
+
+    @cached_property
+    def first_leaves(self) -> tuple[int, ...]:
+        """Number of the first leaf of each element of a tuple, and behind the last how many leaves there are.
+
+        >>> Shape.parse("(f32[], (f32[], s32[]), pred[])").first_leaves
+        (0, 1, 3, 4)
+        """
+        return tuple(accumulate((len(s.leaves) for s in self.tuple_shapes), initial=0))
 
     @cached_property
     def size(self) -> int:

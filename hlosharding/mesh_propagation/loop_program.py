@@ -133,7 +133,7 @@ class _Reader:
 
     def element(self, inst: Instruction) -> None:
         """The leaves of one element."""
-        before = sum(len(shape.leaves) for shape in inst.operands[0].shape.tuple_shapes[: inst.tuple_index])
+        before = inst.operands[0].shape.first_leaves[inst.tuple_index]
         leaves = self.program.values[inst.operands[0]]
         self.program.values[inst] = leaves[before : before + len(inst.shape.leaves)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
@@ -36,6 +36,8 @@ class Decisions:
     """Of products that could be loops: are they faster so?"""
     local_shapes: dict[int, dict[Shape, Shape]] = field(default_factory=dict)
     """By a sharding's spelling (`uid`): the shape of a tile of an array of some shape."""
+    readers: ElementReaders = field(default_factory=ElementReaders)
+    """Who reads the elements of the program's tuples."""
     by_group_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
@@ -44,6 +46,10 @@ class Decisions:
         if groups.size not in self.by_group_size:
             prices = Prices(self.prices.machine.with_devices(groups.size), self.prices.objective)
             self.by_group_size[groups.size] = Decisions(
-                prices, overlap=self.overlap, by_group_size=self.by_group_size, local_shapes=self.local_shapes
+                prices,
+                overlap=self.overlap,
+                by_group_size=self.by_group_size,
+                local_shapes=self.local_shapes,
+                readers=self.readers,
             )
         return self.by_group_size[groups.size]

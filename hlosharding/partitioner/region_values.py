@@ -5,7 +5,7 @@ Floor: partitioner.  Deferred reductions are made when somebody asks for the val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hlosharding.errors import PartitionError
 from hlosharding.ir import Instruction, Shape
@@ -77,13 +77,13 @@ def pack(context: Context, value: AnyValue) -> Instruction:
 
 def unpack(context: Context, local: Instruction, shape: Shape, shardings: Sequence[HloSharding]) -> AnyValue:
     """Values of the leaves of a local tuple, or of one array, whose global `shape` is given."""
-    return _unpack(context, local, shape, list(shardings))
+    return _unpack(context, local, shape, iter(shardings))
 
 
-def _unpack(context: Context, local: Instruction, shape: Shape, left: list[HloSharding]) -> AnyValue:
+def _unpack(context: Context, local: Instruction, shape: Shape, left: Iterator[HloSharding]) -> AnyValue:
     """Consumes the shardings that are left."""
     if not shape.is_tuple:
-        return Value(local, shape, left.pop(0), manual_groups=context.manual_groups)
+        return Value(local, shape, next(left), manual_groups=context.manual_groups)
     parts: list[AnyValue] = []
     for index, part in enumerate(shape.tuple_shapes):
         element = context.emitter.op("get-tuple-element", local.shape.tuple_shapes[index], (local,), tuple_index=index)

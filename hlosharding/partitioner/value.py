@@ -5,7 +5,7 @@ Floor: partitioner.  A value keeps its reshards, so one reshard serves many user
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,18 +112,21 @@ def parts_of(value: AnyValue | DeferredReduction) -> tuple[Value | DeferredReduc
     return (value,)
 
 
-def from_leaves(shape: Shape, leaves: list[Value]) -> AnyValue:
-    """Put arrays back into the structure of `shape` (consumes the list)."""
+def from_leaves(shape: Shape, leaves: Iterable[Value]) -> AnyValue:
+    """Put arrays back into the structure of `shape`."""
     made = from_parts(shape, leaves)
     assert not isinstance(made, DeferredReduction)
     return made
 
 
-def from_parts(shape: Shape, parts: list[Any]) -> AnyValue | DeferredReduction:
+def from_parts(shape: Shape, parts: Iterable[Value | DeferredReduction]) -> AnyValue | DeferredReduction:
     """As `from_leaves`, of arrays and deferred ones."""
-    if not shape.is_tuple:
-        return parts.pop(0)
-    return TupleValue(tuple(from_parts(s, parts) for s in shape.tuple_shapes))
+    left: Iterator[Any] = iter(parts)
+
+    def made(shape: Shape) -> Any:
+        return TupleValue(tuple(map(made, shape.tuple_shapes))) if shape.is_tuple else next(left)
+
+    return made(shape)
 
 
 def map_leaves(value: AnyValue, change: Callable[[Value], Value]) -> AnyValue:

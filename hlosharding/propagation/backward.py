@@ -21,6 +21,7 @@ from hlosharding.propagation.op_view import Edge
 from hlosharding.propagation.open_dims import refine_backward
 from hlosharding.propagation.special_users import step_with_special_users
 from hlosharding.propagation.state import PropagationState
+from hlosharding.propagation.tuple_users import TupleReceiver
 
 _PAIR = 1 << 24
 """Two sharding numbers in one key: own * _PAIR + user's."""
@@ -38,21 +39,29 @@ def backward_sweep(state: PropagationState, start: int, end: int) -> tuple[bool,
         if p in special:
             improved |= step_with_special_users(state, p)
             continue
-        own, sources = current[p], ()
+        own, sources, receiver = current[p], [], None
         for user, edge in uses[p]:
             theirs, memo = current[user], edge.memos[level]
             if not theirs or memo is None:
                 continue
+            if edge.takes_element:
+                receiver = receiver or TupleReceiver(state, p)
+                sources += [user] if receiver.take(user, edge) else []
+                continue
+            if receiver is not None:
+                receiver = receiver.settle()
             key = current[p] * _PAIR + theirs if edge.plain else _key(state, p, user, edge)
             better = memo.get(key)
             if better is None:
                 better = memo[key] = _infer(state, p, user, edge)
             if better:
                 current[p] = better
-                sources = (*sources, user)
+                sources.append(user)
+        if receiver is not None:
+            receiver.settle()
         if sources:
             improved = True
-            state.change(p, current[p], "users", sources, own)
+            state.change(p, current[p], "users", tuple(sources), own)
     return improved, refined
 
 

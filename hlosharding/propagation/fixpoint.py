@@ -108,5 +108,5 @@ def _mark_neighbours(state: PropagationState) -> None:
             backward[operand] = LATER
         for user, _ in nodes.uses[p]:
             forward[user] = LATER
-        for parameter in nodes.callee_parameters.get(p, ()):
+        for parameter in nodes.passed_to.get(p, ()):
             forward[parameter] = LATER

@@ -27,6 +27,7 @@ class Graph:
         self._read_computations()
         self._read_shardings()
         self._post_orders: dict[int, list[int]] = {}
+        self._positions: dict[int, dict[int, list[int]]] = {}
         self.copies: dict[int, None] = {}
         """In the order in which they were made."""
         self.bypassed: list[int] = []
@@ -134,6 +135,15 @@ class Graph:
     def is_root(self, i: int) -> bool:
         return self.roots[self.computation[i]] == i
 
+    def positions(self, operand: int, user: int) -> list[int]:
+        """Where `user` has that operand.  Looked up once for all operands of a user: some have thousands."""
+        found = self._positions.get(user)
+        if found is None:
+            found = self._positions[user] = {}
+            for position, other in enumerate(self.operands[user]):
+                found.setdefault(other, []).append(position)
+        return found.get(operand, [])
+
     # ---- rewrites
 
     def become_copy(self, i: int) -> None:
@@ -155,6 +165,7 @@ class Graph:
         operand = self.operands[i][0]
         if self.sharding[operand] is None:
             self.sharding[operand] = self.sharding[i]
+        self._positions.clear()
         for user in self.users[i]:
             self.operands[user] = tuple(operand if o == i else o for o in self.operands[user])
             if user not in self.users[operand]:
@@ -179,6 +190,7 @@ class Graph:
         self.computation.append(self.entry)
         self.called.append(())
         self.sharding.append(None)
+        self.given.append(None)
         self.order[self.entry].append(new)
         self.roots[self.entry] = new
         self.root_copy = new

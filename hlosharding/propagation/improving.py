@@ -5,7 +5,7 @@ Floor: propagation.  Knows two shardings and a shape; nothing of ops or levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hlosharding.ir import Shape
 from hlosharding.sharding import (
@@ -42,7 +42,8 @@ def improve(
     if new.is_manual():
         return None
     if new.is_tuple():
-        return _improve_leaves(old, new, combine)
+        leaves = _merged_leaves(old.tuple_elements, new.tuple_elements, combine)
+        return HloSharding.tuple(leaves) if leaves is not None else None
     better, merged = merge_sharding(old, new, combine)
     if not better:
         return None
@@ -53,16 +54,31 @@ def improve(
     return merged
 
 
-def _improve_leaves(old: HloSharding, new: HloSharding, combine: bool) -> HloSharding | None:
+def improved_leaves(
+    old: Sequence[HloSharding], new: list[HloSharding], rest_is_manual: bool, *, combine: bool
+) -> list[HloSharding] | None:
+    """`improve` where some leaves of a tuple are offered others, partitioned ones among them; None: all stay.
+
+    `rest_is_manual`: are all its other leaves manual?
+    """
+    pairs = list(zip(new, old, strict=True))
+    if any(is_strictly_better(a, b) for a, b in pairs) and not any(is_strictly_better(b, a) for a, b in pairs):
+        return new
+    if rest_is_manual and all(leaf.is_manual() for leaf in new):
+        return None
+    return _merged_leaves(old, new, combine)
+
+
+def _merged_leaves(old: Sequence[HloSharding], new: Sequence[HloSharding], combine: bool) -> list[HloSharding] | None:
     """Leaf by leaf, with no demand on sub-tilings; the new leaves stand where merging changed nothing."""
     improved = False
-    leaves = []
-    for before, after in zip(old.tuple_elements, new.tuple_elements, strict=True):
+    leaves: list[HloSharding] = []
+    for before, after in zip(old, new, strict=True):
         if before is not after:
             better, after = merge_sharding(before, after, combine)
             improved |= better
         leaves.append(after)
-    return HloSharding.tuple(leaves) if improved else None
+    return leaves if improved else None
 
 
 LookAhead = Callable[[], HloSharding | None]

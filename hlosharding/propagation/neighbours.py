@@ -6,6 +6,7 @@ values of old ones.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from hlosharding.propagation import data_flow
@@ -33,22 +34,20 @@ def leaf_count(graph: Graph, i: int) -> int | None:
 def element_base(graph: Graph, i: int) -> int:
     """Of a get-tuple-element, the first leaf that it takes from its operand."""
     inst = graph.instructions[i]
-    return sum(len(shape.leaves) for shape in inst.operands[0].shape.tuple_shapes[: inst.tuple_index])
+    return inst.operands[0].shape.first_leaves[inst.tuple_index]
 
 
 def operand_base(graph: Graph, i: int, position: int) -> int:
     """Of a tuple, the first leaf that one of its operands becomes."""
-    return sum(leaf_count(graph, o) or 1 for o in graph.operands[i][:position])
+    return graph.instructions[i].shape.first_leaves[position]
 
 
 def holder(graph: Graph, i: int, leaf: int) -> ValueLeaf:
     """The operand of a tuple that became one of its leaves."""
-    for operand in graph.operands[i]:
-        count = leaf_count(graph, operand)
-        if leaf < (count or 1):
-            return operand, None if count is None else leaf
-        leaf -= 1 if count is None else count
-    raise IndexError(leaf)
+    first = graph.instructions[i].shape.first_leaves
+    position = bisect_right(first, leaf) - 1
+    operand = graph.operands[i][position]
+    return operand, None if leaf_count(graph, operand) is None else leaf - first[position]
 
 
 def passes_leaves(graph: Graph, i: int) -> bool:
@@ -100,7 +99,7 @@ def users(graph: Graph, callers: dict[int, int], value: ValueLeaf) -> list[Value
 def _taken(graph: Graph, user: int, value: ValueLeaf) -> Iterator[ValueLeaf]:
     i, leaf = value
     count = leaf_count(graph, user)
-    positions = [n for n, o in enumerate(graph.operands[user]) if o == i]
+    positions = graph.positions(i, user)
     if graph.is_element(user):
         base, inside = element_base(graph, user), count or 1
         if leaf is not None and base <= leaf < base + inside:

@@ -97,13 +97,16 @@ class Nodes:
         self.has_manual |= any(op.shape.is_tuple and not op.shape.leaves for op in self.kinds)
         self.inputs = self.operands
         """Whose shardings a forward step reads: the operands, and for a parameter what its caller passes."""
+        self.passed_to: dict[int, list[int]] = {}
+        """Place -> the parameters of called computations that it is passed as."""
         for computation in self.callers:
             for i in graph.parameters[computation]:
                 passed = data_flow.caller_operand(graph, i, self.callers)
-                if passed is not None:
+                if passed is not None and min(place[i], place[passed]) >= 0:
                     if self.inputs is self.operands:
                         self.inputs = list(self.operands)
                     self.inputs[place[i]] = (place[passed],)
+                    self.passed_to.setdefault(place[passed], []).append(place[i])
 
     def _find_levels(self) -> None:
         """The first level at which each place may take from its operands, and from its users."""
@@ -170,18 +173,11 @@ class Nodes:
         graph, place = self.graph, self.place
         self.connected: dict[int, list[int]] = {}
         """Place -> the ops whose related instructions follow it."""
-        self.callee_parameters: dict[int, list[int]] = {}
-        """Place -> parameters of the computations that its users call."""
         edges = [i for c in self.callers for i in (graph.roots[c], *graph.parameters[c])]
         for i in (*graph.control_flow(), *edges):
             heads = self._family_heads(i)
             if heads:
                 self.connected[place[i]] = heads
-        for i in graph.calling:
-            for callee in graph.called[i] if place[i] >= 0 else ():
-                parameters = [place[q] for q in graph.parameters[callee] if place[q] >= 0]
-                for operand in self.operands[place[i]] if parameters else ():
-                    self.callee_parameters.setdefault(operand, []).extend(parameters)
 
     def _family_heads(self, i: int) -> list[int]:
         """As XLA's MaybeComputationPropagation finds them."""

@@ -7,8 +7,7 @@ index of a gather an iota?) was found out before and is a field.  Sharing makes 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import accumulate
+from functools import cached_property
 from typing import Any
 
 from hlosharding.errors import RuleError
@@ -125,7 +124,7 @@ def memos_from(level: int) -> Memos:
 class Edge:
     """One op as the user of one value."""
 
-    __slots__ = ("leaf", "memos", "op", "others", "plain", "positions")
+    __slots__ = ("leaf", "memos", "op", "others", "plain", "positions", "takes_element")
 
     def __init__(
         self,
@@ -141,6 +140,7 @@ class Edge:
         """Positions of further operands whose shardings matter."""
         self.leaf = leaf
         """Of an array that goes into a tuple: the only leaf that matters of the tuple's sharding."""
+        self.takes_element = op.opcode == "get-tuple-element"
         self.plain = not others and leaf is None
         """Do the value's own and the user's sharding say all?"""
 
@@ -173,13 +173,7 @@ def partitioned(sharding: HloSharding | None) -> bool:
 
 def leaf_range(shape: Shape, element: int) -> tuple[int, int]:
     """Where the leaves of tuple element `element` lie among all leaves; an empty tuple has none."""
-    return _leaf_ranges(shape)[element]
-
-
-@lru_cache(maxsize=1024)
-def _leaf_ranges(shape: Shape) -> list[tuple[int, int]]:
-    ends = list(accumulate(len(s.leaves) for s in shape.tuple_shapes))
-    return list(zip([0, *ends], ends, strict=False))
+    return shape.first_leaves[element], shape.first_leaves[element + 1]
 
 
 def element_sharding(sharding: HloSharding, shape: Shape, element: int) -> HloSharding:

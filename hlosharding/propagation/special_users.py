@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.state import PropagationState
+from hlosharding.propagation.tuple_users import TupleReceiver
 from hlosharding.propagation.user_offers import offer
 from hlosharding.sharding import HloSharding
 
@@ -26,9 +27,12 @@ def step_with_special_users(state: PropagationState, p: int) -> bool:
 
 def _take_manual(state: PropagationState, p: int) -> bool:
     """A manual user makes an array manual; so does a user that would like it manual."""
+    receiver = TupleReceiver(state, p)
     for use in state.nodes.uses[p]:
         sharding = state.at(use[0])
         if sharding is None or use[1].op.target == targets.FULL_TO_SHARD:
+            continue
+        if use[1].takes_element and not receiver.would_be_manual(*use):
             continue
         if state.nodes.ops[p].shape.is_array and sharding.is_manual():
             found: HloSharding | None = HloSharding.manual(sharding.metadata)
@@ -41,18 +45,28 @@ def _take_manual(state: PropagationState, p: int) -> bool:
 
 
 def _take_from_users(state: PropagationState, p: int) -> bool:
-    nodes, before, sources = state.nodes, state.current[p], ()
+    nodes, before = state.nodes, state.current[p]
+    sources: list[int] = []
+    receiver: TupleReceiver | None = None
     for use in nodes.uses[p]:
         if use[1].op.opcode in policy.REPLICATES_OPERANDS:
             state.change(p, state.number(HloSharding.replicate()), "users", (use[0],), before)
             return True
+        if use[1].takes_element and nodes.ops[p].target != policy.SHARD_BARRIER_TO:
+            receiver = receiver or TupleReceiver(state, p)
+            sources += [use[0]] if receiver.take(*use) else []
+            continue
+        if receiver is not None:
+            receiver = receiver.settle()
         offered = offer(state, p, use, state.level)
         if offered is None:
             continue
         if nodes.ops[p].target == policy.SHARD_BARRIER_TO:
             offered = HloSharding.replicate()
         if state.improve(p, offered):
-            sources = (*sources, use[0])
+            sources.append(use[0])
+    if receiver is not None:
+        receiver.settle()
     if sources:
-        state.change(p, state.current[p], "users", sources, before)
+        state.change(p, state.current[p], "users", tuple(sources), before)
     return bool(sources)

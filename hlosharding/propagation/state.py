@@ -159,7 +159,7 @@ class PropagationState:
     def clear(self, p: int, for_users: int | None = None) -> None:
         """Let everything that looks at `p` be tried again; `for_users` stands in for `p` towards the users.
 
-        Operands look at it backward, users forward; so do the parameters of a computation that a user calls.
+        Operands look at it backward, users forward; so do the parameters that it is passed as.
         """
         nodes, forward, backward = self.nodes, self.forward.state, self.backward.state
         open_forward, open_backward = self.forward.opened, self.backward.opened
@@ -176,8 +176,8 @@ class PropagationState:
                 # What an operand would like to have has changed with another operand.
                 for sibling in nodes.operands[user]:
                     self.backward.touch(sibling)
-        if nodes.callee_parameters:
-            for parameter in nodes.callee_parameters.get(q, ()):
+        if nodes.passed_to:
+            for parameter in nodes.passed_to.get(q, ()):
                 forward[parameter] = open_forward[parameter]
         if p in nodes.group_of:
             self.done_group.difference_update(nodes.members(p))

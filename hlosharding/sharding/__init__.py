@@ -33,7 +33,7 @@ from hlosharding.sharding.ordering import (
 from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sharding
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment
+from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     member_numbers,
@@ -101,6 +101,7 @@ __all__ = [
     "move_and_merge_tiles",
     "offsets",
     "partial_sum_groups",
+    "prime_factors",
     "propagate_through_reshape",
     "remove_shape_dims",
     "replicate_all_data_dims",

@@ -142,8 +142,7 @@ class TileAssignment:
         """Device ids in row-major order."""
         if self._flat is None:
             assert self.iota is not None
-            iota = np.arange(self.num_elements).reshape(self.iota.reshape_dims).transpose(self.iota.transpose_perm)
-            object.__setattr__(self, "_flat", tuple(iota.ravel().tolist()))
+            object.__setattr__(self, "_flat", tuple(self.array.ravel().tolist()))
         assert self._flat is not None
         return self._flat
 
@@ -151,7 +150,8 @@ class TileAssignment:
     def array(self) -> npt.NDArray[np.int64]:
         """Device ids as a read-only array of shape `dims`."""
         if self._array is None:
-            array = np.array(self.flat, np.int64).reshape(self.dims)
+            array = _numbered(self.iota) if self.iota is not None else np.array(self.flat, np.int64)
+            array = array.reshape(self.dims)
             array.setflags(write=False)
             object.__setattr__(self, "_array", array)
         assert self._array is not None
@@ -230,6 +230,12 @@ class TileAssignment:
 
     def __repr__(self) -> str:
         return f"TileAssignment({str(self)!r})"
+
+
+def _numbered(iota: IotaTile) -> npt.NDArray[np.int64]:
+    """The device ids in row-major order."""
+    grid = np.arange(math.prod(iota.dims), dtype=np.int64).reshape(iota.reshape_dims)
+    return grid.transpose(iota.transpose_perm).ravel()
 
 
 def _join(values: Sequence[int]) -> str:

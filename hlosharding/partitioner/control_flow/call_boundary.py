@@ -5,7 +5,7 @@ Floor: partitioner.  A form is a sharding and, for partial sums, the reduction t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
@@ -109,18 +109,18 @@ def _from_form(value: Value, form: Form) -> Value | DeferredReduction:
     return DeferredReduction(value, form.wanted, form.maker)
 
 
-def local_value_shape(context: Context, shape: Shape, shardings: list[HloSharding]) -> Shape:
-    """The shape of a value's tiles, tuples included; consumes the list."""
+def local_value_shape(context: Context, shape: Shape, shardings: Iterator[HloSharding]) -> Shape:
+    """The shape of a value's tiles, tuples included; takes a sharding for each array."""
     if shape.is_tuple:
         return Shape.tuple(tuple(local_value_shape(context, s, shardings) for s in shape.tuple_shapes))
-    return local_shape(context, shape, shardings.pop(0))
+    return local_shape(context, shape, next(shardings))
 
 
 def enter_parameter(
     context: Context, parameter: Instruction, forms: Forms
 ) -> tuple[Instruction, AnyValue | DeferredReduction]:
     """A local parameter, and its arrays."""
-    shape = local_value_shape(context, parameter.shape, [f.sharding for f in forms])
+    shape = local_value_shape(context, parameter.shape, (f.sharding for f in forms))
     context.emitter.lowering(parameter, "parameter")
     local = context.emitter.computation.parameter(
         parameter.parameter_number, shape, name=parameter.name, like=parameter

@@ -18,7 +18,7 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     open_computation,
     unpacked,
 )
-from hlosharding.partitioner.partial_sums import is_only_reader, waiting_pays
+from hlosharding.partitioner.partial_sums import waiting_pays
 from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
 from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted
@@ -69,9 +69,9 @@ def _sum_follows(context: Context, inst: Instruction, index: int) -> bool:
     """Is leaf `index` of the result read once, by an op that had better add up partial sums?"""
     found = inst
     if inst.shape.is_tuple:
-        readers = [u for u in inst.users if u.opcode == "get-tuple-element" and u.tuple_index == index]
-        flat = not any(s.is_tuple for s in inst.shape.tuple_shapes)
-        if not flat or len(readers) != 1 or not is_only_reader(readers[0]):
+        readers = context.decisions.readers.of(inst, index)
+        flat = len(inst.shape.leaves) == len(inst.shape.tuple_shapes)
+        if not flat or len(readers) != 1 or not context.decisions.readers.is_only(readers[0]):
             return False
         found = readers[0]
     return len(found.users) == 1 and not found.is_root and waiting_pays(context, found, found.users[0])

@@ -22,7 +22,7 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     partition_computation,
     unpacked,
 )
-from hlosharding.partitioner.partial_sums import Paths, accumulators, deferred_sums, first_leaf, may_accumulate
+from hlosharding.partitioner.partial_sums import Paths, accumulators, deferred_sums, may_accumulate
 from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
 from hlosharding.partitioner.resharding import local_shape
@@ -80,9 +80,9 @@ def _accumulators(context: Context, inst: Instruction, body: Computation, condit
     readers = condition.parameters[0].users
     if not inst.shape.is_tuple or any(u.opcode != "get-tuple-element" for u in readers):
         return {}
-    hidden = ((first_leaf(inst.shape, u.tuple_index), len(u.shape.leaves)) for u in readers)
+    hidden = ((inst.shape.first_leaves[u.tuple_index], len(u.shape.leaves)) for u in readers)
     leaves = frozenset(leaf for first, count in hidden for leaf in range(first, first + count))
-    return accumulators(body.parameters[0], body.root, leaves)
+    return accumulators(body.parameters[0], body.root, leaves, context.decisions.readers)
 
 
 def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:
@@ -91,11 +91,12 @@ def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, for
     A carry that is whole may become partial sums, partial sums whole, and no more: so this comes to an end.
     """
     better, hopes, is_fixed = list(forms), dict(paths), True
+    results = parts_of(tried.values[body.root])
     for index, path in paths.items():
         found = next(deferred_sums(tried, path), None)
         if forms[index].deferred is None:
             better[index] = _deferred_form(tried, plain[index], found)
-        elif not is_deferred_as(parts_of(tried.values[body.root])[index], forms[index]):
+        elif not is_deferred_as(results[index], forms[index]):
             better[index] = plain[index]
         if better[index].deferred is None:
             del hopes[index]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.partial_sums import is_only_reader
-from hlosharding.partitioner.region_values import deferred_operand, value_of
-from hlosharding.partitioner.resharding import reshard, to_wanted
+from hlosharding.partitioner.region_values import deferred_operand, reduced, value_of
+from hlosharding.partitioner.resharding import reshard, seen_from, to_wanted
 from hlosharding.partitioner.value import (
     AnyValue,
     DeferredReduction,
@@ -63,16 +62,14 @@ def take_element(context: Context, inst: Instruction) -> AnyValue | DeferredRedu
     source = context.values[inst.operands[0]]
     assert isinstance(source, TupleValue)
     element = source.elements[inst.tuple_index]
-    if isinstance(element, DeferredReduction) and is_only_reader(inst):
+    if isinstance(element, DeferredReduction) and context.decisions.readers.is_only(inst):
         wanted = context.wanted_leaves(inst)[0]
         return DeferredReduction(element.partial, wanted if wanted is not None else element.wanted, element.maker)
     owes = any(isinstance(part, DeferredReduction) for part in parts_of(element))
-    if owes and is_only_reader(inst) and not context.decisions.has_manual_groups:
+    if owes and context.decisions.readers.is_only(inst) and not context.decisions.has_manual_groups:
         return element
     if owes or context.decisions.has_manual_groups:
-        source = value_of(context, inst.operands[0])
-        assert isinstance(source, TupleValue)
-        element = source.elements[inst.tuple_index]
+        element = seen_from(context, reduced(context, element, inst.operands[0]))
     assert not isinstance(element, DeferredReduction)
     return _as_wanted(context, inst, element)
 

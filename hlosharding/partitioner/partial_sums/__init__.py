@@ -5,8 +5,6 @@ from hlosharding.partitioner.partial_sums.loop_accumulators import (
     Paths,
     accumulators,
     deferred_sums,
-    first_leaf,
-    is_only_reader,
     may_accumulate,
 )
 
@@ -14,8 +12,6 @@ __all__ = [
     "Paths",
     "accumulators",
     "deferred_sums",
-    "first_leaf",
-    "is_only_reader",
     "may_accumulate",
     "pass_through",
     "waiting_pays",

@@ -5,9 +5,10 @@ Floor: partitioner.  Looks at instructions; of values only at what was added on 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import ElementReaders, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.partial_sums.partial_sum_ops import WIDE, deferral_rule, is_linear
 from hlosharding.partitioner.value import DeferredReduction, Value
@@ -16,86 +17,85 @@ Paths = dict[int, tuple[Instruction, ...]]
 """By its leaf's number in the carry, all that an accumulator goes through, from its element to what is given back."""
 
 
-def is_only_reader(element: Instruction) -> bool:
-    """Is a tuple's element read by this one instruction, and the tuple not as a whole?"""
-    [source] = element.operands
-    if source.is_root:
-        return False
-    return all(
-        u.opcode == "get-tuple-element" and (u is element or u.tuple_index != element.tuple_index) for u in source.users
-    )
-
-
-def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int]) -> Paths:
+def accumulators(carry: Instruction, result: Instruction, hidden: frozenset[int], readers: ElementReaders) -> Paths:
     """Arrays of a loop's carry that its body does nothing with but pass them on, linear ops on the way.
 
     `carry` is the body's parameter, `result` its root; `hidden` are leaves that others read.
     """
     if result.opcode != "tuple":
         return {}
-    found = ((number, _passed_on(array, result, number)) for number, array in _arrays(carry) if number not in hidden)
+    look = _Accumulators(result, readers)
+    found = ((number, look.passed_on(array, number)) for number, array in look.arrays(carry) if number not in hidden)
     return {number: path for number, path in found if path is not None}
 
 
-def _arrays(packed: Instruction, first: int = 0) -> Iterator[tuple[int, Instruction]]:
-    """What is taken out of a tuple by one reader each, with the number of its leaf."""
-    if any(u.opcode != "get-tuple-element" for u in packed.users):
-        return
-    for element in filter(is_only_reader, packed.users):
-        number = first + first_leaf(packed.shape, element.tuple_index)
-        if element.shape.is_array:
-            yield number, element
-        elif element.shape.is_tuple:
-            yield from _arrays(element, number)
+class _Accumulators:
+    """How arrays of a carry reach the body's `result`."""
 
+    def __init__(self, result: Instruction, readers: ElementReaders) -> None:
+        self.result, self.readers = result, readers
+        self._places: dict[Instruction, dict[Instruction, int]] = {}
+        """By a tuple, the number of each operand that it has once."""
 
-def first_leaf(shape: Shape, index: int) -> int:
-    """The number of the first leaf of a tuple's element."""
-    return sum(len(s.leaves) for s in shape.tuple_shapes[:index])
+    def arrays(self, packed: Instruction, first: int = 0) -> Iterator[tuple[int, Instruction]]:
+        """What is taken out of a tuple by one reader each, with the number of its leaf."""
+        if any(u.opcode != "get-tuple-element" for u in packed.users):
+            return
+        for element in filter(self.readers.is_only, packed.users):
+            number = first + packed.shape.first_leaves[element.tuple_index]
+            if element.shape.is_array:
+                yield number, element
+            elif element.shape.is_tuple:
+                yield from self.arrays(element, number)
 
-
-def _passed_on(element: Instruction, result: Instruction, number: int) -> tuple[Instruction, ...] | None:
-    """How the element goes through linear ops, at least one of them a sum, to its own place in the result."""
-    path, sums = [element], 0
-    while len(element.users) == 1:
-        user = element.users[0]
-        place = _leaf_of(result, element)
-        if place is not None:
-            return tuple(path) if sums and place == number else None
-        if user.opcode == "tuple":
-            following, loops = _through_tuple(element, user)
-            if following is None:
+    def passed_on(self, element: Instruction, number: int) -> tuple[Instruction, ...] | None:
+        """How the element goes through linear ops, at least one of them a sum, to its own place in the result."""
+        path, sums = [element], 0
+        while len(element.users) == 1:
+            user = element.users[0]
+            place = self._leaf_of_result(element)
+            if place is not None:
+                return tuple(path) if sums and place == number else None
+            if user.opcode == "tuple":
+                following, loops = self._through_tuple(element, user)
+                if following is None:
+                    return None
+                element, sums = following, sums + loops
+            elif not is_linear(user) or user.operands.count(element) > 1:
                 return None
-            element, sums = following, sums + loops
-        elif not is_linear(user) or user.operands.count(element) > 1:
-            return None
-        else:
-            element, sums = user, sums + deferral_rule(user).is_sum
-        path.append(element)
-    return None
+            else:
+                element, sums = user, sums + deferral_rule(user).is_sum
+            path.append(element)
+        return None
 
+    def _leaf_of_result(self, element: Instruction) -> int | None:
+        """Which leaf of the result the element is, if tuples are all that is between them."""
+        number = 0
+        while element is not self.result:
+            user = element.users[0] if len(element.users) == 1 else None
+            place = None if user is None or user.opcode != "tuple" else self._place(element, user)
+            if user is None or place is None:
+                return None
+            number += user.shape.first_leaves[place]
+            element = user
+        return number
 
-def _leaf_of(result: Instruction, element: Instruction) -> int | None:
-    """Which leaf of `result` the element is, if tuples are all that is between them."""
-    number = 0
-    while element is not result:
-        user = element.users[0] if len(element.users) == 1 else None
-        if user is None or user.opcode != "tuple" or user.operands.count(element) > 1:
-            return None
-        number += first_leaf(user.shape, user.operands.index(element))
-        element = user
-    return number
+    def _through_tuple(self, element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
+        """Where an element of a tuple is read again, past the loops that the tuple enters; and how many these are."""
+        place, loops = self._place(element, packed), 0
+        if place is None or packed.is_root:
+            return None, 0
+        while len(packed.users) == 1 and packed.users[0].opcode == "while":
+            packed, loops = packed.users[0], loops + 1
+        read = self.readers.of(packed, place)
+        return (read[0] if len(read) == 1 and self.readers.is_only(read[0]) else None), loops
 
-
-def _through_tuple(element: Instruction, packed: Instruction) -> tuple[Instruction | None, int]:
-    """Where an element of a tuple is read again, past the loop that the tuple enters; and how many loops those are."""
-    if packed.operands.count(element) > 1 or packed.is_root:
-        return None, 0
-    place, loops = packed.operands.index(element), 0
-    while len(packed.users) == 1 and packed.users[0].opcode == "while":
-        packed, loops = packed.users[0], loops + 1
-    read = [u for u in packed.users if u.opcode == "get-tuple-element" and u.tuple_index == place]
-    return (read[0] if len(read) == 1 and is_only_reader(read[0]) else None), loops
+    def _place(self, element: Instruction, packed: Instruction) -> int | None:
+        """Which operand of a tuple the element is; None where it is several."""
+        if packed not in self._places:
+            times = Counter(packed.operands)
+            self._places[packed] = {o: n for n, o in enumerate(packed.operands) if times[o] == 1}
+        return self._places[packed].get(element)
 
 
 def deferred_sums(context: Context, path: tuple[Instruction, ...]) -> Iterator[tuple[Instruction, Value]]:

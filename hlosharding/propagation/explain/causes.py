@@ -6,6 +6,7 @@ Floor: propagation.  Reads the trail of a finished run, one leaf of a tuple at a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.neighbours import ValueLeaf, element_base, held, holder, leaf_count, operand_base
@@ -56,6 +57,7 @@ def _last_change(trail: Trail, value: ValueLeaf, before: int | None) -> int | No
     return number
 
 
+@lru_cache(maxsize=1 << 10)
 def _changed_leaf(step: Change) -> int | None:
     """Of a tuple the last leaf that the step changed, a split one before others."""
     if step.new is None or not step.new.is_tuple():
@@ -126,7 +128,7 @@ def _in_user(graph: Graph, step: Change, user: int, leaf: int | None) -> ValueLe
         return (user, None if count is None or leaf is None else leaf - base) if inside else None
     if count is None or (leaf is not None and not graph.is_tuple(user)):
         return user, None if count is None else leaf
-    positions = [n for n, o in enumerate(graph.operands[user]) if o == step.instruction]
+    positions = graph.positions(step.instruction, user)
     if not graph.is_tuple(user):
         return user, positions[-1] if positions and positions[-1] < count else None
     return (user, operand_base(graph, user, positions[-1]) + (leaf or 0)) if positions else None

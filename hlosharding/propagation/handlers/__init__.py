@@ -3,6 +3,7 @@
 from hlosharding.propagation.handlers import contractions, indexing, layouts, reductions, tuples, windows
 from hlosharding.propagation.handlers.indexing import output_dims_of
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, other_operands
+from hlosharding.propagation.handlers.tuples import leaves_offered
 
 __all__ = [
     "BACKWARD",
@@ -10,6 +11,7 @@ __all__ = [
     "contractions",
     "indexing",
     "layouts",
+    "leaves_offered",
     "other_operands",
     "output_dims_of",
     "reductions",

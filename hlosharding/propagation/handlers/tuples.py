@@ -77,18 +77,33 @@ def _tuple_from_element(
     edge: Edge, own: HloSharding | None, user: HloSharding, others: object, level: int
 ) -> HloSharding | None:
     """The tuple as it is, with the user's sharding at its place; replicated elsewhere if there is none yet."""
+    own_leaves = None if own is None else list(own.tuple_elements)
+    offered = leaves_offered(edge, own_leaves, user)
+    if offered is None or own_leaves is None:
+        return offered and HloSharding.tuple(offered[1])
+    start, leaves = offered
+    if own_leaves[start : start + len(leaves)] == leaves:
+        return own
+    own_leaves[start : start + len(leaves)] = leaves
+    return HloSharding.tuple(own_leaves)
+
+
+def leaves_offered(
+    edge: Edge, own: list[HloSharding] | None, user: HloSharding
+) -> tuple[int, list[HloSharding]] | None:
+    """What an element's reader would like a tuple with leaves `own` to have, from which leaf on; all, if it has none.
+
+    None: the reader does not care.
+    """
     if not user.leaves or not (user.is_tuple() or edge.op.shape.is_array):
         return None  # a token's sharding, say
     start, end = leaf_range(edge.shape, edge.op.instruction.tuple_index)
     if own is not None:
-        leaves = list(own.tuple_elements)
-        if leaves[start:end] == list(user.leaves):
-            return own
-    else:
-        # Not plain replicated: manual subgroups stay.
-        leaves = [replicate_all_data_dims(user.leaves[0], s.rank) for s in edge.shape.leaves]
+        return start, list(user.leaves)
+    # Not plain replicated: manual subgroups stay.
+    leaves = [replicate_all_data_dims(user.leaves[0], s.rank) for s in edge.shape.leaves]
     leaves[start:end] = user.leaves
-    return HloSharding.tuple(leaves)
+    return 0, leaves
 
 
 @FORWARD.register("while")

@@ -15,7 +15,8 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram, as_python
-from hlosharding.executor.axes import Axes, Needs, choose_axes
+from hlosharding.executor.axes import Axes
+from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.text import identifier, scalar_text, wrapped
 from hlosharding.ir import Builder, Module, Shape
