@@ -183,6 +183,14 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
 def _partition_options(command: argparse.ArgumentParser) -> None:
     _planning_options(command)
     command.add_argument(
+        "--trips",
+        action="append",
+        default=[],
+        type=_trips,
+        metavar="LOOP=N",
+        help="how often a loop runs where FILE does not tell, by name or source line: while.7=100; may be repeated",
+    )
+    command.add_argument(
         "--overlap",
         choices=("off", "auto", "always"),
         default="off",
@@ -273,6 +281,14 @@ def _entry(node: ast.AST) -> Any:
             return tuple(_entry(part) for part in parts)
         case _:
             raise ValueError(f"{ast.dump(node)[:80]} is no entry")
+
+
+def _trips(text: str) -> tuple[str, int]:
+    """'while.7=100' or 'model.py:31=100'."""
+    name, equals, count = text.rpartition("=")
+    if not (name and equals and count.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} states no trips: write LOOP=N, as while.7=100")
+    return name, int(count)
 
 
 def _machine(text: str) -> tuple[str, int | None]:

@@ -81,6 +81,7 @@ def partitioned_program(arguments: Namespace, module: Module | None = None) -> P
             options=PartitionOptions(
                 objective=arguments.objective,
                 overlap=arguments.overlap,
+                trips=dict(arguments.trips),
                 dump_passes=getattr(arguments, "dump_passes", None),
             ),
         )

@@ -31,7 +31,9 @@ def execute(arguments: Namespace) -> None:
             to_parameters=arguments.to_parameters,
             num_partitions=count,
             machine=machine(arguments, count),
-            options=PartitionOptions(objective=arguments.objective, overlap=arguments.overlap),
+            options=PartitionOptions(
+                objective=arguments.objective, overlap=arguments.overlap, trips=dict(arguments.trips)
+            ),
             progress=progress,
         )
     if not found and arguments.emit != "json":

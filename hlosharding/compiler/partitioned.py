@@ -15,7 +15,16 @@ from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, cost, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
-from hlosharding.ir import Computation, FunctionBoundary, Instruction, Module, blaming
+from hlosharding.ir import (
+    Computation,
+    FunctionBoundary,
+    GuessedLoop,
+    Instruction,
+    Module,
+    blaming,
+    guessed_loops,
+    with_trip_counts,
+)
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.propagation import Propagation, propagate
@@ -55,8 +64,12 @@ class Partitioned(InNotebooks):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Ops that were not partitioned, each with its place and what that costs."""
-        return tuple(self._local.warnings)
+        """Ops that were not partitioned, each with its place and what that costs; loops whose trips are guesses."""
+        return (*self._local.warnings, *map(str, self._guessed_loops))
+
+    @cached_property
+    def _guessed_loops(self) -> tuple[GuessedLoop, ...]:
+        return guessed_loops(self.module)
 
     @property
     def sharding_overrides(self) -> tuple[ShardingOverride, ...]:
@@ -190,7 +203,7 @@ class Partitioned(InNotebooks):
         others = f", {count} sharding override{'' if count == 1 else 's'}" if count else ""
         return (
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
-            f"{self.comm_bytes_per_device:,.0f} bytes per device{others})"
+            f"{'~' if self._guessed_loops else ''}{self.comm_bytes_per_device:,.0f} bytes per device{others})"
         )
 
 
@@ -255,7 +268,7 @@ def partition(
     (Partitioned(m, 2 devices, 0 collectives, 0 bytes per device), 'f32[4,4]')
     """
     propagation = module if isinstance(module, Propagation) else propagate(module)
-    source = propagation.module
+    source = with_trip_counts(propagation.module, options.trips if options is not None else {})
     count = num_partitions if num_partitions is not None else _device_count(source)
     machine = machine if machine is not None else default_machine(max(1, count))
     if source.is_scheduled and source.num_partitions > 1:

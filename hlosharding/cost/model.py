@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
@@ -19,9 +20,22 @@ from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
-from hlosharding.ir import Computation, Instruction, Module, Runs, blaming, collective_kind, executions
+from hlosharding.ir import (
+    Computation,
+    GuessedLoop,
+    Instruction,
+    Module,
+    Runs,
+    blaming,
+    collective_kind,
+    executions,
+    guessed_loops,
+    with_trip_counts,
+)
 from hlosharding.notebook import InNotebooks
 from hlosharding.spmd import Collective, devices_of, module_of, read_collective
+
+NOTHING_STATED: Mapping[str, int] = MappingProxyType({})
 
 
 class Priced(NamedTuple):
@@ -33,6 +47,8 @@ class Priced(NamedTuple):
     bytes: float
     comm_bytes: float
     time_s: float
+    is_exact: bool
+    """False inside a loop whose trip count was guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,7 @@ class Subtotal:
     bytes: float = 0.0
     comm_bytes: float = 0.0
     time_s: float = 0.0
+    is_exact: bool = True
 
     def __add__(self, row: Priced) -> Subtotal:
         return Subtotal(
@@ -52,6 +69,7 @@ class Subtotal:
             self.bytes + row.bytes,
             self.comm_bytes + row.comm_bytes,
             self.time_s + row.time_s,
+            self.is_exact and row.is_exact,
         )
 
 
@@ -87,6 +105,8 @@ class CostReport(InNotebooks):
     """Every instruction that costs anything."""
     host_memory_bytes: int = 0
     """Bytes in the host's memory at the worst moment, which `peak_memory_bytes` does not contain."""
+    guessed_loops: tuple[GuessedLoop, ...] = ()
+    """Loops whose trip count nobody can tell: all figures but memory are guesses then."""
 
     @cached_property
     def by_opcode(self) -> dict[str, Subtotal]:
@@ -105,19 +125,22 @@ class CostReport(InNotebooks):
         return dict(sorted(totals.items(), key=lambda item: (-item[1].time_s, item[0])))
 
     def __str__(self) -> str:
+        guess = "~" if self.guessed_loops else ""
         return (
-            f"{self.flops:.4g} FLOP, {self.comm_bytes:.4g} bytes received, peak {self.peak_memory_bytes / 1e6:,.1f} MB,"
-            f" {self.time_s * 1e3:.3g} ms on {self.machine.name} ({self.compute_s * 1e3:.3g} compute,"
-            f" {self.comm_s * 1e3:.3g} collectives)"
+            f"{guess}{self.flops:.4g} FLOP, {guess}{self.comm_bytes:.4g} bytes received,"
+            f" peak {self.peak_memory_bytes / 1e6:,.1f} MB, {guess}{self.time_s * 1e3:.3g} ms on {self.machine.name}"
+            f" ({self.compute_s * 1e3:.3g} compute, {self.comm_s * 1e3:.3g} collectives)"
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
+            + "".join(f"; {loop}" for loop in self.guessed_loops)
         )
 
 
-def cost(module: Any, machine: Machine | None = None) -> CostReport:
+def cost(module: Any, machine: Machine | None = None, *, trips: Mapping[str, int] = NOTHING_STATED) -> CostReport:
     """Price a module: any Module, XLA's output included, or what holds one as `.module` (Partitioned, Propagation).
 
     A module that was not partitioned yet is priced as one device would run it.  `machine` defaults to an H100 node
-    (or as many nodes as the module has devices for).
+    (or as many nodes as the module has devices for).  `trips`: how often loops run where the module does not tell, by
+    name or source line.  Raises ModuleError for an invalid module, or trips of what is no loop.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -129,14 +152,14 @@ def cost(module: Any, machine: Machine | None = None) -> CostReport:
     (True, True)
     """
     causes = getattr(module, "causes", None) or {}
-    module = module_of(module)
+    module = with_trip_counts(module_of(module), trips)
     machine = machine or machines.h100(devices_of(module).count)
     with blaming(module):
         table = _Table(module, machine, causes)
         for computation, how_often in executions(module).items():
             table.add(computation, how_often)
         peak = peak_memory(module)
-        return table.report(peak.bytes, peak.at, host_memory(module))
+        return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(module))
 
 
 class _Table:
@@ -159,9 +182,10 @@ class _Table:
             if kind is not None:
                 self._add_collective(op, kind, runs)
             elif not runs.is_fused:
-                self._add_local(op, runs.count, hidden)
+                self._add_local(op, runs, hidden)
 
-    def _add_local(self, op: Instruction, count: int, hidden: set[Instruction]) -> None:
+    def _add_local(self, op: Instruction, runs: Runs, hidden: set[Instruction]) -> None:
+        count = runs.count
         work = op_cost(op)
         is_hidden = op in hidden
         moved = kernel_bytes(op, work.bytes, hidden) if hidden else work.bytes
@@ -170,7 +194,7 @@ class _Table:
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
         self.compute_s += seconds * count
-        self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count))
+        self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count, runs.is_exact))
 
     def _add_collective(self, op: Instruction, kind: str, runs: Runs) -> None:
         found = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
@@ -180,9 +204,9 @@ class _Table:
         self.flops += flops
         self.comm_bytes += found.bytes_per_device
         self.comm_s += seconds
-        self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds))
+        self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact))
 
-    def report(self, peak: int, peak_at: str, on_host: int) -> CostReport:
+    def report(self, peak: int, peak_at: str, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
         return CostReport(
             flops=self.flops,
             transcendentals=self.transcendentals,
@@ -197,6 +221,7 @@ class _Table:
             peak_at=peak_at,
             rows=tuple(self.rows),
             host_memory_bytes=on_host,
+            guessed_loops=guessed,
         )
 
 

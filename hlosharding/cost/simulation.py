@@ -12,6 +12,7 @@ from typing import Any
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.timeline import Event
 from hlosharding.cost.trace import chrome_trace, write_whole
+from hlosharding.ir import GuessedLoop
 from hlosharding.notebook import InNotebooks
 
 
@@ -38,6 +39,8 @@ class Simulation(InNotebooks):
     """(time, bytes alive) at each change, for one device."""
     host_memory_bytes: int = 0
     """Per device, in its host's memory at the worst moment."""
+    guessed_loops: tuple[GuessedLoop, ...] = ()
+    """Loops whose trip count nobody can tell: the times are guesses then."""
 
     @cached_property
     def critical_path(self) -> tuple[Event, ...]:
@@ -60,9 +63,11 @@ class Simulation(InNotebooks):
 
     def __str__(self) -> str:
         hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
+        guess = "~" if self.guessed_loops else ""
         return (
-            f"{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
+            f"{guess}{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
             f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
+            + "".join(f"; {loop}" for loop in self.guessed_loops)
         )

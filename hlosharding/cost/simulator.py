@@ -7,22 +7,24 @@ event: the time of one trip, times the trips; no overlap from trip to trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.model import Priced, cost
+from hlosharding.cost.model import NOTHING_STATED, Priced, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.timeline import Event, Stream
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts, with_trip_counts
 from hlosharding.spmd import devices_of, module_of
 
 
-def simulate(program: Any, machine: Machine | None = None) -> Simulation:
+def simulate(program: Any, machine: Machine | None = None, *, trips: Mapping[str, int] = NOTHING_STATED) -> Simulation:
     """Simulate a partitioned program (a Partitioned, or any local Module) on a machine preset.
+
+    `trips`: as of `cost`.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m", num_partitions=8)
@@ -35,9 +37,9 @@ def simulate(program: Any, machine: Machine | None = None) -> Simulation:
     >>> found.time_s < found.compute_s + found.comm_s  # they overlap
     True
     """
-    module = module_of(program)
+    module = with_trip_counts(module_of(program), trips)
     machine = machine or machines.h100(devices_of(module).count)
-    report = cost(program, machine)
+    report = cost(module, machine)
     run = _Run(module, {row.instruction: row for row in report.rows})
     timeline, end = run.computation(module.entry, 0.0)
     return Simulation(
@@ -49,6 +51,7 @@ def simulate(program: Any, machine: Machine | None = None) -> Simulation:
         comm_s=report.comm_s,
         memory=tuple(_memory(module, timeline)),
         host_memory_bytes=report.host_memory_bytes,
+        guessed_loops=report.guessed_loops,
     )
 
 
@@ -135,6 +138,7 @@ class _Schedule:
                     self._cause(inst, stream),
                     self.run_.received(inst),
                     trips,
+                    inst.opcode != "while" or trip_count(inst).is_exact,
                 )
                 self.busy[stream] = self.before[stream] = event
                 self.events.append(event)

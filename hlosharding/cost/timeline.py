@@ -27,6 +27,8 @@ class Event:
     """Bytes received."""
     trips: int = 1
     """Of a loop: how often its body runs."""
+    is_exact: bool = True
+    """False where that is a guess."""
 
     @property
     def seconds(self) -> float:

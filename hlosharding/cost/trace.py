@@ -37,6 +37,8 @@ def _slice(event: Event) -> dict[str, Any]:
         details["bytes received"] = event.nbytes
     if event.trips != 1:
         details["trips"] = event.trips
+    if not event.is_exact:
+        details["trips"] = f"{event.trips}, a guess"
     times = {"ts": event.start * _MICRO, "dur": event.seconds * _MICRO}
     lane, name = _LANES[event.stream], f"{inst.opcode} {inst.name}"
     return {"ph": "X", "pid": 0, "tid": lane, "name": name, **times, "args": details}

@@ -5,7 +5,7 @@ from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, Padd
 from hlosharding.ir.builder import Builder, ComputationBuilder
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
-from hlosharding.ir.executions import Runs, executions
+from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
@@ -27,7 +27,7 @@ from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
-from hlosharding.ir.trip_counts import Trips, trip_count
+from hlosharding.ir.trip_counts import Trips, trip_count, with_trip_counts
 from hlosharding.ir.tuple_elements import ElementReaders
 from hlosharding.ir.verifier import verify
 
@@ -54,6 +54,7 @@ __all__ = [
     "FunctionBoundary",
     "GatherDims",
     "GroupMode",
+    "GuessedLoop",
     "Instruction",
     "Module",
     "ModuleGraph",
@@ -76,6 +77,7 @@ __all__ = [
     "executions",
     "group_mode",
     "group_size",
+    "guessed_loops",
     "infer_shape",
     "is_neutral",
     "memory_of",
@@ -90,4 +92,5 @@ __all__ = [
     "verify",
     "while_parts",
     "window_count",
+    "with_trip_counts",
 ]

@@ -40,6 +40,27 @@ def executions(module: ModuleGraph) -> dict[Computation, Runs]:
     return runs
 
 
+class GuessedLoop(NamedTuple):
+    """A loop of which nobody can tell how often it runs."""
+
+    name: str
+    location: str
+    trips: int
+    """What is taken in its place."""
+
+    def __str__(self) -> str:
+        place = f" at {self.location}" if self.location else ""
+        times = f"{self.trips} time{'' if self.trips == 1 else 's'}"
+        return f"how often %{self.name}{place} runs is not known, it is counted {times}: state trips of {self.name}"
+
+
+def guessed_loops(module: ModuleGraph) -> tuple[GuessedLoop, ...]:
+    """The loops that the entry reaches whose trip count is a guess, callers first."""
+    loops = [i for c in executions(module) for i in c.instructions if i.opcode == "while"]
+    counted = [(loop, trip_count(loop)) for loop in loops]
+    return tuple(GuessedLoop(loop.name, loop.location, t.count) for loop, t in counted if not t.is_exact)
+
+
 def _calls(instruction: Instruction, mine: Runs) -> list[tuple[Computation, Runs]]:
     opcode, called = instruction.opcode, instruction.called
     if opcode == "while":

@@ -7,10 +7,15 @@ for through copies, fusions, calls and tuples.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
+from hlosharding.errors import ModuleError
+from hlosharding.ir import rewrite
 from hlosharding.ir.control_flow import while_parts
 from hlosharding.ir.graph import Computation, Instruction
+from hlosharding.ir.module import Module
 
 _SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
 
@@ -38,6 +43,42 @@ def _known_trip_count(loop: Instruction) -> int | None:
         return int(json.loads(text)["known_trip_count"]["n"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:
+    """A module whose loops run as often as stated, in the place where XLA states it; the given one is not changed.
+
+    `trips`: name of a while instruction, or the source line of a loop ("model.py:31"), to executions of its body.
+    Raises ModuleError for a name that is no loop's, and for a count that is none.
+    """
+    out = module.clone() if trips else module
+    for name, count in trips.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModuleError(f"trips of {name} are {count!r}", remedy="give a whole number, 0 or more")
+        for loop in _loops_called(out, name):
+            rewrite.set_attributes(loop, opaque=json.dumps({**_config(loop), "known_trip_count": {"n": str(count)}}))
+    return out
+
+
+def _loops_called(module: Module, name: str) -> list[Instruction]:
+    loops = [i for i in module.instructions if i.opcode == "while"]
+    found = [i for i in loops if i.name == name.removeprefix("%")] or [
+        i for i in loops if i.location and f"/{i.location}".endswith(f"/{name}")
+    ]
+    if not found:
+        known = [text for i in loops for text in (i.name, i.location) if text]
+        near = get_close_matches(name, known, 3) or known[:3]
+        remedy = f"did you mean {', '.join(near)}?" if near else "the program has no loops"
+        raise ModuleError(f"no loop is called {name}", remedy=remedy)
+    return found
+
+
+def _config(loop: Instruction) -> dict[str, object]:
+    try:
+        config = json.loads(loop.opaque)
+    except ValueError:
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 _WHOLE = -1

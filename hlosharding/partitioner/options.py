@@ -5,7 +5,8 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlosharding.errors import PartitionError
@@ -28,6 +29,9 @@ class PartitionOptions:
     """Whether matrix products that wait for an all-gather or a reduce-scatter become loops (collective matmul), which
     permute tiles while they multiply others: "off" never, "auto" where that is faster by simulation, of the product and
     of the program, "always" wherever they can.  The bytes are the same, and the gathered operand is never held."""
+    trips: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """How often loops run, by the name of the while instruction or by source line ("model.py:31"), where the program
+    does not tell: it decides what is worth moving out of a loop, and is what costs are multiplied with."""
     dump_passes: Path | None = None
     """A folder that gets the text of the program before the passes that follow the walk, and after each of them; of
     several whole-program alternatives that are tried, the last one's."""

@@ -37,7 +37,8 @@ def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
     'all'
     """
     cost = cost if cost is not None else getattr(program, "cost", None)
-    seconds = {row.instruction.name: row.time_s for row in cost.rows} if cost is not None else {}
+    rows = cost.rows if cost is not None else ()
+    seconds = {row.instruction.name: Figure(row.time_s, is_exact=row.is_exact) for row in rows}
     table = Table(
         title="Collectives of one run",
         key="collectives",

@@ -32,17 +32,19 @@ def cost_view(cost: CostReport, *, by: Sequence[Grouping] = ("location", "opcode
 
 
 def _totals(cost: CostReport) -> Facts:
+    is_exact = not cost.guessed_loops
     items: Row = {
         "machine": cost.machine.name,
-        "flops": cost.flops,
-        "comm_bytes": cost.comm_bytes,
-        "memory_traffic_bytes": cost.memory_traffic_bytes,
+        "flops": Figure(cost.flops, is_exact=is_exact),
+        "comm_bytes": Figure(cost.comm_bytes, is_exact=is_exact),
+        "memory_traffic_bytes": Figure(cost.memory_traffic_bytes, is_exact=is_exact),
         "peak_memory_bytes": int(cost.peak_memory_bytes),
         "host_memory_bytes": int(cost.host_memory_bytes),
         "peak_at": cost.peak_at,
-        "time_s": cost.time_s,
+        "time_s": Figure(cost.time_s, is_exact=is_exact),
         "compute_s": cost.compute_s,
         "comm_s": cost.comm_s,
+        "guessed_loops": [loop._asdict() for loop in cost.guessed_loops],
     }
     host = Label("host_memory_bytes", "on the host", f"{as_bytes(cost.host_memory_bytes)}, not in the peak")
     labels = (
@@ -85,10 +87,10 @@ def _subtotal_row(name: str, part: Subtotal, whole_s: float) -> Row:
     return {
         "name": Shown(name or "(unknown)", name),
         "instructions": part.instructions,
-        "flops": part.flops,
-        "comm_bytes": part.comm_bytes,
-        "memory_traffic_bytes": part.bytes,
-        "time_s": part.time_s,
+        "flops": Figure(part.flops, is_exact=part.is_exact),
+        "comm_bytes": Figure(part.comm_bytes, is_exact=part.is_exact),
+        "memory_traffic_bytes": Figure(part.bytes, is_exact=part.is_exact),
+        "time_s": Figure(part.time_s, is_exact=part.is_exact),
         "share": part.time_s / whole_s if whole_s else None,
     }
 
@@ -115,8 +117,8 @@ def comparison(ours: CostReport, theirs: CostReport, names: tuple[str, str]) -> 
     rows: list[Row] = [
         {
             "figure": name,
-            "ours": Figure(mine, kind),
-            "theirs": Figure(its, kind),
+            "ours": Figure(mine, kind, is_exact=not ours.guessed_loops or name == "peak memory, bytes"),
+            "theirs": Figure(its, kind, is_exact=not theirs.guessed_loops or name == "peak memory, bytes"),
             "ratio": mine / its if its else Shown("n/a", None),
         }
         for name, kind, mine, its in figures

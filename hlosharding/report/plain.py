@@ -7,7 +7,7 @@ data: characters that would steer a terminal are spelled out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlosharding.ir import Shape
@@ -133,7 +133,7 @@ def facts_table(facts: Facts) -> Table:
         Column(key=_NOTE, heading=" ", kind=Kind.PROSE),
     )
     rows = [
-        {_NAME: label.name, _FIGURE: Figure(_number(facts.items[label.key]).value, label.kind), _NOTE: label.note}
+        {_NAME: label.name, _FIGURE: replace(_number(facts.items[label.key]), kind=label.kind), _NOTE: label.note}
         for label in facts.labels
     ]
     return Table(title=facts.title, columns=columns, rows=rows)

@@ -12,7 +12,7 @@ from hlosharding.cost import Event, Simulation
 from hlosharding.ir import Instruction, Module
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.model import Column, Facts, Kind, Lines, Part, Row, Shown, Table, Text, View, Within
+from hlosharding.report.model import Column, Facts, Figure, Kind, Lines, Part, Row, Shown, Table, Text, View, Within
 
 _OVERRIDES_SHOWN = 12
 
@@ -144,6 +144,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
             "exposed_comm_s": simulation.exposed_comm_s,
             "peak_memory_bytes": int(simulation.peak_memory_bytes),
             "host_memory_bytes": int(simulation.host_memory_bytes),
+            "guessed_loops": [loop._asdict() for loop in simulation.guessed_loops],
         }
     )
     every = [_event_row(event) | {"is_critical": id(event) in critical} for event in simulation.timeline]
@@ -173,5 +174,6 @@ def _event_row(event: Event) -> dict[str, Any]:
         "end": event.end,
         "takes": event.seconds,
         "received_bytes": event.nbytes,
-        "trips": event.trips,
+        "trips": Figure(event.trips, is_exact=event.is_exact),
+        "is_exact": event.is_exact,
     }

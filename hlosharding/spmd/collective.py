@@ -91,9 +91,10 @@ class Collective:
 
     def __str__(self) -> str:
         over = f" over {self.axes}" if self.axes else f" in groups of {self.group_size}"
-        times = f" x {self.executions}" if self.executions != 1 else ""
+        guess = "" if self.is_exact else "~"
+        times = f" x {guess}{self.executions}" if self.executions != 1 or guess else ""
         where = f" at {self.location}" if self.location else ""
-        return f"{self.kind} {self.shape}{over}: {self.bytes_per_device:,.0f} bytes{times}{where}"
+        return f"{self.kind} {self.shape}{over}: {guess}{self.bytes_per_device:,.0f} bytes{times}{where}"
 
 
 def collectives(module: Any, *, causes: Mapping[int, str] | None = None) -> list[Collective]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hlosharding import load
-from hlosharding.ir import Module, trip_count
+from hlosharding.errors import ModuleError
+from hlosharding.ir import Module, executions, guessed_loops, trip_count, with_trip_counts
 
 LOOP = """
 HloModule m
@@ -127,3 +128,41 @@ def test_what_xla_wrote_down_comes_first() -> None:
 )
 def test_a_count_that_nobody_can_tell_is_marked(changes: dict[str, str], guess: tuple[int, bool]) -> None:
     assert trip_count(loop(**changes).by_name("loop")) == guess
+
+
+ENDLESS = loop(compared="n, n")
+
+
+def test_loops_that_nobody_can_count_are_named() -> None:
+    assert [(found.name, found.trips) for found in guessed_loops(ENDLESS)] == [("loop", 1)]
+    assert "how often %loop runs is not known" in str(guessed_loops(ENDLESS)[0])
+    assert guessed_loops(loop()) == ()
+
+
+@pytest.mark.parametrize("name", ["loop", "%loop"])
+def test_stated_trips_are_what_xla_would_have_written(name: str) -> None:
+    stated = with_trip_counts(ENDLESS, {name: 12})
+    assert trip_count(stated.by_name("loop")) == (12, True)
+    assert trip_count(load(stated.to_hlo_text()).by_name("loop")) == (12, True)
+    assert {c.name: runs.count for c, runs in executions(stated).items()} == {"main": 1, "body": 12, "condition": 13}
+    assert not trip_count(ENDLESS.by_name("loop")).is_exact
+
+
+def test_what_else_the_loop_says_is_kept() -> None:
+    text = ENDLESS.to_hlo_text().replace("body=%body", 'body=%body, backend_config={"known_init_step":{"init":"0"}}')
+    assert "known_init_step" in with_trip_counts(load(text), {"loop": 3}).by_name("loop").opaque
+
+
+def test_trips_of_a_source_line() -> None:
+    text = ENDLESS.to_hlo_text().replace(
+        "body=%body", 'body=%body, metadata={source_file="/src/model.py" source_line=31}'
+    )
+    assert trip_count(with_trip_counts(load(text), {"model.py:31": 5}).by_name("loop")) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("trips", "message"), [({"lop": 3}, "did you mean loop"), ({"loop": -1}, "trips of loop are -1")]
+)
+def test_trips_of_no_loop_and_no_trips_are_refused(trips: dict[str, int], message: str) -> None:
+    with pytest.raises(ModuleError, match=message):
+        with_trip_counts(ENDLESS, trips)

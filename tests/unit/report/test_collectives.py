@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hlosharding as hs
 from hlosharding import report
+from hlosharding.partitioner import PartitionOptions
 from tests.support.shown_programs import local_module, rows_of
 
 
@@ -38,26 +39,55 @@ def test_prices_stand_there_where_a_cost_is_known() -> None:
     assert all(row[5].endswith("us") for row in rows[1:])
 
 
+GUESSED = """HloModule loop, num_partitions=2
+body {
+  s = (pred[], f32[8]) parameter(0)
+  p = pred[] get-tuple-element(s), index=0
+  v = f32[8] get-tuple-element(s), index=1
+  moved = f32[8] collective-permute(v), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  ROOT out = (pred[], f32[8]) tuple(p, moved)
+}
+goes_on {
+  s = (pred[], f32[8]) parameter(0)
+  ROOT p = pred[] get-tuple-element(s), index=0
+}
+ENTRY main {
+  s = (pred[], f32[8]) parameter(0)
+  ROOT loop = (pred[], f32[8]) while(s), condition=goes_on, body=body
+}"""
+
+
 def test_a_guessed_trip_count_is_marked() -> None:
-    loop = """HloModule loop, num_partitions=2
-    body {
-      s = (pred[], f32[8]) parameter(0)
-      p = pred[] get-tuple-element(s), index=0
-      v = f32[8] get-tuple-element(s), index=1
-      moved = f32[8] collective-permute(v), channel_id=1, source_target_pairs={{0,1},{1,0}}
-      ROOT out = (pred[], f32[8]) tuple(p, moved)
-    }
-    goes_on {
-      s = (pred[], f32[8]) parameter(0)
-      ROOT p = pred[] get-tuple-element(s), index=0
-    }
-    ENTRY main {
-      s = (pred[], f32[8]) parameter(0)
-      ROOT out = (pred[], f32[8]) while(s), condition=goes_on, body=body
-    }"""
-    rows = rows_of(report.collectives_view(hs.load(loop)))
+    rows = rows_of(report.collectives_view(hs.load(GUESSED)))
     assert rows[1][3].startswith("~")
     assert rows[-1][3].startswith("~")
+
+
+def marks(partitioned: hs.Partitioned) -> list[bool]:
+    """Does each output say that a figure is a guess?"""
+    record = report.to_record(report.partitioned_view(partitioned))
+    simulation = hs.simulate(partitioned, hs.machines.h100(2))
+    return [
+        "~" in repr(partitioned),
+        any("how often" in warning for warning in partitioned.warnings),
+        "~" in str(partitioned.collectives[0]),
+        "~" in str(partitioned.cost) and "how often %loop" in str(partitioned.cost),
+        "~" in report.to_text(report.cost_view(partitioned.cost)),
+        bool(record["cost"]["guessed_loops"]),
+        "~" in str(simulation),
+        "~" in report.to_text(report.simulation_view(simulation)),
+        not report.to_record(report.simulation_view(simulation))["timeline"][0]["is_exact"],
+    ]
+
+
+def test_every_output_marks_a_guess_until_trips_are_stated() -> None:
+    module = hs.load(GUESSED)
+    assert all(marks(hs.partition(module)))
+    stated = hs.partition(module, options=PartitionOptions(trips={"loop": 3}))
+    assert not any(marks(stated))
+    assert stated.collectives[0].executions == 3
+    assert hs.cost(module, trips={"loop": 3}).comm_bytes == 3 * hs.cost(module).comm_bytes
+    assert hs.simulate(module, trips={"loop": 3}).timeline[0].trips == 3
 
 
 def test_a_program_without_collectives_has_an_empty_sum() -> None:
