@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from hlosharding.cli.parser import build_parser
 from hlosharding.errors import HloShardingError
+from hlosharding.printable import printable
 
 _LONGEST_MESSAGE = 2000
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: HloShardingError) -> int:
-    line = " ".join(str(error).split())
+    line = printable(" ".join(str(error).split()))
     if len(line) > _LONGEST_MESSAGE:
         line = line[:_LONGEST_MESSAGE] + " ..."
     print(f"hlosharding: {line}", file=sys.stderr)

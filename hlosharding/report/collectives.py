@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hlosharding.cost import CostReport
+from hlosharding.printable import printable
 from hlosharding.report.model import Column, Facts, Figure, Kind, Shown, Table, Text, View
 from hlosharding.spmd import Collective, collectives
 
@@ -53,7 +54,7 @@ def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
 
 def collective_view(one: Collective) -> View:
     """One collective; bytes are those of all its executions."""
-    return View((Facts(_row(one)), Text(one)))
+    return View((Facts(_row(one)), Text(printable(str(one)))))
 
 
 def _found(program: Any) -> Iterable[Collective]:

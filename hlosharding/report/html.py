@@ -12,9 +12,10 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
+from hlosharding.printable import printable
 from hlosharding.report.drawing import draw_svg
 from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Part, Table, Text, Tree, View, Within
-from hlosharding.report.plain import PlainTable, facts_table, plain, printable
+from hlosharding.report.plain import PlainTable, facts_table, plain
 
 _LONG = 40
 """Characters from which a sentence breaks into lines where the page is narrow; names and figures never do."""

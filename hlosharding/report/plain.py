@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlosharding.ir import Shape
+from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Cell, Column, Facts, Figure, Kind, Row, Shown, Table
 from hlosharding.sharding import HloSharding, spell_short
@@ -112,17 +113,6 @@ def cell_text(cell: Any, kind: Kind, mesh: Any = None) -> str:
             return _WRITE[kind](cell)
         case _:
             return printable(str(cell))
-
-
-def printable(text: str) -> str:
-    r"""The text with what is no printable character spelled out.
-
-    >>> print(printable("params['\x1b[2J']"))
-    params['\x1b[2J']
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def facts_table(facts: Facts) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import Event, Simulation
 from hlosharding.ir import Instruction, Module
+from hlosharding.printable import printable
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import cost_view
 from hlosharding.report.model import Column, Facts, Figure, Kind, Lines, Part, Row, Shown, Table, Text, View, Within
@@ -54,7 +55,7 @@ def partitioned_view(partitioned: Partitioned) -> View:
     """The totals, the collectives, the values that propagation had sharded otherwise, and the warnings."""
     count = partitioned.num_partitions
     overrides = overrides_view(partitioned, most=_OVERRIDES_SHOWN) if partitioned.sharding_overrides else None
-    head = Text(f"{partitioned.module.name} on {count} device{'' if count == 1 else 's'}", style="bold")
+    head = Text(f"{printable(partitioned.module.name)} on {count} device{'' if count == 1 else 's'}", style="bold")
     parts: tuple[Part, ...] = (
         head,
         _boundary(partitioned),
@@ -160,7 +161,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
     timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
     longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
-    return View((facts, timeline, Text(simulation), longest), schema="hlosharding.simulation/1")
+    return View((facts, timeline, Text(printable(str(simulation))), longest), schema="hlosharding.simulation/1")
 
 
 def _event_row(event: Event) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from hlosharding.printable import printable
 from hlosharding.report.drawing import draw
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Table, Text, Tree, View, Within
-from hlosharding.report.plain import PlainTable, facts_table, plain, printable
+from hlosharding.report.plain import PlainTable, facts_table, plain
 from hlosharding.report.widths import Layout, fit, wrapped
 
 _WIDE = 200
@@ -90,7 +91,7 @@ def _lines(part: Part, screen: Screen) -> Iterator[str]:
             yield from _text(str(part.content), screen, part.style)
         case Lines():
             for line in part.lines:
-                yield from _text(part.label + line, screen, part.style)
+                yield from _text(part.label + printable(line), screen, part.style)
         case Tree():
             yield from _text(part.text, screen)
         case Drawing():

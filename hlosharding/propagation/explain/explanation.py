@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hlosharding.notebook import InNotebooks
+from hlosharding.printable import printable
 from hlosharding.propagation.provenance import Direction
 from hlosharding.sharding import HloSharding, MeshInfo, spell, spell_short
 
@@ -111,7 +112,7 @@ class LostOffer(InNotebooks):
         ]
 
     def __str__(self) -> str:
-        return "\n  ".join([str(self.winner), *self.told])
+        return "\n  ".join(map(printable, [str(self.winner), *self.told]))
 
 
 def origin(link: ChainLink) -> str:
@@ -153,7 +154,8 @@ class Explanation(InNotebooks):
 
     def text(self, *, whole: bool = False) -> str:
         """The answer in lines; `whole`: however long the chain is."""
-        return "\n".join([*self._chain(whole=whole), *self._end(), *self._reasons(), *self._conflicts()])
+        lines = (*self._chain(whole=whole), *self._end(), *self._reasons(), *self._conflicts())
+        return "\n".join(map(printable, lines))
 
     def _chain(self, *, whole: bool) -> Iterator[str]:
         yield str(self.links[0])

@@ -1,0 +1,17 @@
+"""Foreign text on a terminal: nothing in it moves the cursor, breaks a line or turns the direction of reading.
+
+Ground.  Standard library only.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""The text with what is no printable character spelled out.
+
+    >>> print(printable("params['\x1b[2J']"))
+    params['\x1b[2J']
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
