@@ -1,8 +1,6 @@
 """`python -m hlosharding` is the `hlosharding` command."""
 
-import sys
-
-from hlosharding.cli import main
+from hlosharding.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -17,8 +18,23 @@ from hlosharding.errors import HloShardingError
 from hlosharding.printable import printable
 
 _LONGEST_MESSAGE = 2000
+INTERRUPTED = 130
 
-__all__ = ["main"]
+__all__ = ["command", "main"]
+
+
+def command() -> None:
+    """The process of the command: `main`, then the end with its status.
+
+    An interrupted process ends at once: XLA cannot stop a program that runs, and an orderly end would wait for it.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may hold letters that the terminal's encoding has not
+            stream.reconfigure(errors="backslashreplace")
+    status = main()
+    if status == INTERRUPTED:
+        os._exit(status)
+    sys.exit(status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     try:
-        command = importlib.import_module(f"hlosharding.cli.{arguments.command}")
-        command.execute(arguments)
+        chosen = importlib.import_module(f"hlosharding.cli.{arguments.command}")
+        chosen.execute(arguments)
         sys.stdout.flush()
     except HloShardingError as error:
         return _complain(error)
@@ -44,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("hlosharding: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 

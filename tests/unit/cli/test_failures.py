@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +175,55 @@ def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 # The process as a whole
+
+FOR_EVER = """HloModule for_ever, num_partitions=4
+%body {
+  %p = (s32[], f32[1024,1024]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[1024,1024] get-tuple-element(%p), index=1
+  %one = s32[] constant(1)
+  %n = s32[] add(%i, %one)
+  %y = f32[1024,1024] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %t = (s32[], f32[1024,1024]) tuple(%n, %y)
+}
+%cond {
+  %p = (s32[], f32[1024,1024]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %limit = s32[] constant(100000)
+  ROOT %lt = pred[] compare(%i, %limit), direction=LT
+}
+ENTRY %main {
+  %x = f32[1024,1024] parameter(0), sharding={devices=[4,1]<=[4]}
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[1024,1024]) tuple(%zero, %x)
+  %loop = (s32[], f32[1024,1024]) while(%start), condition=%cond, body=%body
+  ROOT %out = f32[1024,1024] get-tuple-element(%loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--reference"]], ids=["devices", "reference"])
+def test_an_interrupted_run_ends_at_once_though_xla_does_not(options: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "for_ever.hlo"
+    file.write_text(FOR_EVER)
+    command = [sys.executable, "-m", "hlosharding", "run", str(file), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # long enough that XLA runs, though any moment will do
+        process.wait(5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+
+
+def test_names_that_the_terminal_cannot_write_are_spelled_out(tmp_path: Path) -> None:
+    file = tmp_path / "greek.mlir"
+    file.write_text(
+        'module @m { func.func @main(%x: tensor<4xf32> loc("λ")) -> tensor<4xf32> { return %x : tensor<4xf32> } }'
+    )
+    command = [sys.executable, "-m", "hlosharding", "explain", str(file), "λ"]
+    done = subprocess.run(command, check=False, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert b"Traceback" not in done.stderr
+    assert b"\\u03bb" in done.stdout + done.stderr
 
 
 def test_python_dash_m_is_the_command_and_a_closed_pipe_is_no_error() -> None:
