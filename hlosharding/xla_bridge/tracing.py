@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import LoadError
+from hlosharding.once import once
 from hlosharding.xla_bridge.private import FATAL, first_import
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
@@ -87,14 +88,14 @@ def keeps_hlo_shardings() -> bool:
     return bool(_hlo_shardings_are_read().value) or not is_shardy()
 
 
-@functools.cache
+@once
 def _hlo_shardings_are_read() -> Any:
     import jax
 
     return jax.make_user_context(False)
 
 
-@functools.cache
+@once
 def hide_own_frames() -> None:
     """Leave this package's files out of the Python stacks that JAX records while it traces."""
     register = getattr(first_import("jax._src.source_info_util"), "register_exclusion", None)
@@ -194,7 +195,7 @@ def lowering_with_calls(found: list[dict[str, Any]], attribute: str, rule_attrib
     return {"_private_parameters": parameters(override_lowering_rules=rules)}
 
 
-@functools.cache
+@once
 def _keep_partitioning_callbacks() -> None:
     """From now on functions under `custom_partitioning` are traced with all that their users gave, if we read it.
 
