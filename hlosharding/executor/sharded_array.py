@@ -80,6 +80,8 @@ class ShardedArray(ArrayOperators):
         """The global array on the devices that hold the tiles, all of it on each."""
         import jax
 
+        if isinstance(self.tiles, jax.core.Tracer):
+            return _assembled(self.tiles.reshape(self.num_devices, *self.tile_shape), self.sharding, self.shape)
         whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
         return _assembling(self.sharding, self.shape, whole)(self.tiles)
 
@@ -114,7 +116,7 @@ class ShardedArray(ArrayOperators):
         """How many tiles there are."""
         if hasattr(self.tiles, "sharding"):
             return self.tiles.sharding.num_devices
-        # Gathered on the host, as `multihost_utils.process_allgather` does with the leaves of a pytree.
+        # Being traced, or on the host, where `multihost_utils.process_allgather` brings the leaves of a pytree.
         return self.sharding.num_devices or len(self.tiles) // max(1, *self.tile_shape[:1])
 
     def block_until_ready(self) -> ShardedArray:
