@@ -79,8 +79,9 @@ class ShardedArray(ArrayOperators):
     def as_jax(self) -> Any:
         """The global array on the devices that hold the tiles, all of it on each."""
         import jax
+        from jax.core import Tracer
 
-        if isinstance(self.tiles, jax.core.Tracer):
+        if isinstance(self.tiles, Tracer):
             return _assembled(self.tiles.reshape(self.num_devices, *self.tile_shape), self.sharding, self.shape)
         whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
         return _assembling(self.sharding, self.shape, whole)(self.tiles)
