@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.executor import find_devices, lay_out
+from hlosharding.executor import ShardedArray, find_devices, lay_out, put
 from hlosharding.frontends import divides
 from hlosharding.sharding import HloSharding
 
@@ -33,7 +33,7 @@ def device_put(array: Any, sharding: Any, *, devices: Sequence[Any] | None = Non
         # JAX's own arrays have even tiles only.
         devices, sharding = tuple(mesh.devices.flat), HloSharding.from_jax(sharding, len(array.shape))
     if not isinstance(sharding, HloSharding):
-        return jax.device_put(array, sharding)
+        return put(array, sharding, "the array") if isinstance(array, ShardedArray) else jax.device_put(array, sharding)
     count = sharding.num_devices or len(devices or jax.devices())
     found = find_devices(count, devices)
     sharding.validate(tuple(np.shape(array)), count)

@@ -19,6 +19,7 @@ from hlosharding.errors import TraceError
 from hlosharding.frontends import TraceableFunction, TracedCall, said_by_jax
 
 _Answer = tuple[Any, Any, bool]
+_UNKNOWN: Any = object()
 
 
 class Jitted:
@@ -77,9 +78,10 @@ class Jitted:
         if xla_bridge.is_tracing():
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
-        if call.key not in self._programs:
-            self._programs[call.key] = self._compiled(self._traced(call, arguments, keywords))
-        program = self._programs[call.key]
+        program = self._programs.get(call.key, _UNKNOWN)
+        if program is _UNKNOWN:
+            compiled = self._compiled(self._traced(call, arguments, keywords))
+            program = self._programs.setdefault(call.key, compiled)  # of two threads both run what came first
         if program is None:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         with xla_bridge.finding_nans(self._fn, arguments, keywords):

@@ -3,10 +3,11 @@
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.executor.compile_once import compile_once
 from hlosharding.executor.executable import Executable
+from hlosharding.executor.laying_out import lay_out, put, sharded_array
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.raw import raw
 from hlosharding.executor.reference import run_local, run_reference
-from hlosharding.executor.sharded_array import ShardedArray, lay_out, sharded_array
+from hlosharding.executor.sharded_array import ShardedArray
 from hlosharding.executor.source import as_python
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "compile_once",
     "find_devices",
     "lay_out",
+    "put",
     "raw",
     "run_local",
     "run_reference",

@@ -5,23 +5,19 @@ Floor: executor.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.boundary import BoundaryArray
+from hlosharding.executor.device_program import load_source
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.reference import run_reference
 from hlosharding.executor.source import Source, write_source
-from hlosharding.executor.text import comment_text
 from hlosharding.ir import Module, blaming
-
-_numbers = count()
 
 NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -75,16 +71,7 @@ class ShardMapProgram:
     @cached_property
     def build(self) -> Callable[[Any], Any]:
         """`program` of the executed source: mesh -> function on global (or stacked) arrays."""
-        name = f"<hlosharding {comment_text(self.module.name)} {next(_numbers)}>"
-        # Tracebacks and debuggers find the text here.
-        linecache.cache[name] = (len(self.source), None, self.source.splitlines(keepends=True), name)
-        namespace: dict[str, Any] = {
-            "CONSTANTS": self.written.constants,
-            "CALLBACKS": self.module.callbacks,
-            "__name__": "hlosharding_program",
-        }
-        exec(compile(self.source, name, "exec"), namespace)
-        return namespace["program"]
+        return load_source(self.module, self.written)
 
     def compile(
         self,
@@ -100,11 +87,10 @@ class ShardMapProgram:
         found = find_devices(self.num_devices, devices)
         options = tuple(sorted(compiler_options.items()))
         key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options)
-        if key not in self._compiled:
-            self._compiled[key] = Executable(
-                self.module, self.written, self.build, tuple(found), tuple(sorted(donate)), dict(options)
-            )
-        return self._compiled[key]
+        made = self._compiled.get(key)
+        if made is None:
+            made = Executable(self.module, self.written, self.build, tuple(found), tuple(sorted(donate)), dict(options))
+        return self._compiled.setdefault(key, made)
 
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:
         """Global arrays in (one per leaf of the entry parameters), global numpy arrays out."""

@@ -14,6 +14,7 @@ from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, LoadError
 from hlosharding.executor.extract import op_module
 from hlosharding.ir import Instruction, Module
+from hlosharding.once import once
 
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*")*\)')
 
@@ -57,7 +58,7 @@ def prepare_custom_calls(module: Module) -> None:
             )
 
 
-@lru_cache(maxsize=1)
+@once
 def _load_lapack() -> None:
     import jax
 
@@ -83,7 +84,7 @@ def _signature(text: str) -> tuple[tuple[Any, ...], bool]:
     return tuple(shape.leaves), not shape.is_tuple
 
 
-@lru_cache(maxsize=1)
+@once
 def _primitive() -> Any:
     from jax.core import ShapedArray
     from jax.extend.core import Primitive

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.array_operators import ArrayOperators
-from hlosharding.executor.axis_choice import Needs, choose_axes
-from hlosharding.executor.boundary import BoundaryArray, assemble, split
+from hlosharding.executor.boundary import assemble
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
+from hlosharding.once import once
 from hlosharding.sharding import HloSharding
 
 
@@ -27,7 +28,7 @@ class ShardedArray(ArrayOperators):
 
     A pytree of one leaf (the tiles).  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
     `np.asarray(x)` assembles the global value on the host, `as_jax()` on the devices, and so do operators, indexing and
-    `jnp` functions: each device then has all of it.
+    `jnp` functions: each device then has all of it.  Of several processes all call `as_jax`, as they call programs.
 
     >>> import hlosharding as hs
     >>> x = hs.device_put(np.arange(3.0, dtype=np.float32), "{devices=[2]<=[2]}")
@@ -77,7 +78,13 @@ class ShardedArray(ArrayOperators):
 
     def as_jax(self) -> Any:
         """The global array on the devices that hold the tiles, all of it on each."""
-        return _assembling(self.sharding, self.shape)(self.tiles)
+        import jax
+        from jax.core import Tracer
+
+        if isinstance(self.tiles, Tracer):
+            return _assembled(self.tiles.reshape(self.num_devices, *self.tile_shape), self.sharding, self.shape)
+        whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
+        return _assembling(self.sharding, self.shape, whole)(self.tiles)
 
     def visualize(self) -> None:
         """Print which device holds which part."""
@@ -95,6 +102,11 @@ class ShardedArray(ArrayOperators):
         return [data.reshape(self.tile_shape) for _, data in sorted(by_start.items(), key=lambda p: p[0])]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if not is_seen_whole(self.tiles):
+            raise ExecutionError(
+                f"some tiles of {self!r} lie in other processes",
+                remedy="call `np.asarray(x.as_jax())` in every process: each then gets all of it",
+            )
         tiles = np.asarray(self.tiles)
         count = self.num_devices
         whole = assemble(list(tiles.reshape(count, *self.tile_shape)), self.sharding, self.shape)
@@ -103,7 +115,10 @@ class ShardedArray(ArrayOperators):
     @property
     def num_devices(self) -> int:
         """How many tiles there are."""
-        return len(self.tiles.sharding.device_set)
+        if hasattr(self.tiles, "sharding"):
+            return self.tiles.sharding.num_devices
+        # Being traced, or on the host, where `multihost_utils.process_allgather` brings the leaves of a pytree.
+        return self.sharding.num_devices or len(self.tiles) // max(1, *self.tile_shape[:1])
 
     def block_until_ready(self) -> ShardedArray:
         """Wait until the tiles are computed."""
@@ -114,12 +129,22 @@ class ShardedArray(ArrayOperators):
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding})"
 
 
+def is_seen_whole(array: Any) -> bool:
+    """Has this process all parts of a jax array (or of what is none)?"""
+    import jax
+
+    if not isinstance(array, jax.Array) or array.is_fully_addressable:
+        return True
+    return array.is_fully_replicated and bool(array.addressable_shards)
+
+
 @functools.lru_cache(maxsize=512)
-def _assembling(sharding: HloSharding, shape: tuple[int, ...]) -> Any:
+def _assembling(sharding: HloSharding, shape: tuple[int, ...], whole: Any) -> Any:
     """A jitted function of the stacked tiles; its result is whole on each device."""
     import jax
 
-    return jax.jit(lambda tiles: _assembled(tiles.reshape(-1, *sharding.tile_shape(shape)), sharding, shape))
+    count, tile = whole.num_devices, sharding.tile_shape(shape)
+    return jax.jit(lambda tiles: _assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
 
 
 def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any:
@@ -138,68 +163,21 @@ def _assembled(tiles: Any, sharding: HloSharding, shape: tuple[int, ...]) -> Any
     return padded[tuple(slice(0, size) for size in shape)]
 
 
-def stacked(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
-    """A jax array of the stacked tiles of a global array, tile i on `devices[i]`."""
-    tiles = split(array, sharding, len(devices))
-    return join_tiles([tile.reshape(tile.shape or (1,)) for tile in tiles], devices)
-
-
-def join_tiles(tiles: Sequence[Any], devices: Sequence[Any]) -> Any:
-    """Local arrays as one jax array stacked on dim 0; arrays already on their device are not copied.
-
-    Of several processes each puts down the tiles of its own devices.
-    """
-    import jax
-
-    mine = jax.process_index()
-    pairs = [(tile, d) for tile, d in zip(tiles, devices, strict=True) if d.process_index == mine]
-    return restacked({device: jax.device_put(tile, device) for tile, device in pairs}, devices)
-
-
-def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], sharding: Any = None) -> Any:
-    """The local arrays of this process, as one array stacked in the order of `devices` (and labelled `sharding`)."""
+def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape, sharding: Any = None) -> Any:
+    """The tiles of this process, as one array stacked in the order of `devices` (and labelled `sharding`)."""
     import jax
 
     if sharding is None:
         mesh = jax.sharding.Mesh(np.array(devices, dtype=object), ("tile",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
-    local = [by_device[device] for device in devices if device in by_device]
-    shape = (len(devices) * local[0].shape[0], *local[0].shape[1:])
-    return jax.make_array_from_single_device_arrays(shape, sharding, local)
+    dims = tile.dims or (1,)
+    local = {device: data.reshape(dims) for device, data in by_device.items()}
+    return xla_bridge.array_of((len(devices) * dims[0], *dims[1:]), tile.dtype, sharding, local)
 
 
-def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:
-    """Lay a global array out as `sharding` says, tile of partition i on `devices[i]`."""
-    register()
-    if sharding.is_tuple():
-        raise ExecutionError(f"{sharding} is of a tuple", remedy="lay out its arrays one by one")
-    return ShardedArray(stacked(array, sharding, devices), sharding, np.shape(array))
-
-
-def lay_out(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
-    """A global array laid out as `sharding` says: a jax array where a NamedSharding can say it, else a ShardedArray.
-
-    Tile i lies on `devices[i]`.
-    """
-    import jax
-
-    rank = np.ndim(array)
-    axes = choose_axes(None, len(devices), Needs(shardings=frozenset({(sharding, rank)})))
-    layout = BoundaryArray(Shape.from_dtype(array.dtype, np.shape(array)), sharding).over(axes)
-    if layout.spec is None:
-        return sharded_array(array, sharding, devices)
-    mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(axes.sizes), axes.names)
-    spec = jax.sharding.PartitionSpec(*[tuple(axes.names[p] for p in dim) or None for dim in layout.spec])
-    return jax.device_put(array, jax.sharding.NamedSharding(mesh, spec))
-
-
-_registered: list[bool] = []
-
-
+@once
 def register() -> None:
     """Tell JAX that a ShardedArray is a pytree; once, when one is first made."""
-    if _registered:
-        return
     import jax
 
     jax.tree_util.register_pytree_node(
@@ -207,4 +185,3 @@ def register() -> None:
         lambda a: ((a.tiles,), (a.sharding, a.shape)),
         lambda aux, children: ShardedArray(children[0], *aux),
     )
-    _registered.append(True)

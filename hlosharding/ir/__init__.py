@@ -10,7 +10,7 @@ from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.invalid_modules import blaming
-from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK
+from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
 from hlosharding.ir.module import Module
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
@@ -74,11 +74,13 @@ __all__ = [
     "callers",
     "collective_kind",
     "custom_call_targets",
+    "custom_partitioning_of",
     "executions",
     "group_mode",
     "group_size",
     "guessed_loops",
     "infer_shape",
+    "is_custom_partitioning",
     "is_neutral",
     "memory_of",
     "named_memory",

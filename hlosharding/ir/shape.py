@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -217,11 +217,17 @@ def write_shape(proto: Any, shape: Shape) -> None:
         write_shape(part, own)
 
 
-@cache
+_Parts = tuple[str, tuple[int, ...], tuple[Shape, ...], tuple[int, ...]]
+_interned: dict[_Parts, Shape] = {}
+
+
 def _intern(
     element_type: str, dims: tuple[int, ...], tuple_shapes: tuple[Shape, ...], dynamic: tuple[int, ...]
 ) -> Shape:
-    return Shape(element_type, dims, tuple_shapes, dynamic)
+    key = element_type, dims, tuple_shapes, dynamic
+    found = _interned.get(key)
+    # Two threads may both make it: the first to enter it made the one that both take.
+    return found if found is not None else _interned.setdefault(key, Shape(*key))
 
 
 def _split(text: str) -> list[str]:

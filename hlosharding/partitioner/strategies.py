@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.ir import COLLECTIVES, Instruction, is_custom_partitioning
 from hlosharding.partitioner import whole_operands
 from hlosharding.partitioner.context import Context, Strategy
 from hlosharding.partitioner.control_flow import calls, loops, scan
@@ -45,7 +45,7 @@ KINDS = (
     Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
     Kind("custom call on one device", _CALLS, one_device.is_on_one_device),
     Kind("array of dynamic size", None, lambda _, inst: whole_operands.is_dynamic(inst)),
-    Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: custom_partitioning.is_marked(inst)),
+    Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
 """Asked in this order, before the opcode."""
 

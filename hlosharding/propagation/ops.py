@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import Instruction, Shape
+from hlosharding.ir import PARTITIONING_MARK, Instruction, Shape
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import other_operands
@@ -36,6 +36,7 @@ _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
     "reduce-window": _window_dilated,
     "select-and-scatter": _window_dilated,
     "get-tuple-element": lambda i: i.tuple_index,
+    "call": lambda i: i.frontend_attributes.get(PARTITIONING_MARK),
     **dict.fromkeys(("async-start", "async-update", "async-done"), lambda i: i.proto.async_execution_thread),
 }
 
@@ -54,7 +55,7 @@ class _Kind:
 
 
 # Opcodes of which the instruction itself says what kind it is.
-_BY_INSTRUCTION = frozenset({"bitcast-convert", "custom-call", "fusion", "map"}) | policy.COMBINED_COLLECTIVES
+_BY_INSTRUCTION = frozenset({"bitcast-convert", "call", "custom-call", "fusion", "map"}) | policy.COMBINED_COLLECTIVES
 
 
 class OpTable:

@@ -6,7 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
@@ -147,6 +147,8 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
         return spmd and (barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0)
     if opcode in COMBINED_COLLECTIVES and instruction.shape.is_tuple:
         return False
+    if opcode == "call":
+        return spmd and is_custom_partitioning(instruction)
     return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)
 
 

@@ -42,17 +42,20 @@ class LocalOps(OpWriter):
         return self.op("convert", Shape.array("s32"), (raw,))
 
     def per_device(self, table: Sequence[int]) -> Instruction:
-        """The entry of this device in a table with one number per device, s32[]."""
+        """The entry of this device in a table with one number per device, s32[]; s64[] where 32 bits are too few."""
+        dtype = np.int32 if max(map(abs, table)) <= np.iinfo(np.int32).max else np.int64
         if len(set(table)) == 1:
-            return self.constant(np.int32(table[0]))
+            return self.constant(dtype(table[0]))
         if self.manual_groups is not None:
             table = self.manual_groups.per_device(table)
         if all(v == d * table[1] for d, v in enumerate(table)) and table[1]:
             step = self.partition_id()
-            return step if table[1] == 1 else self.binary("multiply", step, self.constant(np.int32(table[1])))
-        values = self.constant(np.asarray(table, np.int32))
+            if dtype is np.int64:
+                step = self.op("convert", Shape.array("s64"), (step,))
+            return step if table[1] == 1 else self.binary("multiply", step, self.constant(dtype(table[1])))
+        values = self.constant(np.asarray(table, dtype))
         row = self.op(
-            "dynamic-slice", Shape.array("s32", (1,)), (values, self.partition_id()), dynamic_slice_sizes=(1,)
+            "dynamic-slice", values.shape.with_dims((1,)), (values, self.partition_id()), dynamic_slice_sizes=(1,)
         )
         return self.reshape(row, ())
 

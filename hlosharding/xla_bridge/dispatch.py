@@ -5,7 +5,7 @@ Floor: ground.  Where a JAX lacks one of the names, calls go through Python each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -92,11 +92,15 @@ def shortcut(compiled: Any, inputs: Sequence[Any], outputs: Sequence[Any], tree:
         return None
 
 
-def array_of(shape: tuple[int, ...], sharding: Any, local: Sequence[Any], *, weak_type: bool = False) -> Any:
-    """A jax array of local ones, in the order of the sharding's devices; with the type that its mesh gives it."""
+def array_of(
+    shape: tuple[int, ...], dtype: Any, sharding: Any, local: Mapping[Any, Any], *, weak_type: bool = False
+) -> Any:
+    """A jax array of this process's local ones, by device; typed as its mesh says, and of `dtype` where it has none."""
     core, implementation = first_import("jax._src.core"), first_import("jax._src.array").ArrayImpl
-    aval = core.update_aval_with_sharding(core.ShapedArray(shape, local[0].dtype, weak_type), sharding)
-    return implementation(aval, sharding, list(local), committed=True)
+    ordered = [local[device] for device in sharding.mesh.devices.flat if device in local]
+    found = ordered[0].dtype if ordered else dtype
+    aval = core.update_aval_with_sharding(core.ShapedArray(shape, found, weak_type), sharding)
+    return implementation(aval, sharding, ordered, committed=True)
 
 
 def is_of_arrays(traced: Any) -> bool:

@@ -78,7 +78,7 @@ def cpu_devices(count: int) -> tuple[Any, ...]:
     import jax
 
     try:
-        devices = jax.devices("cpu")
+        devices = jax.local_devices(backend="cpu")
     except RuntimeError as error:
         raise ExecutionError("JAX has no CPU backend here", remedy="add cpu to JAX_PLATFORMS") from error
     if len(devices) < count:

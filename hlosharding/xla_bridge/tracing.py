@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import LoadError
+from hlosharding.once import once
 from hlosharding.xla_bridge.private import FATAL, first_import
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
@@ -87,14 +88,14 @@ def keeps_hlo_shardings() -> bool:
     return bool(_hlo_shardings_are_read().value) or not is_shardy()
 
 
-@functools.cache
+@once
 def _hlo_shardings_are_read() -> Any:
     import jax
 
     return jax.make_user_context(False)
 
 
-@functools.cache
+@once
 def hide_own_frames() -> None:
     """Leave this package's files out of the Python stacks that JAX records while it traces."""
     register = getattr(first_import("jax._src.source_info_util"), "register_exclusion", None)
@@ -194,7 +195,7 @@ def lowering_with_calls(found: list[dict[str, Any]], attribute: str, rule_attrib
     return {"_private_parameters": parameters(override_lowering_rules=rules)}
 
 
-@functools.cache
+@once
 def _keep_partitioning_callbacks() -> None:
     """From now on functions under `custom_partitioning` are traced with all that their users gave, if we read it.
 
@@ -260,7 +261,7 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
     per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`:
     the first that a NamedSharding of the boundary, a constraint or the context brings; `callbacks`: the Python
     functions that custom calls name by their place in the list; `input_memory`, `output_memory`: per parameter and
-    output the memory kind of its sharding, None for the device's own; `output_shardings`: per output JAX's sharding,
+    output the kind of memory it lies in, None for the device's own; `output_shardings`: per output JAX's sharding,
     None where it is open.
     """
     arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
@@ -270,18 +271,29 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),
         "mesh": _mesh_among(arguments),
-        "input_memory": _memory(arguments.get("in_shardings")),
-        "output_memory": _memory(arguments.get("out_shardings")),
+        "input_memory": _memory(arguments.get("in_shardings"), arguments.get("global_in_avals")),
+        "output_memory": _memory(arguments.get("out_shardings"), arguments.get("global_out_avals")),
         "output_shardings": _given(arguments.get("out_shardings")),
         "callbacks": tuple(arguments.get("host_callbacks") or ()) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _memory(shardings: Sequence[Any] | None) -> tuple[str | None, ...] | None:
-    kinds = tuple(getattr(sharding, "memory_kind", None) for sharding in shardings or ())
-    found = tuple(None if kind == "device" else kind for kind in kinds)
+def _memory(shardings: Sequence[Any] | None, avals: Sequence[Any] | None) -> tuple[str | None, ...] | None:
+    shardings = shardings or ()
+    pairs = zip(shardings, avals or (None,) * len(shardings), strict=True)
+    found = tuple(_memory_kind(sharding, aval) for sharding, aval in pairs)
     return found if any(found) else None
+
+
+def _memory_kind(sharding: Any, aval: Any) -> str | None:
+    """As JAX's lowering: what the sharding says, and of an open one what the function itself put there."""
+    import jax
+
+    if isinstance(sharding, type(first_import("jax._src.sharding_impls").UNSPECIFIED)):
+        return "pinned_host" if getattr(aval, "memory_space", None) == jax.memory.Space.Host else None
+    kind = getattr(sharding, "memory_kind", None)
+    return None if kind == "device" else kind
 
 
 def _given(shardings: Sequence[Any] | None) -> tuple[Any, ...] | None:

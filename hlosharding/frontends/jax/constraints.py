@@ -6,7 +6,6 @@ go to JAX's own constraint.  In a trace for others the marks are identities; out
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -17,6 +16,7 @@ from hlosharding import xla_bridge
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.jax.boundary import broadcast, divides
 from hlosharding.frontends.jax.leaves import is_key, of_numbers
+from hlosharding.once import once
 from hlosharding.sharding import HloSharding, ShardGroup, add_shape_dims
 
 _group_ids = count(1)
@@ -134,7 +134,7 @@ def _over_context_mesh(sharding: HloSharding) -> Any:
         return None
 
 
-@functools.cache
+@once
 def _sharding_primitive() -> Any:
     return xla_bridge.linear_identity(
         "hlo_sharding", transpose=_transpose_sharding, batch=_batch_sharding, lower=_lower_sharding
@@ -160,7 +160,7 @@ def _batch_sharding(
     return _sharding_primitive().bind(args[0], sharding=str(wider), open_dims=tuple(sorted(opened))), dim
 
 
-@functools.cache
+@once
 def _alike_primitive() -> Any:
     return xla_bridge.linear_identity(
         "hlo_shard_alike", transpose=_transpose_alike, batch=_batch_alike, lower=_lower_alike, results=2

@@ -1,7 +1,7 @@
 """What a user gave with `custom_partitioning`: asked for what one device computes, in shardings that are known by then.
 
 Floor: frontends.  Such a function is traced as a marked call of what it computes (`ir.PARTITIONING_MARK` names its
-place in `Module.partitionings`).  Propagation looks through the call; the partitioner asks here for his own program.
+place in `Module.partitionings`).  Propagation asks here for his results' shardings, the partitioner for his program.
 """
 
 from __future__ import annotations
@@ -130,7 +130,15 @@ def _place(inst: Instruction) -> str:
 
 def _read(tree: Any, shardings: Any, ranks: Sequence[int]) -> Shardings:
     flat = tree.flatten_up_to(shardings)
-    return tuple(HloSharding.from_jax(s, rank).meaning for s, rank in zip(flat, ranks, strict=True))
+    return tuple(HloSharding.from_jax(_of_rank(s, rank), rank).meaning for s, rank in zip(flat, ranks, strict=True))
+
+
+def _of_rank(sharding: Any, rank: int) -> Any:
+    """Without entries of its spec for dims that the array lacks, where those are not split: JAX takes such here."""
+    spec = getattr(sharding, "spec", None)
+    if spec is None or len(spec) <= rank or any(entry not in (None, ()) for entry in spec[rank:]):
+        return sharding
+    return sharding.update(spec=type(spec)(*spec[:rank]))
 
 
 def _divide(shapes: Sequence[Any], shardings: Shardings) -> bool:

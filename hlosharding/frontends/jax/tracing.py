@@ -157,6 +157,7 @@ class TracedCall:
         module.callbacks = facts.get("callbacks", ())
         extra = len(module.entry.parameters) - len(self.call.avals)
         self._attach_shardings(module, extra)
+        _mark_per_device(module)
         module.mesh = _mesh_info(self.call.mesh or facts.get("mesh"))
         mesh_size = module.mesh.num_devices if module.mesh is not None else 1
         module.num_partitions = max(mesh_size, facts.get("num_devices", 1), devices_of(module.shardings.values()))
@@ -278,6 +279,16 @@ def _is_copy(instruction: Instruction) -> bool:
     # What a user reshapes has an op name, and another shape than before.
     is_reshape = instruction.opcode == "reshape" and not instruction.op_name
     return is_reshape and instruction.shape == instruction.operands[0].shape
+
+
+def _mark_per_device(module: Module) -> None:
+    """Each device's own number is a value of manual code, and JAX writes it nowhere else.
+
+    Around a `debug.print` in a region that is manual over some of the axes only the number says so: one device prints.
+    """
+    for inst in module.instructions:
+        if inst.opcode == "partition-id":
+            module.shardings.setdefault(inst.id, HloSharding.manual())
 
 
 def _devices(mesh: Any) -> tuple[Any, ...] | None:

@@ -13,6 +13,8 @@ results add up; of a dynamic-update-slice it writes its rows, and what was there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hlosharding.ir import Instruction, Shape
@@ -25,11 +27,12 @@ def emit_dynamic_slice(emitter: Emitter, op: LocalOp) -> Instruction:
     """The device's rows of a dynamic-slice, and zeros for those of other devices."""
     rows, (array, *starts) = split_row_dims(op), _whole_from_zero(emitter, op, first=1)
     if not rows:
-        return emit_same_op(emitter, op, (array, *starts))
+        return emit_same_op(emitter, op, (array, *_of_one_type(emitter, op, starts, op.shape.dims)))
     wanted, sizes, offsets = op.shape.dims, list(op.shape.dims), dict[int, Instruction]()
     for dim in rows:
         sizes[dim] = min(wanted[dim], array.shape.dims[dim])
         starts[dim], offsets[dim] = _window(emitter, op, dim, starts[dim], wanted[dim])
+    starts = _of_one_type(emitter, op, starts, wanted)
     found = emit_same_op(
         emitter, op, (array, *starts), shape=op.shape.with_dims(tuple(sizes)),
         dynamic_slice_sizes=lambda _: tuple(sizes),
@@ -47,8 +50,8 @@ def emit_dynamic_update_slice(emitter: Emitter, op: LocalOp) -> Instruction:
     """The tile with those rows of the update that lie in it."""
     rows, (array, update, *starts) = split_row_dims(op), _whole_from_zero(emitter, op, first=2)
     if not rows:
-        return emit_same_op(emitter, op, (array, update, *starts))
-    mine: list[tuple[int, Instruction]] = []
+        return emit_same_op(emitter, op, (array, update, *_of_one_type(emitter, op, starts, update.shape.dims)))
+    whole, mine = update.shape.dims, list[tuple[int, Instruction]]()
     for dim in rows:
         count = update.shape.dims[dim]
         size = min(count, array.shape.dims[dim])
@@ -58,6 +61,7 @@ def emit_dynamic_update_slice(emitter: Emitter, op: LocalOp) -> Instruction:
         mine.append((dim, _holds(emitter, first, size, count)))
     dims = update.shape.dims
     here = _all(emitter, [emitter.broadcast(m, dims, (d,) if m.shape.rank else ()) for d, m in mine])
+    starts = _of_one_type(emitter, op, starts, whole)
     kept = emitter.select(here, update, emitter.dynamic_slice(array, starts, dims))
     return emit_same_op(emitter, op, (array, kept, *starts))
 
@@ -74,10 +78,29 @@ def _whole_from_zero(emitter: Emitter, op: LocalOp, first: int) -> tuple[Instruc
     )
 
 
+def _of_one_type(
+    emitter: Emitter, op: LocalOp, starts: Sequence[Instruction], sizes: Sequence[int]
+) -> list[Instruction]:
+    """The starts (of a slice of `sizes`) in one element type, which StableHLO and `jax.lax` want: HLO takes several.
+
+    Each is brought into range while it has its own type: another might not hold it.
+    """
+    if len({start.shape for start in starts}) <= 1:
+        return list(starts)
+    given, whole = op.inst.operands[len(op.operands) - len(starts) :], op.inst.operands[0].shape.dims
+    found = [
+        signed_indices(emitter, emitter.clamp(start, 0, size - part) if start.shape is old.shape else start, size)
+        for start, old, size, part in zip(starts, given, whole, sizes, strict=True)
+    ]
+    widest = max((start.shape for start in found), key=lambda shape: shape.bits)
+    return [as_index(emitter, start, widest) for start in found]
+
+
 def _window(emitter: Emitter, op: LocalOp, dim: int, start: Instruction, count: int) -> tuple[Instruction, Instruction]:
     """Where the device's window starts in its tile, and where the slice starts in that window (perhaps outside)."""
     whole, tile = op.inst.operands[0].shape.dims[dim], op.operands[0].shape.dims[dim]
-    start = emitter.clamp(signed_indices(emitter, start), 0, whole - count)
+    # In its own type: a large unsigned number would become a negative one.
+    start = signed_indices(emitter, emitter.clamp(start, 0, whole - count), whole)
     shift = as_index(emitter, emitter.per_device(row_starts(emitter, op, dim)), start.shape)
     start = emitter.binary("subtract", start, shift)
     # XLA's CPU backend does not clamp a negative start alike in a slice and in an update fused with it.

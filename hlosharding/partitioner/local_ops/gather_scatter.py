@@ -67,7 +67,7 @@ def emit_gather(emitter: Emitter, op: LocalOp) -> Instruction:
         return emit_same_op(emitter, op)
     array, indices = op.operands
     how, margins = addressing(op.inst), _margins(op, rows)
-    indices = signed_indices(emitter, _clamped(emitter, op, indices))
+    indices = signed_indices(emitter, _clamped(emitter, op, indices), max(op.inst.operands[0].shape.dims))
     indices = _shifted(emitter, op, indices, rows)
     # Rows of others come as zeros: those that a larger slice reaches from the margin, single ones by a mask.
     found = emit_same_op(emitter, op, (_widened(emitter, array, margins), indices))
@@ -135,7 +135,7 @@ def emit_scatter(emitter: Emitter, op: LocalOp) -> Instruction:
         return emit_same_op(emitter, op)
     count, margins = len(op.operands) // 2, _margins(op, rows)
     arrays, updates = op.operands[:count], op.operands[count + 1 :]
-    indices = signed_indices(emitter, op.operands[count])
+    indices = signed_indices(emitter, op.operands[count], max(op.inst.operands[0].shape.dims))
     shifted = _shifted(emitter, op, indices, rows)
     if margins:
         shifted = _dropped(emitter, op, indices, shifted, margins)

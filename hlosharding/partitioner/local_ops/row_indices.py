@@ -38,13 +38,14 @@ def as_index(emitter: Emitter, number: Instruction, like: Shape) -> Instruction:
     return number if number.shape is shape else emitter.op("convert", shape, (number,))
 
 
-def signed_indices(emitter: Emitter, indices: Instruction) -> Instruction:
+def signed_indices(emitter: Emitter, indices: Instruction, size: int) -> Instruction:
     """Indices that a shift cannot wrap into range: signed, and of 32 bits at least.
 
     An index past the end of the whole array then addresses padding rows of the last device, which are garbage anyway,
-    or none; a negative one stays negative.
+    or none; a negative one stays negative.  `size`: of the largest dim that they address.
     """
-    wide = "s64" if indices.shape.element_type in ("u64", "s64") else "s32"
+    has_64_bits = indices.shape.element_type in ("u64", "s64")
+    wide = "s64" if has_64_bits or size > np.iinfo(np.int32).max else "s32"
     if indices.shape.element_type == wide:
         return indices
     return emitter.op("convert", indices.shape.with_type(wide), (indices,))

@@ -13,6 +13,7 @@ import numpy as np
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import lower_by_factors
+from hlosharding.partitioner.local_ops import as_index
 from hlosharding.partitioner.region_values import array_of, unpack
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
@@ -51,12 +52,16 @@ def iota(context: Context, inst: Instruction) -> AnyValue:
 
 def _iota(context: Context, inst: Instruction, sharding: HloSharding) -> Instruction:
     emitter, dim = context.emitter, inst.iota_dimension
-    local = emitter.iota(local_shape(context, inst.shape, sharding), dim)
+    shape = local_shape(context, inst.shape, sharding)
     if sharding.num_tiles_along(dim) == 1:
-        return local
+        return emitter.iota(shape, dim)
     start = emitter.per_device(offsets(sharding, inst.shape.dims, dim, context.num_partitions))
-    start = emitter.op("convert", start.shape.with_type(inst.shape.element_type), (start,))
-    return emitter.binary("add", local, emitter.full(start, local.shape))
+    # Whole numbers wrap alike before and after the sum; others are rounded, and only the sum may be.
+    kind = inst.shape.element_type if inst.shape.is_integral else start.shape.element_type
+    start = as_index(emitter, start, start.shape.with_type(kind))
+    local = emitter.iota(shape.with_type(kind), dim)
+    counted = emitter.binary("add", local, emitter.full(start, local.shape))
+    return counted if kind == inst.shape.element_type else emitter.op("convert", shape, (counted,))
 
 
 def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module, rewrite
+from hlosharding.ir import RULE_MARK, Instruction, Module, custom_partitioning_of, rewrite
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of
 from hlosharding.partitioner.region_values import arrays_of, value_of
@@ -25,25 +25,13 @@ if TYPE_CHECKING:
     from hlosharding.frontends import CustomPartitioning, PerDevice
 
 
-def is_marked(inst: Instruction) -> bool:
-    """Is the call one of a function under `custom_partitioning`?"""
-    return inst.proto.HasField("frontend_attributes") and PARTITIONING_MARK in inst.frontend_attributes
-
-
 def lower_marked(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """The user's program for one device, or the callee's ops in the call's place."""
-    found = _given(inst) if context.manual_groups is None else None
+    found = custom_partitioning_of(inst) if context.manual_groups is None else None
     values = arrays_of(context, inst.operands)
     offered = None if found is None else _offered(context, inst, found, values)
     program = None if found is None or offered is None else found.per_device(inst, *offered)
     return _inlined(context, inst) if program is None else _followed(context, inst, values, program)
-
-
-def _given(inst: Instruction) -> CustomPartitioning | None:
-    """What the user gave; None where the module came without it (from a file)."""
-    place = int(inst.frontend_attributes[PARTITIONING_MARK])
-    partitionings = inst.module.partitionings
-    return partitionings[place] if place < len(partitionings) else None
 
 
 def _offered(

@@ -1,6 +1,14 @@
 """Where XLA's inference is more than passing a sharding on: one forward and one backward function per opcode."""
 
-from hlosharding.propagation.handlers import contractions, indexing, layouts, reductions, tuples, windows
+from hlosharding.propagation.handlers import (
+    contractions,
+    indexing,
+    layouts,
+    reductions,
+    tuples,
+    user_functions,
+    windows,
+)
 from hlosharding.propagation.handlers.indexing import output_dims_of
 from hlosharding.propagation.handlers.table import BACKWARD, FORWARD, other_operands
 from hlosharding.propagation.handlers.tuples import leaves_offered
@@ -16,5 +24,6 @@ __all__ = [
     "output_dims_of",
     "reductions",
     "tuples",
+    "user_functions",
     "windows",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -153,3 +154,26 @@ def test_a_module_from_a_file_lacks_the_function() -> None:
     local = hs.partition(hs.load(module.to_hlo_text(), format="hlo"), num_partitions=2)
     with pytest.raises(ExecutionError, match=r"the module lacks the function.*trace the function in this process"):
         local.run(X)
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_prints_in_a_region_that_is_manual_over_some_axes(
+    mesh_2x4: Mesh, capsys: pytest.CaptureFixture[str], in_loop: bool
+) -> None:
+    """As `jax.jit`: of the devices that share the other axes one prints."""
+
+    @partial(jax.shard_map, mesh=mesh_2x4, in_specs=P("data"), out_specs=P("data"), axis_names={"data"})
+    def region(x: jax.Array) -> jax.Array:
+        def step(x: jax.Array, _: Any) -> tuple[jax.Array, None]:
+            jax.debug.print("i={i} sum={s}", i=lax.axis_index("data"), s=x.sum())
+            return x * 2, None
+
+        return lax.scan(step, x, length=2)[0] if in_loop else step(x, None)[0]
+
+    for jit in (jax.jit, partial(hs.jit, mesh=mesh_2x4)):
+        result = jit(region)(jax.device_put(X, NamedSharding(mesh_2x4, P("data", "model"))))
+        np.testing.assert_array_equal(result, X * (4 if in_loop else 2))
+        jax.effects_barrier()
+        rows = [(i, step) for step in range(1 + in_loop) for i in (0, 1)]
+        wanted = [f"i={i} sum={X[4 * i : 4 * i + 4].sum() * 2**step}" for i, step in rows]
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(wanted)

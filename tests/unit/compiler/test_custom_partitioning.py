@@ -229,3 +229,111 @@ def test_the_users_program_minds_dims_that_the_result_lacks() -> None:
     mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
     function = hs.jit(total, mesh=mesh, in_shardings=P(None, "x"))
     assert float(function(np.ones((32, 16), np.float32))) == 512.0
+
+
+# ---- around a kernel that nobody can look into
+
+
+def kernel(name: str, *results: tuple[int, ...]) -> Callable[..., Any]:
+    """A foreign call with results of these shapes; without any that of operand 0."""
+
+    def call(*arrays: jax.Array) -> Any:
+        made = [jax.ShapeDtypeStruct(dims, np.float32) for dims in results or (arrays[0].shape,)]
+        return jax.ffi.ffi_call(name, tuple(made) if len(made) > 1 else made[0])(*arrays)
+
+    return call
+
+
+def outputs_of(function: Any, mesh: Mesh, specs: tuple[P, ...], *arrays: Any, **options: Any) -> list[str]:
+    """Shardings of the results; nothing is sent, and nobody is warned."""
+    stage = hs.jit(function, mesh=mesh, in_shardings=specs or None, **options).lower(*arrays)
+    assert not stage.partitioned.collectives
+    assert not stage.partitioned.warnings
+    return [str(layout.sharding.meaning) for layout in stage.partitioned.program.written.outputs]
+
+
+@pytest.mark.parametrize("said", [{"infer": lambda m, a, r: a[0].sharding}, {"sharding_rule": "i j, k l -> i j"}])
+def test_results_are_split_as_the_user_says(mesh_2x4: Mesh, said: dict[str, Any]) -> None:
+    call = kernel("kernel_of_two")
+    opaque, clear = (Recorder(f, f).made(**said) for f in (call, lambda x, y: jnp.tanh(x) * y.sum()))
+    for function in (opaque, clear, lambda x, y: opaque(jnp.sin(x), y) + 1):
+        assert outputs_of(function, mesh_2x4, (P("data", "model"), P()), X, X) == ["{devices=[2,4]<=[8]}"]
+
+
+def test_operands_take_what_the_result_has_as_in_gspmd(mesh_2x4: Mesh) -> None:
+    def infer(mesh: Any, arguments: Any, result: Any) -> Any:
+        return arguments[0].sharding or NamedSharding(mesh, P())
+
+    wanted = NamedSharding(mesh_2x4, P("data", "model"))
+    clear, opaque = (Recorder(f, f).made(infer) for f in (jnp.tanh, kernel("kernel_of_one")))
+    with xla_bridge.shardy(False):
+        theirs = jax.jit(lambda x: clear(x * 2) + 1, out_shardings=wanted).lower(X).compile()
+    assert "{devices=[2,4]<=[8]}" in str(theirs.input_shardings)
+    stage = hs.jit(lambda x: opaque(x * 2) + 1, mesh=mesh_2x4, out_shardings=wanted).lower(X)
+    assert str(stage.partitioned.program.written.inputs[0].sharding.meaning) == "{devices=[2,4]<=[8]}"
+
+
+def test_a_spec_may_end_in_nones_for_dims_that_the_result_lacks(mesh_2x4: Mesh) -> None:
+    """As cuDNN's attention in JAX returns it; JAX drops them where the sharding becomes one of HLO."""
+
+    def call(x: jax.Array) -> Any:
+        return kernel("kernel_of_rows", x.shape[:1])(x)
+
+    rows = Recorder(call, call).made(lambda m, a, r: NamedSharding(m, P(a[0].sharding.spec[0], None)))
+    assert outputs_of(rows, mesh_2x4, (P("data"),), X) == ["{devices=[2,4]<=[8] last_tile_dim_replicate}"]
+    split = Recorder(call, call).made(lambda m, a, r: NamedSharding(m, P(None, "model")))
+    with pytest.raises(PartitionError, match="has 2 entries for an array of 1 dims"):
+        outputs_of(split, mesh_2x4, (P("data"),), X)
+
+
+def test_training_around_kernels_with_several_results(mesh_2x4: Mesh) -> None:
+    """A look-alike of cuDNN's attention: heads and batches stay split, only gradients of weights are summed up."""
+    queries, sums = (8, 6, 4, 8), (8, 4, 6)
+    forward, backward = kernel("forward", queries, sums), kernel("backward", queries, queries, queries)
+
+    def specs(mesh: Any, arguments: Any) -> tuple[Any, Any]:
+        batch, _, heads, *_ = (*arguments[0].sharding.spec, None, None, None)
+        return NamedSharding(mesh, P(batch, None, heads, None)), NamedSharding(mesh, P(batch, heads, None, None))
+
+    def tiles_of(results: Any) -> Callable[..., Any]:
+        def call(*tiles: jax.Array) -> Any:
+            batch, time, heads, width = tiles[0].shape
+            return kernel("tile", *results(batch, time, heads, width))(*tiles)
+
+        return call
+
+    ahead, back = custom_partitioning(forward), custom_partitioning(backward)
+    ahead.def_partition(
+        partition=lambda m, a, r: (
+            m, tiles_of(lambda b, t, n, h: ((b, t, n, h), (b, n, t))), specs(m, a), (specs(m, a)[0],) * 3,
+        ),
+        infer_sharding_from_operands=lambda m, a, r: specs(m, a),
+    )  # fmt: skip
+    back.def_partition(
+        partition=lambda m, a, r: (
+            m, tiles_of(lambda *dims: (dims,) * 3), (specs(m, a)[0],) * 3,
+            (*(specs(m, a)[0],) * 3, specs(m, a)[1], specs(m, a)[0]),
+        ),
+        infer_sharding_from_operands=lambda m, a, r: (specs(m, a)[0],) * 3,
+    )  # fmt: skip
+
+    @jax.custom_vjp
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return ahead(q, k, v)[0]
+
+    def keep(q: jax.Array, k: jax.Array, v: jax.Array) -> Any:
+        result, kept = ahead(q, k, v)
+        return result, (q, k, v, kept)
+
+    attention.defvjp(keep, lambda kept, cotangent: tuple(back(*kept, cotangent)))
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        q = jnp.einsum("btd,dnh->btnh", x, w)
+        return (attention(q, 2 * q, 3 * q) ** 2).sum()
+
+    shapes = jax.ShapeDtypeStruct((16, 4, 8), np.float32), jax.ShapeDtypeStruct((8, 6, 16), np.float32)
+    stage = hs.jit(jax.value_and_grad(loss), mesh=mesh_2x4, in_shardings=(P(None, "model"), P("data"))).lower(*shapes)
+    assert not stage.partitioned.warnings
+    assert {c.kind for c in stage.partitioned.collectives} == {"all-reduce"}
+    gradient = stage.partitioned.program.written.outputs[1].sharding.meaning
+    assert gradient.num_tiles_along(1) == 4

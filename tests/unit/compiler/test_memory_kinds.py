@@ -26,3 +26,21 @@ def test_arrays_lie_where_their_shardings_say(mesh_2x4: Mesh, inside: str, outsi
     assert product.sharding.memory_kind == outside
     np.testing.assert_allclose(product, np.sin(X) @ X.T, rtol=1e-4, atol=1e-3)
     assert float(total) == X.sum()
+
+
+@pytest.mark.parametrize("name", ["last", "one of two", "used again", "brought back", "an argument", "overruled"])
+def test_arrays_that_the_function_moves_lie_where_jax_leaves_them(name: str, mesh_2x4: Mesh) -> None:
+    host, device = (NamedSharding(mesh_2x4, P("data"), memory_kind=kind) for kind in ("pinned_host", "device"))
+    function, given, options = {
+        "last": (lambda x: jax.device_put(x * 2, host), X, {}),
+        "one of two": (lambda x: (jax.device_put(x * 2, host), x + 1), X, {}),
+        "used again": (lambda x: jax.device_put(x * 2, host) + 1, X, {}),
+        "brought back": (lambda x: jax.device_put(jax.device_put(x * 2, host), device) + 1, X, {}),
+        "an argument": (lambda x: (x, jax.device_put(x, jax.memory.Space.Device) * 2), jax.device_put(X, host), {}),
+        "overruled": (lambda x: jax.device_put(x * 2, host), X, {"out_shardings": device}),
+    }[name]
+    wanted = jax.jit(function, **options)(given)
+    found = hs.jit(function, mesh=mesh_2x4, **options)(given)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert ours.sharding.memory_kind == theirs.sharding.memory_kind
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,203 @@
+"""A generated program compiled for given devices: its mesh, the shardings of its boundary, what JAX and XLA made of it.
+
+Floor: executor.  Takes and gives boundary arrays; where users' arrays lie is the business of `executable.py`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from hlosharding import xla_bridge
+from hlosharding.errors import ExecutionError, ShardingError
+from hlosharding.executor.boundary import BoundaryArray
+from hlosharding.executor.callbacks import check_callbacks
+from hlosharding.executor.cpu_int2 import refuse_cpu_int2
+from hlosharding.executor.raw import prepare_custom_calls
+from hlosharding.executor.source import Source
+from hlosharding.executor.text import comment_text
+from hlosharding.ir import Module
+
+_numbers = count()
+_SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
+
+
+def load_source(module: Module, written: Source) -> Callable[[Any], Any]:
+    """`program` of the executed source: mesh -> function on global (or stacked) arrays."""
+    name = f"<hlosharding {comment_text(module.name)} {next(_numbers)}>"
+    # Tracebacks and debuggers find the text here.
+    linecache.cache[name] = (len(written.text), None, written.text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {
+        "CONSTANTS": written.constants,
+        "CALLBACKS": module.callbacks,
+        "__name__": "hlosharding_program",
+    }
+    exec(compile(written.text, name, "exec"), namespace)
+    return namespace["program"]
+
+
+@dataclass(eq=False)
+class DeviceProgram:
+    """A program on given devices; partition i runs on `devices[i]`."""
+
+    module: Module
+    written: Source
+    build: Callable[[Any], Callable[..., Any]]
+    """The program as a function, given a mesh."""
+    devices: tuple[Any, ...]
+    donate: tuple[int, ...] = ()
+    compiler_options: dict[str, Any] = field(default_factory=dict)
+    """For XLA."""
+
+    @cached_property
+    def mesh(self) -> Any:
+        """The jax mesh of the generated program."""
+        import jax
+
+        axes = self.written.axes
+        order = [self.devices[d] for d in axes.device_ids]
+        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(axes.sizes), axes.names)
+
+    @cached_property
+    def input_shardings(self) -> tuple[Any, ...]:
+        """The jax sharding each boundary array must have."""
+        return tuple(self._jax_sharding(layout) for layout in self.written.inputs)
+
+    @cached_property
+    def output_shardings(self) -> tuple[Any, ...]:
+        """The jax sharding each boundary array comes out with."""
+        return tuple(self._jax_sharding(layout) for layout in self.written.outputs)
+
+    @cached_property
+    def user_mesh(self) -> Any:
+        """The user's own mesh over these devices; None where the program's axes are the same, or there is none."""
+        import jax
+
+        if self.module.callbacks:
+            return None  # JAX takes no second mesh in a program that calls back into Python
+        info, axes = self.module.mesh, self.written.axes
+        if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size:
+            return None
+        order = [self.devices[d] for d in info.device_ids]
+        return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
+
+    def _jax_sharding(self, layout: BoundaryArray) -> Any:
+        sharding = self._sharding_over_axes(layout)
+        return sharding if layout.memory is None else sharding.with_memory_kind(layout.memory)
+
+    def _sharding_over_axes(self, layout: BoundaryArray) -> Any:
+        import jax
+
+        axes = self.written.axes
+        if layout.spec is None:
+            spec = jax.sharding.PartitionSpec(axes.names)
+        else:
+            # Of a mesh that the program splits further, users still see their own axes where these say it.
+            if self.user_mesh is not None:
+                try:
+                    return _shortest(layout.sharding.to_jax(self.user_mesh))
+                except ShardingError:
+                    pass
+            parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
+            spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
+        return _shortest(jax.sharding.NamedSharding(self.mesh, spec))
+
+    @contextmanager
+    def own_settings(self) -> Iterator[None]:
+        """The width of the program and its own mesh, whatever `jax.set_mesh` and the like say around it."""
+        import jax
+
+        width = jax.enable_x64(True) if self.written.is_wide else nullcontext()
+        with width, jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+            yield
+
+    @cached_property
+    def jitted(self) -> Any:
+        """`jax.jit` of the generated program over boundary arrays."""
+        import jax
+
+        prepare_custom_calls(self.module)
+        check_callbacks(self.module)
+        refuse_cpu_int2(self.module)
+        return jax.jit(
+            self._weakly_typed(self.build(self.mesh)),
+            in_shardings=self.input_shardings,
+            out_shardings=self.output_shardings,
+            donate_argnums=self.donate,
+        )
+
+    def _weakly_typed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with the weak types of its outputs: the source computes in types that are all strong."""
+        weak = [layout.is_weak and layout.spec is not None for layout in self.written.outputs]
+        if not any(weak):
+            return function
+
+        def typed(*arrays: Any) -> Any:
+            results = function(*arrays)
+            return type(results)([xla_bridge.weakly_typed(r) if w else r for r, w in zip(results, weak, strict=True)])
+
+        return typed
+
+    @cached_property
+    def lowered(self) -> Any:
+        """The program traced and lowered by JAX."""
+        with self.own_settings():
+            return self.jitted.lower(*self.abstract_inputs)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """And compiled by XLA."""
+        with self.own_settings():
+            try:
+                return self.lowered.compile(self.compiler_options or None)
+            except RuntimeError as error:
+                raise ExecutionError(f"XLA could not compile {self.module.name}: {str(error)[:2000]}") from error
+
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        """What a call runs.  A compiled program refuses inputs of less than a byte: JAX tells their layouts apart."""
+        given = self.written.inputs
+        return self.jitted if any(layout.shape.element_type in _SUB_BYTE for layout in given) else self.compiled
+
+    @property
+    def named_inputs(self) -> list[Any]:
+        """Per input the jax sharding that users know it by, else the HloSharding."""
+        return [_named(*pair) for pair in zip(self.written.inputs, self.input_shardings, strict=True)]
+
+    @property
+    def named_outputs(self) -> list[Any]:
+        """Likewise of the outputs."""
+        return [_named(*pair) for pair in zip(self.written.outputs, self.output_shardings, strict=True)]
+
+    @property
+    def abstract_inputs(self) -> list[Any]:
+        """Shapes, types and shardings of the boundary arrays."""
+        import jax
+
+        return [
+            jax.ShapeDtypeStruct(layout.boundary_shape(len(self.devices)), layout.shape.dtype, sharding=sharding)
+            for layout, sharding in zip(self.written.inputs, self.input_shardings, strict=True)
+        ]
+
+
+def _shortest(sharding: Any) -> Any:
+    """As JAX writes what it found out: without dims at the end of the spec that are not split."""
+    import jax
+
+    if sharding.spec.unreduced:
+        return sharding
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
+
+
+def _named(layout: BoundaryArray, sharding: Any) -> Any:
+    return layout.sharding if layout.spec is None else layout.label or sharding
