@@ -11,7 +11,7 @@ from hlosharding.ir import custom_call_targets as targets
 from hlosharding.propagation import policy
 from hlosharding.propagation.handlers import BACKWARD, FORWARD
 from hlosharding.propagation.improving import LookAhead, Receiver, best_operand, improve
-from hlosharding.propagation.op_view import Edge, OpView, partitioned, same_dims
+from hlosharding.propagation.op_view import Edge, OpView, carry, partitioned, same_dims
 from hlosharding.sharding import HloSharding, replicate_all_data_dims
 
 Shardings = list[HloSharding | None]
@@ -79,7 +79,9 @@ def _along_shared_dims(op: OpView, receiver: Receiver, source: HloSharding | Non
         return
     if op.opcode in policy.BROADCASTS and (level < policy.BROADCAST_FORWARD_LEVEL or source.is_replicated()):
         return
-    receiver.improve(op.to_result(source, 0), 0, aggressive=op.aggressive)
+    turns = source.is_tiled() and _turns_dims(op)
+    offered = _through_turned_dims(op, source) if turns else op.to_result(source, 0)
+    receiver.improve(offered, 0, aggressive=op.aggressive)
 
 
 def _pass_on(op: OpView, receiver: Receiver, operands: Shardings) -> None:
@@ -146,4 +148,20 @@ def _along_shared_dims_back(edge: Edge, user: HloSharding, level: int) -> HloSha
         shared = op.links(0)[1]
         if any(ways > 1 for d, ways in enumerate(user.data_dims) if d not in shared):
             return None
+    if _turns_dims(op):
+        rank = op.operand_shapes[0].rank
+        return carry(user, (tuple(sorted(op.instruction.dimensions)), tuple(range(rank))), op.rank, rank)
     return op.to_operand(user, 0)
+
+
+def _turns_dims(op: OpView) -> bool:
+    """A broadcast whose dims do not ascend: XLA, which expects that they do, turns its tiles but not their devices."""
+    return op.opcode in policy.BROADCASTS and tuple(sorted(op.instruction.dimensions)) != op.instruction.dimensions
+
+
+def _through_turned_dims(op: OpView, source: HloSharding) -> HloSharding:
+    """As XLA: each dim is cut as often as the operand's, and the tiles are dealt out in the operand's order."""
+    cuts = {dim: source.num_tiles_along(n) for n, dim in enumerate(op.instruction.dimensions)}
+    dims = [cuts.get(dim, 1) for dim in range(op.rank)]
+    tiles = source.tiles.reshape((*dims, *source.tiles.dims[op.operand_shapes[0].rank :]))
+    return HloSharding.subgroup(tiles, source.subgroup_types, source.metadata)

@@ -31,7 +31,9 @@ def elementwise(w: ModuleWriter) -> None:
 def broadcast(w: ModuleWriter) -> None:
     x = w.pick()
     rank = len(x.dims) + w.random.randint(0 if x.dims else 1, 2)
-    places = sorted(w.random.sample(range(rank), len(x.dims)))
+    places = w.random.sample(range(rank), len(x.dims))
+    if w.random.random() < 0.8:
+        places.sort()
     dims = [w.random.choice((2, 3, 4, 8)) for _ in range(rank)]
     for place, size in zip(places, x.dims, strict=True):
         dims[place] = size

@@ -37,7 +37,10 @@ def from_lowering(module: Module) -> Module:
     if not (module.open_parameters or module.open_outputs):
         module.open_parameters = tuple(p.id not in module.shardings for p in module.entry.parameters)
         module.open_outputs = _open_outputs(module)
-    return without_shardy_marks(module)
+    out = without_shardy_marks(module)
+    if out.mesh is not None:
+        out.num_partitions = max(out.num_partitions, out.mesh.num_devices)
+    return out
 
 
 def _open_outputs(module: Module) -> bool | tuple[bool, ...]:

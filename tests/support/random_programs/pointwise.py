@@ -183,6 +183,10 @@ def broadcast(g: Scope) -> Value | None:
         places = [p + (p >= at) for p in places]
     if prod(dims) > MAX_SIZE:
         return None
+    if g.random.random() < 0.1:
+        g.random.shuffle(places)
+        for place, size in zip(places, x.dims, strict=True):
+            dims[place] = size
     return g.emit("broadcast", x.inst.shape.with_dims(tuple(dims)), [x], x.magnitude, x.quantum, dimensions=places)
 
 

@@ -147,3 +147,23 @@ def test_collectives_of_replicated_values_are_replicated_but_for_those_that_bind
 def test_a_collective_of_several_arrays_takes_nothing() -> None:
     # XLA dies of it.
     assert shardings(COLLECTIVES)["both"] is None
+
+
+def turned(given: str, wanted: str) -> str | None:
+    """What one end of a transposing broadcast gets from the other."""
+    text = f"""HloModule m
+    ENTRY %main {{
+      %x = f32[8,8] parameter(0){given}
+      %y = f32[8,8] broadcast(%x), dimensions={{1,0}}{wanted}
+      ROOT %r = f32[8,8] negate(%y)
+    }}"""
+    found = shardings(text, to_outputs=True, to_parameters=True)
+    return found["x" if wanted else "y"]
+
+
+def test_a_broadcast_whose_dims_do_not_ascend_turns_its_cuts_but_not_its_devices() -> None:
+    assert turned(", sharding={devices=[2,4]<=[8]}", "") == "{devices=[4,2]<=[8]}"
+
+
+def test_and_what_its_users_have_is_taken_as_if_they_ascended() -> None:
+    assert turned("", ", sharding={devices=[2,4]<=[8]}") == "{devices=[2,4]<=[8]}"
