@@ -39,6 +39,11 @@ class _OfOneTrace:
         return self._of_jax.out_tree
 
     @property
+    def in_avals(self) -> Any:
+        """Pytree of the arguments' abstract values."""
+        return self._of_jax.in_avals
+
+    @property
     def args_info(self) -> Any:
         """Pytree of shapes, types, and whether the buffer may be reused."""
         return self._of_jax.args_info
@@ -190,6 +195,19 @@ class Compiled(_OfOneTrace):
     @property
     def _of_jax(self) -> Any:
         return self.stage.traced.call.jax
+
+    @property
+    def out_info(self) -> Any:
+        """Pytree of `jax.ShapeDtypeStruct`, with the shardings that JAX can say."""
+        import jax
+
+        def described(info: Any, sharding: Any) -> Any:
+            known = sharding if isinstance(sharding, jax.sharding.Sharding) else None
+            return jax.ShapeDtypeStruct(info.shape, info.dtype, sharding=known)
+
+        shardings = self.function.executable.named_outputs
+        infos = [described(*pair) for pair in zip(jax.tree.leaves(self._of_jax.out_info), shardings, strict=True)]
+        return jax.tree.unflatten(self.out_tree, infos)
 
     @property
     def partitioned(self) -> Partitioned:

@@ -18,7 +18,7 @@ from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, is_seen_whole, register, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, is_seen_whole, register, restacked
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -124,7 +124,7 @@ class Executable(DeviceProgram):
         if layout.spec is not None:
             return self._labelled(result, layout.label)
         if layout.label is not None:
-            local = {shard.device: shard.data.reshape(layout.tile) for shard in result.addressable_shards}
+            local = {shard.device: as_tile(shard.data, layout.tile) for shard in result.addressable_shards}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
         register()
         tiles = {shard.device: shard.data for shard in result.addressable_shards}

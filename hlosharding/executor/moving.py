@@ -15,7 +15,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import ShardingError
 from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, load_source
-from hlosharding.executor.sharded_array import ShardedArray, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, restacked
 from hlosharding.executor.source import write_source
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.partitioner import Decisions, Prices, ShardingTable, partition_module
@@ -70,7 +70,7 @@ def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[A
     with program.own_settings():
         (result,) = program.call(given)
     tile = target.tile_shape(array.shape.dims)
-    return {device: data.reshape(tile) for device, data in _local(result).items()}
+    return {device: as_tile(data, tuple(tile)) for device, data in _local(result).items()}
 
 
 def _renumbered(sharding: HloSharding, numbers: Mapping[int, int]) -> HloSharding:

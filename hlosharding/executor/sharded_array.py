@@ -99,7 +99,7 @@ class ShardedArray(ArrayOperators):
     def local_arrays(self) -> list[Any]:
         """The tile of each device, in device order, where it lies."""
         by_start = {(s.index[0].start or 0) if s.index else 0: s.data for s in self.tiles.addressable_shards}
-        return [data.reshape(self.tile_shape) for _, data in sorted(by_start.items(), key=lambda p: p[0])]
+        return [as_tile(data, self.tile_shape) for _, data in sorted(by_start.items(), key=lambda p: p[0])]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if not is_seen_whole(self.tiles):
@@ -171,8 +171,18 @@ def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape,
         mesh = jax.sharding.Mesh(np.array(devices, dtype=object), ("tile",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tile"))
     dims = tile.dims or (1,)
-    local = {device: data.reshape(dims) for device, data in by_device.items()}
+    local = {device: as_tile(data, dims) for device, data in by_device.items()}
     return xla_bridge.array_of((len(devices) * dims[0], *dims[1:]), tile.dtype, sharding, local)
+
+
+def as_tile(data: Any, dims: tuple[int, ...]) -> Any:
+    """One device's array in the dims of its tile, whatever mesh the user has set for his own operations."""
+    import jax
+
+    if data.shape == dims:
+        return data
+    with jax.set_mesh(None):
+        return data.reshape(dims)
 
 
 @once

@@ -100,6 +100,8 @@ def _aval(leaf: Any, name: str) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     if is_one_array(leaf):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    if isinstance(leaf, ShapedArray):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     try:
         aval = jax.typeof(leaf)
     except TypeError as error:
