@@ -10,10 +10,10 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest newest bench golden clean
+.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile golden clean
 
 help:           ## this list
-	@grep -hE '^[a-z]+: .*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
+	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
 
 setup: $(STAMP) ## .venv with everything installed
 
@@ -46,6 +46,10 @@ format: setup   ## let ruff mend what it can
 
 bench: setup    ## every benchmark table against live XLA, into docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be there (installs the extra cuda12)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[cuda12]'
+	$(BIN)/python -m benchmarks.gpu_compile
 
 golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import jax
 
 CPU_DEVICES = 8
+PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
 def has_cuda_plugin() -> bool:
     """Can JAX have a GPU here?  Asked without starting JAX."""
-    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    return Path("/dev/nvidiactl").exists() and any(importlib.util.find_spec(name) for name in plugins)
+    return Path("/dev/nvidiactl").exists() and any(importlib.util.find_spec(name) for name in PLUGINS)
 
 
 def set_environment() -> None:
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for marker, why_not in (("gpu", why_no_gpu), ("oracle", why_no_oracle)):
+    for marker, why_not in WHY_NOT.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = why_not() if marked else None
         if reason:
@@ -74,11 +74,22 @@ def why_no_gpu() -> str | None:
     return None
 
 
+def why_no_gpu_compiler() -> str | None:
+    """The reason why XLA cannot compile for GPUs here, seen or not, or None where it can."""
+    if any(importlib.util.find_spec(name) for name in PLUGINS):
+        return None
+    return "no CUDA plugin of JAX: pip install 'hlosharding[cuda12]'; it needs no GPU"
+
+
 def why_no_oracle() -> str | None:
     """The reason why the XLA in jaxlib cannot be asked, or None where it can be."""
     from hlosharding import xla_bridge
 
     return None if xla_bridge.has_gspmd_lowering() else "this JAX and its jaxlib have no GSPMD"
+
+
+WHY_NOT = {"gpu": why_no_gpu, "gpu_compiler": why_no_gpu_compiler, "oracle": why_no_oracle}
+"""What a test may need, by its mark, and the reason why that is not here."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from hlosharding.errors import (
 
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
-    from hlosharding.cost import CostReport, Machine, Simulation, cost, machines, simulate
+    from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, cost, machines, simulate, topology
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, Cluster, propagate_axes
@@ -50,7 +50,17 @@ _ROOMS = {
     "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
     "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
     "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster", "propagate_axes"),
-    "hlosharding.cost": ("CostReport", "Machine", "Simulation", "cost", "machines", "simulate"),
+    "hlosharding.cost": (
+        "Chip",
+        "CostReport",
+        "Machine",
+        "Simulation",
+        "Topology",
+        "cost",
+        "machines",
+        "simulate",
+        "topology",
+    ),
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.search": ("Suggestion", "suggest"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
@@ -63,6 +73,7 @@ __all__ = [
     "AxisAnnotation",
     "AxisPropagation",
     "AxisSharding",
+    "Chip",
     "Cluster",
     "Collective",
     "CostError",
@@ -88,6 +99,7 @@ __all__ = [
     "Simulation",
     "Suggestion",
     "TileAssignment",
+    "Topology",
     "TraceError",
     "annotate",
     "collectives",
@@ -109,6 +121,7 @@ __all__ = [
     "suggest",
     "to_html",
     "to_record",
+    "topology",
     "trace",
     "verify",
     "verify_partitioned",

@@ -5,7 +5,7 @@ Parameters are numpy arrays drawn from one generator, so a program and its one-d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +42,12 @@ class Model:
     is_long: bool = True
     """A training step or a long reduction: judged at 1e-4 instead of 1e-5."""
 
-    def mesh(self, *, alone: bool = False) -> Mesh:
-        """The mesh over JAX's first devices; `alone`: the same axes on one device."""
+    def mesh(self, *, alone: bool = False, devices: Sequence[Any] | None = None) -> Mesh:
+        """The mesh over the first of `devices` (default: JAX's own); `alone`: the same axes on one device."""
         names, sizes = zip(*self.axes, strict=True)
         sizes = (1,) * len(sizes) if alone else sizes
-        return Mesh(np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes), names)
+        found = jax.devices() if devices is None else devices
+        return Mesh(np.array(found[: int(np.prod(sizes))]).reshape(sizes), names)
 
 
 DATA_BY_MODEL = (("data", 2), ("model", 4))

@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_propagate(commands)
     _add_partition(commands)
     _add_run(commands)
+    _add_compile(commands)
     _add_explain(commands)
     _add_simulate(commands)
     _add_suggest(commands)
@@ -89,6 +90,21 @@ def _add_run(commands: Any) -> None:
     command.add_argument("--tolerance", type=_positive_float, metavar="T", help="for --check, of the largest magnitude")
     command.add_argument("--save", metavar="NPZ", help="write the outputs: output_0, output_1 ...")
     command.add_argument("--emit", choices=("json",), help="the outputs' figures for programs")
+
+
+def _add_compile(commands: Any) -> None:
+    command = _command(commands, "compile", "compile the program for GPUs that need not be there, beside XLA's own")
+    _propagation_options(command)
+    command.add_argument(
+        "--target",
+        type=_machine,
+        required=True,
+        metavar="NAME[:N]",
+        help="for what, as h100:8: a100, h100, h200, b200 (default: as many as the program is for)",
+    )
+    _partition_options(command, machine=False)
+    command.add_argument("--emit", choices=("json",), help="for programs")
+    command.add_argument("-o", "--output", metavar="OUT", help="where to write the HLO that XLA made of our program")
 
 
 def _add_explain(commands: Any) -> None:
@@ -180,8 +196,8 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
         )
 
 
-def _partition_options(command: argparse.ArgumentParser) -> None:
-    _planning_options(command)
+def _partition_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:
+    _planning_options(command, machine=machine)
     command.add_argument(
         "--trips",
         action="append",
@@ -198,13 +214,13 @@ def _partition_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _planning_options(command: argparse.ArgumentParser) -> None:
+def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:
     command.add_argument(
         "-n", "--num-partitions", type=_positive, metavar="N", help="devices (default: what FILE says)"
     )
-    command.add_argument(
-        "--machine", type=_machine, metavar="NAME[:N]", help="whose prices decide, as h100:16 (default: this one's)"
-    )
+    if machine:
+        help_machine = "whose prices decide, as h100:16 (default: this one's)"
+        command.add_argument("--machine", type=_machine, metavar="NAME[:N]", help=help_machine)
     command.add_argument(
         "--objective", choices=("balanced", "bytes", "time"), default="balanced", help="what reshards minimise"
     )
@@ -296,7 +312,7 @@ def _machine(text: str) -> tuple[str, int | None]:
     name, colon, count = text.partition(":")
     if colon and not (count.isdecimal() and int(count)):
         raise argparse.ArgumentTypeError(f"{text!r} is no machine: write a preset and a number of devices, as h100:16")
-    from hlosharding.cli.programs import machine_presets
+    from hlosharding.cost import machine_presets
 
     presets = machine_presets()
     if name not in presets:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from inspect import isfunction, unwrap
 
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, machines
+from hlosharding.cost import Machine, machine_named
 from hlosharding.errors import CostError, LoadError, ModuleError
 from hlosharding.frontends import annotate, load
 from hlosharding.ir import Module, Shape, verify
@@ -68,8 +66,10 @@ def propagated_program(arguments: Namespace, module: Module | None = None) -> Pr
         )
 
 
-def partitioned_program(arguments: Namespace, module: Module | None = None) -> Partitioned:
-    """FILE as each device runs it."""
+def partitioned_program(
+    arguments: Namespace, module: Module | None = None, *, target: Machine | None = None
+) -> Partitioned:
+    """FILE as each device runs it; `target`: whose prices decide, by default those of `--machine`."""
     module = module if module is not None else annotated_program(arguments)
     count = partitions(arguments, module)
     propagation = propagated_program(arguments, module)
@@ -77,7 +77,7 @@ def partitioned_program(arguments: Namespace, module: Module | None = None) -> P
         return partition(
             propagation,
             num_partitions=count,
-            machine=machine(arguments, count),
+            machine=target or machine(arguments, count),
             options=PartitionOptions(
                 objective=arguments.objective,
                 overlap=arguments.overlap,
@@ -106,17 +106,7 @@ def machine(arguments: Namespace, count: int) -> Machine | None:
             f"--machine {name}:{devices} has {devices} devices, {count} are needed",
             remedy=f"write {name}:{count}, or {name} alone",
         )
-    return machine_presets()[name](devices or count)
-
-
-def machine_presets() -> Mapping[str, Callable[[int], Machine]]:
-    """Every preset of the cost room by name.
-
-    >>> "h100" in machine_presets(), "near_cube" in machine_presets()
-    (True, False)
-    """
-    own = {name: made for name, made in vars(machines).items() if isfunction(unwrap(made)) and not name.startswith("_")}
-    return {name: made for name, made in own.items() if made.__module__ == machines.__name__}
+    return machine_named(name, devices or count)
 
 
 def array_shape(text: str) -> Shape:

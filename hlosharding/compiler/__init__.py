@@ -3,19 +3,31 @@
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
 from hlosharding.compiler.jit import Jitted, jit
+from hlosharding.compiler.optimized import (
+    MEMORY_PARTS,
+    MemoryUse,
+    OptimizedProgram,
+    compile_by_xla,
+    compile_for,
+)
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
 from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
 from hlosharding.executor import ShardedArray
 
 __all__ = [
+    "MEMORY_PARTS",
     "Compiled",
     "Jitted",
+    "MemoryUse",
+    "OptimizedProgram",
     "Partitioned",
     "PartitionedStage",
     "PropagatedStage",
     "ShardedArray",
     "Traced",
     "best_program",
+    "compile_by_xla",
+    "compile_for",
     "default_machine",
     "device_put",
     "jit",

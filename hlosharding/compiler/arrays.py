@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.executor import ShardedArray, find_devices, lay_out, put
+from hlosharding.executor import ShardedArray, find_devices, lay_out, put, refuse_described
 from hlosharding.frontends import divides
 from hlosharding.sharding import HloSharding
 
@@ -32,6 +32,7 @@ def device_put(array: Any, sharding: Any, *, devices: Sequence[Any] | None = Non
     if isinstance(mesh, jax.sharding.Mesh) and hasattr(array, "shape") and not divides(sharding, array.shape):
         # JAX's own arrays have even tiles only.
         devices, sharding = tuple(mesh.devices.flat), HloSharding.from_jax(sharding, len(array.shape))
+    refuse_described(tuple(devices or ()))
     if not isinstance(sharding, HloSharding):
         return put(array, sharding, "the array") if isinstance(array, ShardedArray) else jax.device_put(array, sharding)
     count = sharding.num_devices or len(devices or jax.devices())

@@ -16,6 +16,7 @@ from hlosharding import xla_bridge
 from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.errors import TraceError
+from hlosharding.executor import refuse_described
 from hlosharding.frontends import TraceableFunction, TracedCall, said_by_jax
 
 _Answer = tuple[Any, Any, bool]
@@ -94,6 +95,8 @@ class Jitted:
         """Our program for a call; None where it is for JAX to run."""
         if not traced.call.is_of_arrays or (self._mesh is None and traced.module.num_partitions == 1):
             return None
+        signature = traced.module.signature
+        refuse_described(signature.devices or () if signature is not None else ())
         return traced.lower().compile().function
 
 

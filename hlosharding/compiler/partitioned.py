@@ -12,7 +12,7 @@ from typing import Any
 
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
-from hlosharding.cost import CostReport, Machine, cost, machines
+from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import (
@@ -245,7 +245,7 @@ def partition(
     module: Module | Propagation,
     *,
     num_partitions: int | None = None,
-    machine: Machine | None = None,
+    machine: Machine | Topology | None = None,
     options: PartitionOptions | None = None,
 ) -> Partitioned:
     """Rewrite a program to per-device shapes with explicit collectives.
@@ -270,14 +270,19 @@ def partition(
     propagation = module if isinstance(module, Propagation) else propagate(module)
     source = with_trip_counts(propagation.module, options.trips if options is not None else {})
     count = num_partitions if num_partitions is not None else _device_count(source)
-    machine = machine if machine is not None else default_machine(max(1, count))
+    prices = machine_of(machine) if machine is not None else _fitting_machine(max(1, count), source)
     if source.is_scheduled and source.num_partitions > 1:
-        return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, machine, propagation)
+        return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, prices, propagation)
     with blaming(source):
         local = best_program(
-            source, num_partitions=count, machine=machine, options=options, annotated=propagation.annotated
+            source, num_partitions=count, machine=prices, options=options, annotated=propagation.annotated
         )
-    return Partitioned(local, source, machine, propagation)
+    return Partitioned(local, source, prices, propagation)
+
+
+def _fitting_machine(num_devices: int, module: Module) -> Machine:
+    """The preset that fits the devices of the traced function's mesh, if there is one, else JAX's."""
+    return default_machine(num_devices, module.signature.devices if module.signature is not None else None)
 
 
 _COMPILED_ALREADY = "XLA compiled this module already: listed and priced as it stands"
@@ -299,15 +304,15 @@ def _in_memory(layouts: list[BoundaryArray], kinds: Sequence[str | None]) -> lis
     return [replace(layout, memory=kind) for layout, kind in zip(layouts, kinds, strict=True)]
 
 
-def default_machine(num_devices: int) -> Machine:
-    """The preset that fits JAX's devices; H100s where JAX has only CPU devices standing in for a cluster.
+def default_machine(num_devices: int, devices: Sequence[Any] | None = None) -> Machine:
+    """The preset that fits `devices` (default: JAX's); H100s where these are CPU devices standing in for a cluster.
 
     >>> default_machine(8).num_devices
     8
     """
     import jax
 
-    kind = jax.devices()[0].device_kind.lower()
+    kind = (devices or jax.devices())[0].device_kind.lower()
     for word, preset in _PRESETS:
         if word in kind:
             return preset(num_devices)
@@ -319,6 +324,7 @@ _PRESETS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
     ("h200", machines.h200),
     ("a100", machines.a100),
     ("v100", machines.v100),
+    ("gb200", machines.gb200_nvl72),
     ("b200", machines.b200),
     ("v5e", machines.tpu_v5e),
     ("v5p", machines.tpu_v5p),

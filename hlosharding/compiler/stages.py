@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, partition
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, Topology, cost
 from hlosharding.executor import NO_OPTIONS
-from hlosharding.frontends import TracedCall
+from hlosharding.frontends import TracedCall, load
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
@@ -119,7 +119,9 @@ class PropagatedStage:
         """Why a value has its sharding."""
         return self.propagation.explain(name)
 
-    def partition(self, *, machine: Machine | None = None, options: PartitionOptions | None = None) -> PartitionedStage:
+    def partition(
+        self, *, machine: Machine | Topology | None = None, options: PartitionOptions | None = None
+    ) -> PartitionedStage:
         """Rewrite to per-device shapes."""
         return PartitionedStage(self.traced, partition(self.propagation, machine=machine, options=options))
 
@@ -161,8 +163,8 @@ class PartitionedStage(_OfOneTrace):
 
     def cost_analysis(self) -> dict[str, float]:
         """Figures per device and run, under the keys jax uses, with the bytes received beside them."""
-        cost = self.partitioned.cost
-        return {"flops": cost.flops, "bytes received": cost.comm_bytes, "seconds": cost.time_s}
+        priced = self.partitioned.cost
+        return {"flops": priced.flops, "bytes received": priced.comm_bytes, "seconds": priced.time_s}
 
     def compile(
         self, devices: Sequence[Any] | None = None, *, compiler_options: dict[str, Any] | None = None
@@ -223,8 +225,14 @@ class Compiled(_OfOneTrace):
         return self.function.executable.compiled.as_text()
 
     def cost_analysis(self) -> Any:
-        """XLA's own."""
-        return self.function.executable.compiled.cost_analysis()
+        """XLA's own; where it gives none (for devices that are only described), ours of what it compiled."""
+        found = self.function.executable.compiled.cost_analysis()
+        return self._priced() if found is None else found
+
+    def _priced(self) -> dict[str, float]:
+        priced = cost(load(self.as_text(), format="hlo"))
+        traffic = priced.memory_traffic_bytes
+        return {"flops": priced.flops, "transcendentals": priced.transcendentals, "bytes accessed": traffic}
 
     def memory_analysis(self) -> Any:
         """XLA's own."""

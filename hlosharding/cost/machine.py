@@ -35,6 +35,25 @@ class Link:
         return self.latency + nbytes / self.bandwidth
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """What a GPU compiler must know of a chip beside the rates of its machine."""
+
+    kind: str
+    """As CUDA names the device."""
+    compute_capability: tuple[int, int]
+    is_accelerated: bool
+    """Has instructions of its own generation only ("sm_90a")."""
+    lanes: int
+    """f32 units of one multiprocessor; each adds a product in a clock."""
+    shared_memory: int
+    """Bytes of one multiprocessor."""
+    l2_cache: int
+    """Bytes."""
+    links: int
+    """NVLinks of one device."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
     """A number of equal devices in nodes; every rate is per device and in base units (bytes, FLOP, seconds).
@@ -70,11 +89,13 @@ class Machine:
     matrix_tile: tuple[int, int, int] = (1, 1, 1)
     """Rows, columns and depth to which a matrix product is padded."""
     matrix_units: int = 1
-    """Tiles computed at once: a last, half-empty wave costs as much as a full one."""
+    """Tiles computed at once (a GPU's multiprocessors): a last, half-empty wave costs as much as a full one."""
     compute_efficiency: float = 1.0
     """Share of `peak_flops` that large products reach."""
     memory_efficiency: float = 1.0
     """Share of `memory_bandwidth` that streaming reaches."""
+    chip: Chip | None = None
+    """What XLA's GPU compiler asks beside; None where XLA cannot compile for a device that it does not see."""
     _hash: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -97,6 +118,18 @@ class Machine:
     def num_nodes(self) -> int:
         """Nodes, the last one perhaps partly used."""
         return -(-self.num_devices // self.devices_per_node)
+
+    @property
+    def clock(self) -> float:
+        """Clocks per second of the multiprocessors: what `vector_flops` says of all lanes.  Raises CostError.
+
+        >>> from hlosharding.cost import machines
+        >>> round(machines.h100().clock / 1e9, 2)
+        1.98
+        """
+        if self.chip is None:
+            raise CostError(f"machine {self.name!r} says nothing of its chip", remedy="give it a Chip")
+        return self.vector_flops / (2 * self.chip.lanes * self.matrix_units)
 
     def flops(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""

@@ -1,8 +1,8 @@
 """Machines one can buy or rent, each number with its source.
 
 Floor: cost.  Data only.  Sources: [S] jax-ml/scaling-book and the vendors' data sheets; [K] widely published figures of
-achieved rates; [M] measured by this project.  "Achieved" bandwidth is what large all-reduces reach (NCCL's bus
-bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.
+achieved rates; [C] what CUDA says of the device; [M] measured by this project.  "Achieved" bandwidth is what large
+all-reduces reach (NCCL's bus bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from hlosharding.cost.machine import Link, Machine, near_cube
+from hlosharding.cost.machine import Chip, Link, Machine, near_cube
 from hlosharding.errors import CostError
 
 GB, TFLOP, US = 1e9, 1e12, 1e-6
+KIB = 1024
 
 # NVLink hop 0.5-3.4 us by protocol, network step 5-9.6 us (NCCL's tuning table, v2.10) [K]; kernel start 4-5 us [K];
 # a collective's start 5 us (XLA's GPU latency model) [S].
@@ -53,10 +54,21 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
-        matrix_units=80,  # streaming multiprocessors [S]
+        matrix_units=80,  # [S]
         compute_efficiency=0.8,  # 85-105 of 125 achieved [K]
         memory_efficiency=0.85,
     )
+
+
+_A100 = Chip(
+    kind="NVIDIA A100-SXM4-80GB",  # [C]
+    compute_capability=(8, 0),
+    is_accelerated=False,
+    lanes=64,  # [S]
+    shared_memory=164 * KIB,  # [S]
+    l2_cache=40 * KIB * KIB,  # [S]
+    links=12,  # [S]
+)
 
 
 @lru_cache
@@ -85,9 +97,10 @@ def a100(num_devices: int = 8) -> Machine:
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
-        matrix_units=108,
+        matrix_units=108,  # [S]
         compute_efficiency=0.85,
         memory_efficiency=0.85,
+        chip=_A100,
     )
 
 
@@ -101,13 +114,28 @@ _HOPPER_FLOPS = (  # dense [S]
 )
 
 
+def _hopper_chip(kind: str) -> Chip:
+    return Chip(
+        kind=kind,
+        compute_capability=(9, 0),
+        is_accelerated=True,
+        lanes=128,  # [S]
+        shared_memory=228 * KIB,  # [S]
+        l2_cache=50 * KIB * KIB,  # [S]
+        links=18,  # [S]
+    )
+
+
+_H100, _H200 = _hopper_chip("NVIDIA H100 80GB HBM3"), _hopper_chip("NVIDIA H200")  # [C]
+
+
 def h100(num_devices: int = 8) -> Machine:
     """H100 SXM 80 GB in nodes of 8, one 400 Gb/s card a device.
 
     >>> h100(16).num_nodes, h100().memory_bytes
     (2, 80000000000.0)
     """
-    return _hopper("h100", num_devices, memory=80 * GB, bandwidth=3.35e12)  # [S]
+    return _hopper("h100", num_devices, memory=80 * GB, bandwidth=3.35e12, chip=_H100)  # [S]
 
 
 def h200(num_devices: int = 8) -> Machine:
@@ -116,11 +144,11 @@ def h200(num_devices: int = 8) -> Machine:
     >>> h200().memory_bandwidth > h100().memory_bandwidth
     True
     """
-    return _hopper("h200", num_devices, memory=141 * GB, bandwidth=4.8e12)  # [S]
+    return _hopper("h200", num_devices, memory=141 * GB, bandwidth=4.8e12, chip=_H200)  # [S]
 
 
 @lru_cache
-def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float) -> Machine:
+def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chip: Chip) -> Machine:
     return Machine(
         name=f"{name}({num_devices})",
         num_devices=_devices(name, num_devices),
@@ -134,9 +162,10 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float) -> 
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 64),
-        matrix_units=132,
+        matrix_units=132,  # [S]
         compute_efficiency=0.75,
         memory_efficiency=0.85,
+        chip=chip,
     )
 
 
@@ -160,6 +189,15 @@ def gb200_nvl72(num_devices: int = 72) -> Machine:
 
 @lru_cache
 def _blackwell(name: str, num_devices: int, *, per_node: int) -> Machine:
+    chip = Chip(
+        kind=f"NVIDIA {name.partition('_')[0].upper()}",  # [C]
+        compute_capability=(10, 0),
+        is_accelerated=True,
+        lanes=128,  # [C]
+        shared_memory=228 * KIB,  # [S]
+        l2_cache=129_536 * KIB,  # [C]
+        links=18,  # [S]
+    )
     return Machine(
         name=f"{name}({num_devices})",
         num_devices=_devices(name, num_devices),
@@ -180,9 +218,10 @@ def _blackwell(name: str, num_devices: int, *, per_node: int) -> Machine:
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 256, 64),
-        matrix_units=148,
+        matrix_units=148,  # [C]
         compute_efficiency=0.75,
         memory_efficiency=0.85,
+        chip=chip,
     )
 
 

@@ -19,6 +19,7 @@ from hlosharding.cost.collective_time import group_placement, op_time, permute_p
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
+from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.ir import (
     Computation,
@@ -135,7 +136,9 @@ class CostReport(InNotebooks):
         )
 
 
-def cost(module: Any, machine: Machine | None = None, *, trips: Mapping[str, int] = NOTHING_STATED) -> CostReport:
+def cost(
+    module: Any, machine: Machine | Topology | None = None, *, trips: Mapping[str, int] = NOTHING_STATED
+) -> CostReport:
     """Price a module: any Module, XLA's output included, or what holds one as `.module` (Partitioned, Propagation).
 
     A module that was not partitioned yet is priced as one device would run it.  `machine` defaults to an H100 node
@@ -153,7 +156,7 @@ def cost(module: Any, machine: Machine | None = None, *, trips: Mapping[str, int
     """
     causes = getattr(module, "causes", None) or {}
     module = with_trip_counts(module_of(module), trips)
-    machine = machine or machines.h100(devices_of(module).count)
+    machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     with blaming(module):
         table = _Table(module, machine, causes)
         for computation, how_often in executions(module).items():

@@ -17,11 +17,14 @@ from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import NOTHING_STATED, Priced, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.timeline import Event, Stream
+from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts, with_trip_counts
 from hlosharding.spmd import devices_of, module_of
 
 
-def simulate(program: Any, machine: Machine | None = None, *, trips: Mapping[str, int] = NOTHING_STATED) -> Simulation:
+def simulate(
+    program: Any, machine: Machine | Topology | None = None, *, trips: Mapping[str, int] = NOTHING_STATED
+) -> Simulation:
     """Simulate a partitioned program (a Partitioned, or any local Module) on a machine preset.
 
     `trips`: as of `cost`.
@@ -38,7 +41,7 @@ def simulate(program: Any, machine: Machine | None = None, *, trips: Mapping[str
     True
     """
     module = with_trip_counts(module_of(program), trips)
-    machine = machine or machines.h100(devices_of(module).count)
+    machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     report = cost(module, machine)
     run = _Run(module, {row.instruction: row for row in report.rows})
     timeline, end = run.computation(module.entry, 0.0)

@@ -2,6 +2,7 @@
 
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.executor.compile_once import compile_once
+from hlosharding.executor.device_program import refuse_described
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.laying_out import lay_out, put, sharded_array
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
@@ -23,6 +24,7 @@ __all__ = [
     "lay_out",
     "put",
     "raw",
+    "refuse_described",
     "run_local",
     "run_reference",
     "sharded_array",

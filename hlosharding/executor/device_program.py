@@ -6,7 +6,8 @@ Floor: executor.  Takes and gives boundary arrays; where users' arrays lie is th
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,11 @@ from hlosharding.executor.text import comment_text
 from hlosharding.ir import Module
 
 _numbers = count()
+_GPUS = frozenset({"gpu", "cuda", "rocm"})
+# XLA moves a reduce-scatter that ends a loop's iteration into the next one, and carries there what is not reduced yet:
+# all gradients of a layer, whole.  It does so to those in its input; those that it makes itself, of the all-reduces of
+# its own partitioner, stay.  What fits with `jax.jit` must fit with us; who has the memory may set the option.
+_ON_GPUS = {"xla_gpu_enable_pipelined_reduce_scatter": False}
 _SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 
 
@@ -156,9 +162,17 @@ class DeviceProgram:
         """And compiled by XLA."""
         with self.own_settings():
             try:
-                return self.lowered.compile(self.compiler_options or None)
+                return self.lowered.compile(self._options or None)
             except RuntimeError as error:
                 raise ExecutionError(f"XLA could not compile {self.module.name}: {str(error)[:2000]}") from error
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """For XLA: the user's, over what keeps our program in the memory that XLA's own partitioner takes."""
+        set_by_user = os.environ.get("XLA_FLAGS", "")
+        is_gpu = self.devices[0].platform in _GPUS
+        ours = {name: value for name, value in _ON_GPUS.items() if is_gpu and name not in set_by_user}
+        return ours | self.compiler_options
 
     @cached_property
     def call(self) -> Callable[..., Any]:
@@ -201,3 +215,12 @@ def _shortest(sharding: Any) -> Any:
 
 def _named(layout: BoundaryArray, sharding: Any) -> Any:
     return layout.sharding if layout.spec is None else layout.label or sharding
+
+
+def refuse_described(devices: Sequence[Any]) -> None:
+    """ExecutionError where devices are only described, as those of `hs.topology`: programs compile for them."""
+    if devices and xla_bridge.is_described(devices[0]):
+        raise ExecutionError(
+            f"the mesh is of {devices[0].device_kind} devices that are described, not there",
+            remedy="take .lower(...).compile() for what XLA makes of the program; to run it, a mesh of jax.devices()",
+        )

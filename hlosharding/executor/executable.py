@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.boundary import BoundaryArray
-from hlosharding.executor.device_program import DeviceProgram
+from hlosharding.executor.device_program import DeviceProgram, refuse_described
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.sharded_array import ShardedArray, as_tile, is_seen_whole, register, restacked
@@ -35,6 +35,7 @@ class Executable(DeviceProgram):
     def __call__(self, *arrays: Any) -> list[Any]:
         """Boundary in, boundary out: global jax arrays, numpy arrays or ShardedArrays in; jax arrays out, or
         ShardedArrays where the sharding has no NamedSharding."""
+        refuse_described(self.devices)
         inputs = self.written.inputs
         if len(arrays) != len(inputs):
             raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.module.name}")

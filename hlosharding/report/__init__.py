@@ -8,6 +8,7 @@ from hlosharding.report.changes import difference_view, suggestions_view, trace_
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
+from hlosharding.report.executables import executable_view
 from hlosharding.report.explanations import conflicts_view, explanations_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.json import Record
@@ -61,6 +62,7 @@ __all__ = [
     "difference_view",
     "draw",
     "draw_svg",
+    "executable_view",
     "explanations_view",
     "module_view",
     "overrides_view",

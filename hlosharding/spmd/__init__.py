@@ -9,6 +9,7 @@ from hlosharding.spmd.collective import (
     read_collective,
 )
 from hlosharding.spmd.counted_loop import LoopNames, counted_loop
+from hlosharding.spmd.device_integers import integers_of
 from hlosharding.spmd.emitter import Emitter
 from hlosharding.spmd.manual_groups import (
     ManualGroups,
@@ -56,6 +57,7 @@ __all__ = [
     "identity",
     "in_one_order",
     "inside",
+    "integers_of",
     "left_out",
     "manual_groups_of",
     "mask_padding",

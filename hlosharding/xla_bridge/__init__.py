@@ -26,6 +26,7 @@ from hlosharding.xla_bridge.dispatch import (
     usual_miss,
 )
 from hlosharding.xla_bridge.running import CompiledModule, compile_proto, cpu_devices, run_proto, without_shardings
+from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
     has_gspmd_lowering,
@@ -48,17 +49,21 @@ __all__ = [
     "StaticArguments",
     "array_of",
     "compile_proto",
+    "compile_with_gspmd",
     "compiled_to_hlo_proto",
     "context_mesh",
     "cpu_devices",
+    "described_devices",
     "dispatcher",
     "finding_nans",
     "forget",
+    "has_cuda_plugin",
     "has_gspmd_lowering",
     "hide_own_frames",
     "hlo_proto_to_stablehlo",
     "hlo_proto_to_text",
     "hlo_text_to_proto",
+    "is_described",
     "is_of_arrays",
     "is_shardy",
     "is_tracing",

@@ -109,7 +109,7 @@ def test_partition_lists_the_values_sharded_otherwise(capsys: pytest.CaptureFixt
 def test_partition_dumps_the_program_after_each_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(capsys, "partition", MLP, *H100, "--emit", "hlo", "--dump-passes", str(tmp_path / "passes"))
     texts = [path.read_text() for path in sorted((tmp_path / "passes").iterdir())]
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert all(hs.load(text, format="hlo").num_partitions == 8 for text in texts)
 
 
@@ -227,3 +227,19 @@ def test_execution_threads(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "propagate", MLP, "--execution-threads", "main") == run(capsys, "propagate", MLP)
     assert main(["propagate", MLP, "--execution-threads", "host"]) == 1
     assert "no computation runs on execution thread 'host'" in capsys.readouterr().err
+
+
+@pytest.mark.gpu_compiler
+def test_compile_shows_memory_and_collectives_and_writes_the_hlo(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.hlo"
+    record = json.loads(run(capsys, "compile", MLP, "--target", "h100:8", "--emit", "json", "-o", str(out)))
+    assert record["target"] == "h100(8)"
+    assert record["memory"]["arguments"] == {"ours": 344064, "xla": 344064, "ratio": 1.0}
+    planned = hs.partition(hs.load(MLP), machine=hs.machines.h100(8)).comm_bytes_per_device
+    assert sum(row["planned_bytes"] for row in record["collectives"]) == planned
+    assert sum(row["ours_bytes"] for row in record["collectives"]) == planned
+    assert "is_scheduled=true" in out.read_text()
+    assert "ours, planned" in run(capsys, "compile", MLP, "--target", "h100")
+    assert run(capsys, "compile", MLP, "--target", "h100", "-o", "-").startswith("HloModule")

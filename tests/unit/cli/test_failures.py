@@ -52,6 +52,8 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("propagate", MLP, "--annotate", "x={devices=[2]"), "at x = %x f32[64,128], position 12: {devices=[2]>>>"),
         (("propagate", MLP, "--mesh", "data=3"), "--mesh has 3 devices, the program is for 8; name axes"),
         (("partition", MLP, "--machine", "h100:4"), "h100:4 has 4 devices, 8 are needed; write h100:8, or h100"),
+        (("compile", MLP, "--target", "h100:16"), "has 16 devices, the program is for 8; write h100:8, or h100 alone"),
+        (("compile", MLP, "--target", "cpu"), "cpu(8) from here: the machine says nothing of its chip; take a100"),
         (("reshard", "--shape", "(f32[4])", "{replicated}", "{replicated}"), "--shape (f32[4]) is of no array"),
         (("reshard", "--shape", "f32[-4]", "{replicated}", "{replicated}"), "no shape: 'f32[-4]'"),
         (("draw", "--shape", "token[]", "{replicated}"), "--shape token[] is of no array"),

@@ -11,6 +11,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding import report
+from hlosharding.compiler import MemoryUse, OptimizedProgram
 from tests.support.shown_programs import local_module, partitioned, propagated
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -33,12 +34,19 @@ def records() -> dict[str, report.Record]:
         "trace": report.trace_view(clash),
         "difference": report.difference_view(clash, other),
         "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
+        "compile": report.executable_view(partitioned(), *executables(), "h100(8)"),
         "reshard": report.reshard_view(plan()),
         "simulation": report.simulation_view(hs.simulate(partitioned(), hs.machines.h100(8))),
         "sharding": report.sharding_view(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
         "axes": report.axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
     }
     return {kind: report.to_record(view) for kind, view in views.items()}
+
+
+def executables() -> tuple[OptimizedProgram, OptimizedProgram]:
+    """Of two programs with memory of their own; XLA's has no temporaries."""
+    text = local_module().to_hlo_text()
+    return OptimizedProgram(text, MemoryUse(8, 4, 0, 16, 28)), OptimizedProgram(text, MemoryUse(8, 4, 0, 0, 12))
 
 
 def plan() -> hs.ReshardPlan:
@@ -59,7 +67,7 @@ def keys(value: Any) -> Iterator[str]:
 KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "reshard", "simulation", "sharding", "axes"])
+@pytest.mark.parametrize("kind", [*KINDS, "compile", "reshard", "simulation", "sharding", "axes"])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
@@ -75,6 +83,14 @@ def test_figures_are_those_of_the_objects() -> None:
     assert sum(one["bytes_per_device"] for one in record["collectives"]) == found.comm_bytes_per_device
     assert record["parameters"][3]["local_shape"] == "f32[128,2]"
     assert record["parameters"][3]["sharding"] == "{devices=[1,8]<=[8]}"
+
+
+def test_memory_of_two_executables_stands_side_by_side() -> None:
+    record = records()["compile"]
+    assert record["memory"]["arguments"] == {"ours": 8, "xla": 8, "ratio": 1.0}
+    assert record["memory"]["temporaries"] == {"ours": 16, "xla": 0, "ratio": None}
+    planned = sum(row["planned_bytes"] for row in record["collectives"])
+    assert planned == partitioned().comm_bytes_per_device
 
 
 def test_an_explanation_ends_at_what_was_given() -> None:

@@ -145,17 +145,18 @@ def test_padding_of_an_uneven_contraction_is_no_addend() -> None:
             ROOT e = f32[4,6] negate(d){mark("[4,2]<=[8]")}""")
 
 
-# Annotations bind: partial sums pass what the user annotated only on the way to a sum that has the same sharding.
+# Annotations bind: partial sums pass what the user annotated only on the way to a sum that has the same sharding.  But
+# where each device keeps its own part of such a sum alone, no more of it is made, as XLA's GPU compiler has it.
 
 
 @pytest.mark.parametrize("reader", ["negate", "copy"])
-def test_an_annotated_sum_is_made_whole_though_its_reader_is_split(reader: str) -> None:
+def test_of_an_annotated_sum_that_nobody_reads_whole_each_device_makes_its_part(reader: str) -> None:
     local = right(f"""{ADDENDS}
         a = f32[16,24] copy(d){mark("")}
         n = f32[16,24] {reader}(a){mark("[8,1]<=[8]")}
         ROOT r = f32[16,24] tanh(n){mark("[8,1]<=[8]")}""")
-    assert counts(local) == {"all-reduce": 1}
-    assert local.comm_bytes_per_device == SUM
+    assert counts(local) == {"reduce-scatter": 1}
+    assert local.comm_bytes_per_device == SUM / 2
     assert local.sharding_overrides == ()
 
 
@@ -166,12 +167,12 @@ def test_a_sum_that_nobody_annotated_is_made_for_its_split_reader() -> None:
     assert counts(local) == {"reduce-scatter": 1}
 
 
-def test_an_annotated_addend_of_a_sum_that_is_split_is_made_whole() -> None:
+def test_an_annotated_addend_is_a_sum_of_its_own() -> None:
     local = right(f"""{ADDENDS}
         a = f32[16,24] copy(d){mark("")}
         s = f32[16,24] add(a, e){mark("[8,1]<=[8]")}
         ROOT r = f32[16,24] tanh(s){mark("[8,1]<=[8]")}""")
-    assert counts(local) == {"all-reduce": 1, "reduce-scatter": 1}
+    assert counts(local) == {"reduce-scatter": 2}
 
 
 def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() -> None:

@@ -1,0 +1,56 @@
+"""`hlosharding compile`: what XLA makes of the program for GPUs that need not be there.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hlosharding import report
+from hlosharding.cli.files import working, write
+from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
+from hlosharding.cli.run import choose_devices
+from hlosharding.compiler import compile_by_xla, compile_for
+from hlosharding.cost import Topology, topology
+from hlosharding.errors import CostError
+from hlosharding.ir import Module
+
+
+def execute(arguments: Namespace) -> None:
+    """Compile our program and XLA's for the target; show memory and collectives, write the HLO of ours."""
+    module = annotated_program(arguments)
+    choose_devices("cpu", 1)  # nothing runs
+    target = _target(arguments, module)
+    arguments.num_partitions = len(target.devices)
+    partitioned = partitioned_program(arguments, module, target=target.machine)
+    with working("compiling"):
+        ours = compile_for(partitioned, target.devices)
+    with working("compiling by XLA's partitioner"):
+        xla = compile_by_xla(
+            module,
+            target.devices,
+            to_parameters=_as_asked(arguments.to_parameters, module.open_parameters),
+            to_outputs=_as_asked(arguments.to_outputs, module.open_outputs),
+        )
+    if arguments.output:
+        write(ours.text, arguments.output)
+    if arguments.output != "-":
+        present(report.executable_view(partitioned, ours, xla, target.machine.name), arguments.emit)
+
+
+def _as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ...]:
+    """Whose shardings at the edge XLA may choose: as the command line says, else as the module does."""
+    found = own if asked is None else asked
+    return (found,) if isinstance(found, bool) else found
+
+
+def _target(arguments: Namespace, module: Module) -> Topology:
+    """As many GPUs as the program is for; a program that does not say so is for all of the target's."""
+    (name, devices), count = arguments.target, partitions(arguments, module)
+    if devices is not None and count not in (1, devices):
+        raise CostError(
+            f"--target {name}:{devices} has {devices} devices, the program is for {count}",
+            remedy=f"write {name}:{count}, or {name} alone",
+        )
+    return topology(name, devices or count)

@@ -1,0 +1,131 @@
+"""A sum of which each device keeps its own slice alone is a reduce-scatter: half the bytes, and no room for the rest.
+
+Floor: partitioner.  Such sums come of a value that the user annotated whole, and that is split where it is read.  Reads
+and changes a finished per-device program; knows no shardings, only which part each device cuts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hlosharding.ir import Instruction, Module, reducer_kind, rewrite
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of, integers_of
+
+# They stand between a sum and its slice, and do to the part what they do to the whole.
+_PARTWISE = frozenset({"transpose", "convert", "copy", "negate"})
+_DEEPEST = 8
+"""Ops from a partition id to where the device's part starts, at most."""
+
+
+class _Cut(NamedTuple):
+    """What follows a sum up to the slice that each device takes."""
+
+    between: tuple[Instruction, ...]
+    slice: Instruction
+    dim: int
+    """Of the slice's operand."""
+
+    @property
+    def summed_dim(self) -> int:
+        """The same dim of the sum."""
+        dim = self.dim
+        for inst in reversed(self.between):
+            dim = inst.dimensions[dim] if inst.opcode == "transpose" else dim
+        return dim
+
+
+def scatter_sums(module: Module) -> None:
+    """Turn our all-reduces that are sliced right away, by device, into reduce-scatters.  Ids stay dense."""
+    devices = devices_of(module)
+    changed = False
+    for inst in [
+        i for i in module.instructions if i.opcode == "all-reduce" and CAUSE_ATTRIBUTE in i.frontend_attributes
+    ]:
+        cut = _cut_of(inst)
+        groups = _groups_in_order(inst, cut, devices) if cut is not None else None
+        if cut is not None and groups is not None:
+            _scatter(inst, cut, groups)
+            changed = True
+    if changed:
+        rewrite.dead_code(module)
+        module.renumber()
+
+
+def _cut_of(inst: Instruction) -> _Cut | None:
+    """The slice along one dim that is all that a sum of ours is for."""
+    if (
+        CAUSE_ATTRIBUTE not in inst.frontend_attributes
+        or len(inst.operands) != 1
+        or reducer_kind(inst.called[0]) != "add"
+    ):
+        return None
+    between: list[Instruction] = []
+    last = inst
+    while not last.is_root and len(last.users) == 1:
+        [user] = last.users
+        if user.opcode == "dynamic-slice" and user.operands[0] is last:
+            return _along_one_dim(tuple(between), user)
+        if user.opcode not in _PARTWISE or user.control_predecessors:
+            return None
+        between.append(user)
+        last = user
+    return None
+
+
+def _along_one_dim(between: tuple[Instruction, ...], cut: Instruction) -> _Cut | None:
+    whole, part = cut.operands[0].shape.dims, cut.shape.dims
+    dims = [dim for dim, (w, p) in enumerate(zip(whole, part, strict=True)) if w != p]
+    return _Cut(between, cut, dims[0]) if len(dims) == 1 and part[dims[0]] else None
+
+
+def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups | None:
+    """The sum's groups, each in the order of its members' parts; None where the parts are not one each."""
+    if not inst.use_global_device_ids or devices.replicas > 1:
+        return None
+    whole, part = cut.slice.operands[0].shape.dims[cut.dim], cut.slice.shape.dims[cut.dim]
+    groups = device_groups(inst, devices)
+    starts = _on_devices(cut.slice.operands[1 + cut.dim], devices)
+    if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
+        return None
+    found: list[tuple[int, ...]] = []
+    for group in groups:
+        ordered = sorted(group, key=lambda device: int(starts[device]))
+        if [int(starts[device]) for device in ordered] != list(range(0, whole, part)):
+            return None
+        found.append(tuple(ordered))
+    return tuple(found)
+
+
+def _on_devices(inst: Instruction, devices: Devices, depth: int = _DEEPEST) -> np.ndarray | None:
+    """The integer that `inst` is on each device; None where that depends on more than the device."""
+    if not depth or not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iu":
+        return None
+    return integers_of(inst, [_on_devices(operand, devices, depth - 1) for operand in inst.operands], devices)
+
+
+def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:
+    """In place: the sum makes the part, and what follows it up to the slice does so, too."""
+    part, dim = cut.slice.shape.dims[cut.dim], cut.summed_dim
+    called, channel, cause = inst.called, inst.channel_id, inst.frontend_attributes[CAUSE_ATTRIBUTE]
+    rewrite.change_opcode(inst, "reduce-scatter")
+    rewrite.set_called(inst, called)
+    rewrite.set_attributes(
+        inst, dimensions=(dim,), replica_groups=groups, channel_id=channel, use_global_device_ids=True,
+        frontend_attributes={CAUSE_ATTRIBUTE: cause},
+    )  # fmt: skip
+    for made in (inst, *cut.between):
+        rewrite.set_shape(made, made.shape.with_dims(_with(made.shape.dims, dim, part)))
+        after = made.users[0]
+        dim = after.dimensions.index(dim) if after.opcode == "transpose" else dim
+    last, shardings = (inst, *cut.between)[-1], inst.computation.module.shardings
+    if cut.slice.id in shardings:  # it is a result of the program
+        shardings[last.id] = shardings[cut.slice.id]
+    rewrite.replace_uses(cut.slice, last)
+    rewrite.remove(cut.slice)
+
+
+def _with(dims: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
+    return (*dims[:dim], size, *dims[dim + 1 :])
