@@ -26,6 +26,9 @@ _UNKNOWN: Any = object()
 class Jitted:
     """What `hs.jit` returns: call it, or walk its stages with `trace(...)`."""
 
+    def __repr__(self) -> str:
+        return f"<hs.jit of {self._fn!r}>"
+
     def __init__(
         self,
         fn: Callable[..., Any],

@@ -12,6 +12,7 @@ from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, partition
 from hlosharding.cost import Machine, Topology, cost
+from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
 from hlosharding.frontends import TracedCall, load
 from hlosharding.ir import Module
@@ -42,6 +43,11 @@ class _OfOneTrace:
     def in_avals(self) -> Any:
         """Pytree of the arguments' abstract values."""
         return self._of_jax.in_avals
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Numbers of the flat arguments whose buffers may be reused."""
+        return self._of_jax.donate_argnums
 
     @property
     def args_info(self) -> Any:
@@ -192,7 +198,25 @@ class Compiled(_OfOneTrace):
     function: CompiledFunction
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self._check_places(self.partitioned.flatten(arguments, keywords))
         return self.function(*arguments, **keywords)
+
+    def _check_places(self, flat: Sequence[Any]) -> None:
+        """TraceError, in JAX's words, where arrays are committed to other places than the program was compiled for."""
+        import jax
+
+        wrong = [
+            f"\n  argument {number}: compiled for {wanted}, called with {array.sharding}"
+            for number, (array, wanted) in enumerate(zip(flat, self.function.executable.named_inputs, strict=True))
+            if isinstance(wanted, jax.sharding.Sharding) and isinstance(array, jax.Array) and array.committed
+            and not array.sharding.is_equivalent_to(wanted, array.ndim)
+        ]  # fmt: skip
+        if wrong:
+            raise TraceError(
+                "Computation was compiled for input shardings that disagree with the shardings of arguments passed to"
+                f" it. Here are the {len(wrong)} mismatches:{''.join(wrong[:10])}\n",
+                remedy="lay them out so with jax.device_put",
+            )
 
     @property
     def _of_jax(self) -> Any:

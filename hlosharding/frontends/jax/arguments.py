@@ -5,6 +5,8 @@ Floor: frontends.  Knows pytrees and the ways users spell a sharding; nothing of
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,14 +55,15 @@ def _split(args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArgument
 
 
 def arguments_of(
-    args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments, in_shardings: Any, mesh: Any
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], static: StaticArguments, in_shardings: Any, mesh: Any
 ) -> Arguments:
     """The arguments of a call to trace: `in_shardings` go before those that arrays bring.  Raises TraceError."""
     import jax
 
     split = _split(args, kwargs, static)
     paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic, is_leaf=is_one_array)
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    positions = [n for n in range(len(args)) if n not in split.static_args]
+    names = [_path_in_words(fn, positions, path) for path, _ in paths]
     leaves = tuple(leaf for _, leaf in paths)
     avals = [_aval(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
     dynamic = jax.tree.unflatten(tree, avals)[0]
@@ -81,6 +84,23 @@ def arguments_of(
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
     new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
     return Arguments(new_args, new_kwargs, tree, tuple(avals), found, memory, mesh or boundary.mesh_of(wanted))
+
+
+def _path_in_words(fn: Any, positions: Sequence[int], path: Sequence[Any]) -> str:
+    """Where a leaf stands among a call's arguments, by the function's own names: `params['w']`."""
+    import jax
+
+    group, first, *rest = path
+    if group.idx == 1:
+        return str(first.key) + jax.tree_util.keystr(tuple(rest))
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    number = positions[first.idx]
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    name = named[number].name if number < len(named) else f"args[{number}]"
+    return name + jax.tree_util.keystr(tuple(rest))
 
 
 def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:
@@ -106,7 +126,8 @@ def _aval(leaf: Any, name: str) -> Any:
         aval = jax.typeof(leaf)
     except TypeError as error:
         raise TraceError(
-            f"argument {name} is {type(leaf).__name__}, neither array nor ShapeDtypeStruct",
+            f"Error interpreting argument to the function as an abstract array. The problematic value is of type"
+            f" {type(leaf)} and was passed to the function at path {name}",
             remedy="list its position in static_argnums, or pass jax.ShapeDtypeStruct(shape, dtype)",
         ) from error
     if not isinstance(aval, ShapedArray):

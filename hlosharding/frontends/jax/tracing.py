@@ -87,7 +87,7 @@ class TraceableFunction:
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall:
         """One call, traced by JAX; not lowered yet."""
         where_mesh = self._mesh if self._mesh is not None else xla_bridge.context_mesh()
-        call = arguments_of(args, kwargs, self._static, self._in_shardings, where_mesh)
+        call = arguments_of(self._fn, args, kwargs, self._static, self._in_shardings, where_mesh)
         with _for_our_reader(self._mesh):
             traced = self._jitted.trace(*call.args, **call.kwargs)
             key = traced.jaxpr, call.shardings, call.memory, call.mesh

@@ -103,7 +103,7 @@ def test_static_arguments_count_from_either_end(mesh: Mesh) -> None:
 def test_what_cannot_be_traced_is_named(mesh: Mesh) -> None:
     with pytest.raises(ValueError, match="Non-hashable static arguments"):
         hs.jit(lambda x, n: x * n[0], mesh=mesh, static_argnums=1)(X, [3])
-    with pytest.raises(hs.TraceError, match="is str, neither array nor ShapeDtypeStruct"):
+    with pytest.raises(hs.TraceError, match="of type <class 'str'>"):
         hs.jit(lambda x: x, mesh=mesh)("a")
 
 

@@ -96,3 +96,23 @@ def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
         compiled(PARAMS, X[:4])
     with pytest.raises(TypeError, match="structure"):
         compiled(X)
+
+
+def test_what_a_stage_tells_is_what_jax_tells(mesh_2x4: Mesh) -> None:
+    options = {"in_shardings": jax.NamedSharding(mesh_2x4, P("data")), "donate_argnums": (0,)}
+    x = jax.core.ShapedArray((8, 4), np.dtype(np.float32))
+    ours = hs.jit(lambda x: (x * 2, x.sum()), **options).lower(x)
+    theirs = jax.jit(lambda x: (x * 2, x.sum()), **options).lower(x)
+    assert (ours.in_avals, ours.donate_argnums) == (theirs.in_avals, theirs.donate_argnums)
+    for mine, its in zip(ours.compile().out_info, theirs.compile().out_info, strict=True):
+        assert (mine.shape, mine.dtype) == (its.shape, its.dtype)
+        assert mine.sharding.is_equivalent_to(its.sharding, len(its.shape))
+
+
+def test_a_compiled_program_takes_arrays_only_where_it_was_compiled_for(mesh_2x4: Mesh) -> None:
+    rows, columns = (jax.NamedSharding(mesh_2x4, spec) for spec in (P("data"), P(None, "model")))
+    compiled = hs.jit(lambda x: x + 1, in_shardings=rows).lower(jax.ShapeDtypeStruct((8, 8), np.float32)).compile()
+    np.testing.assert_array_equal(compiled(jax.device_put(X, rows)), X + 1)
+    np.testing.assert_array_equal(compiled(X), X + 1)
+    with pytest.raises(ValueError, match="disagree with the shardings of arguments passed to it"):
+        compiled(jax.device_put(X, columns))

@@ -206,7 +206,7 @@ def test_tracing_leaves_jax_as_it_was(mesh_2x4: Mesh) -> None:
         ({"out_shardings": "{{replicated}}"}, (struct(8),), "tuple"),
         ({"mesh": "data"}, (struct(8),), "no mesh"),
         ({}, ("text",), "static_argnums"),
-        ({}, (object(),), "neither array"),
+        ({}, (object(),), r"as an abstract array.*of type <class 'object'>.* at path x; list its position"),
     ],
 )
 def test_what_cannot_be_traced_is_told(options: dict[str, Any], arguments: tuple[Any, ...], message: str) -> None:
