@@ -55,13 +55,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return _complain(HloShardingError(f"out of memory: {error}", remedy="take smaller arrays or fewer devices"))
     except BrokenPipeError:
-        # Whoever reads (`| head`) has enough.  Python would flush once more at exit, and complain.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()  # whoever reads (`| head`) has enough
+    except OSError as error:
+        _write_no_more()
+        return _complain(HloShardingError(f"cannot write the output: {error.strerror or error}"))
     except KeyboardInterrupt:
         print("hlosharding: interrupted", file=sys.stderr)
         return INTERRUPTED
     return 0
+
+
+def _write_no_more() -> None:
+    """To standard output: Python would flush it once more at exit, and complain."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(error: HloShardingError) -> int:

@@ -6,10 +6,11 @@ Floor: cli.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,8 @@ _NARROW = 0.25
 
 
 def random_arrays(parameters: Sequence[Instruction], seed: int) -> Arrays:
-    """One array a parameter: floats from 0 to 1 (roots and logarithms stay defined), integers from 0 to 7.
+    """One array a parameter, or each that a tuple holds: floats from 0 to 1 (roots and logarithms stay defined),
+    integers from 0 to 7.
 
     >>> import hlosharding as hs
     >>> module = hs.load("HloModule m\\nENTRY e {\\n  ROOT x = s32[3] parameter(0)\\n}")
@@ -34,7 +36,27 @@ def random_arrays(parameters: Sequence[Instruction], seed: int) -> Arrays:
     ('int32', (3,))
     """
     generator = np.random.default_rng(seed)
-    return [_random(_array_shape(p), generator) for p in parameters]
+    return [_random(each.shape, generator) for each in _inputs(parameters)]
+
+
+class _Input(NamedTuple):
+    """An array that the program takes."""
+
+    name: str
+    """Of its parameter; of one that a tuple holds with its place, as in p.0."""
+    path: str
+    shape: Shape
+
+
+def _inputs(parameters: Sequence[Instruction]) -> Iterator[_Input]:
+    for p in parameters:
+        if not all(leaf.is_array for leaf in p.shape.leaves):
+            raise ExecutionError(f"parameter %{p.name} is {p.shape}", remedy="a program to be run takes arrays")
+        if not p.shape.is_tuple:
+            yield _Input(p.name, p.op_name, p.shape)
+            continue
+        for place, leaf in enumerate(p.shape.leaves):
+            yield _Input(f"{p.name}.{place}", p.op_name and f"{p.op_name}.{place}", leaf)
 
 
 def _random(shape: Shape, generator: np.random.Generator) -> np.ndarray:
@@ -57,7 +79,10 @@ def _is_integer(shape: Shape) -> bool:
 
 
 def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
-    """One array a parameter from an .npz file: by name, by path, or by position (arr_0 ...).  Raises ExecutionError."""
+    """One array a parameter from an .npz file: by name, by path, or by position (arr_0 ...).  Raises ExecutionError.
+
+    What a tuple `p` holds is named p.0, p.1 ...
+    """
     try:
         if not zipfile.is_zipfile(path):
             raise ExecutionError(f"{path} is no .npz file", remedy="write the arrays with np.savez")
@@ -65,22 +90,22 @@ def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
             given = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ExecutionError(f"cannot read {path}: {error}", remedy="write the arrays with np.savez") from error
-    return [_fitting(_pick(given, p, n, path), p) for n, p in enumerate(parameters)]
+    return [_fitting(_pick(given, each, n, path), each) for n, each in enumerate(_inputs(parameters))]
 
 
-def _pick(given: dict[str, np.ndarray], parameter: Instruction, number: int, path: str) -> np.ndarray:
-    names = [parameter.name, parameter.op_name, f"arr_{number}"]
+def _pick(given: dict[str, np.ndarray], parameter: _Input, number: int, path: str) -> np.ndarray:
+    names = [parameter.name, parameter.path, f"arr_{number}"]
     for name in names:
         if name in given:
             return given[name]
-    near = get_close_matches(parameter.op_name or parameter.name, given, 3)
+    near = get_close_matches(parameter.path or parameter.name, given, 3)
     known = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(list(given)[:8]) or 'none'}"
     wanted = " or ".join(repr(name) for name in dict.fromkeys(names) if name)
     raise ExecutionError(f"{path} has no array {wanted}; {known}", where=f"parameter {number}")
 
 
-def _fitting(array: np.ndarray, parameter: Instruction) -> np.ndarray:
-    shape = _array_shape(parameter)
+def _fitting(array: np.ndarray, parameter: _Input) -> np.ndarray:
+    shape = parameter.shape
     if array.dtype.type is np.void and array.dtype.itemsize == shape.dtype.itemsize:
         # np.savez writes bfloat16 and its like as bytes without a type.
         array = array.view(shape.dtype)
@@ -89,14 +114,6 @@ def _fitting(array: np.ndarray, parameter: Instruction) -> np.ndarray:
     if array.dtype != shape.dtype and not np.can_cast(array.dtype, shape.dtype, "same_kind"):
         raise ExecutionError(f"the file has {array.dtype}, the program takes {shape}", where=f"%{parameter.name}")
     return array.astype(shape.dtype, copy=False)
-
-
-def _array_shape(parameter: Instruction) -> Shape:
-    if parameter.shape.is_array:
-        return parameter.shape
-    raise ExecutionError(
-        f"parameter %{parameter.name} is {parameter.shape}", remedy="a program to be run takes arrays: unpack the tuple"
-    )
 
 
 def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:

@@ -6,6 +6,7 @@ Floor: cli.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,12 +45,12 @@ def write(content: str | bytes, output: str | None) -> None:
 def replacing(output: str) -> Iterator[IO[bytes]]:
     """A file to write that takes its place only when it is whole.  Raises HloShardingError where that cannot be."""
     try:
-        # A link stays a link; devices and pipes cannot be replaced.
-        path = Path(output).resolve()
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
+        if _stays(output):
+            sys.stdout.flush()
+            with Path(output).open("ab") as file:
                 yield file
             return
+        path = Path(output).resolve()  # a link stays a link
         draft = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with draft.open("xb") as file:
@@ -61,6 +62,14 @@ def replacing(output: str) -> Iterator[IO[bytes]]:
         if isinstance(error, BrokenPipeError):
             raise
         raise HloShardingError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _stays(output: str) -> bool:
+    """Does a name mean something open already (a device, a pipe, /dev/stdout), which no file can take the place of?"""
+    try:
+        return not stat.S_ISREG(Path(output).stat().st_mode) or Path(output).absolute().parts[1] in ("dev", "proc")
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

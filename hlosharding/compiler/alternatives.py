@@ -17,6 +17,7 @@ from hlosharding.partitioner import (
     Prices,
     check_devices,
     has_manual_groups,
+    in_plain_forms,
     partition_module,
     sharding_tables,
 )
@@ -66,6 +67,7 @@ def best_program(
     even where another would do.  Raises PartitionError for shardings of another device count.
     """
     check_devices(module, num_partitions)
+    module = in_plain_forms(module)
     machine = machine.with_devices(num_partitions)
     found = _alternatives(module, num_partitions, machine, options or PartitionOptions(), frozenset(annotated))
     best = next(found)

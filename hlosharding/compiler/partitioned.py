@@ -5,14 +5,15 @@ Floor: compiler.  Glue only: the partitioner rewrites, the cost room counts, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines
+from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import (
@@ -35,7 +36,8 @@ class Partitioned(InNotebooks):
     """A partitioned module: local shapes, explicit collectives.
 
     Inputs and outputs of `run`, `compile` and `run_reference` are *global* arrays: for a traced function in the
-    function's own pytrees, else flat, by parameter number.
+    function's own pytrees, else by parameter number; a parameter that is a tuple takes a tuple of arrays, or its arrays
+    one by one.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> module = hs.trace(lambda x: x.sum(), in_shardings="{devices=[2]<=[2]}")(jnp.ones(8))
@@ -173,10 +175,13 @@ class Partitioned(InNotebooks):
         parameters = self._source.entry.parameters
         weights = [self._source.weights[p.name] for p in parameters[len(flat) :] if p.name in self._source.weights]
         flat = [*flat, *weights]
-        if len(flat) != len(parameters):
+        count = sum(len(p.shape.leaves) for p in parameters)
+        if any(p.shape.is_tuple for p in parameters):
+            flat = list(_arrays_in(flat))
+        if len(flat) != count:
             raise ExecutionError(
-                f"the program takes {len(parameters)} arrays, {len(flat)} were given",
-                remedy="pass one global array per parameter, in order",
+                f"the program takes {count} arrays, {len(flat)} were given",
+                remedy="pass one global array per parameter, in order; for a parameter that is a tuple, one of arrays",
             )
         return flat
 
@@ -205,6 +210,15 @@ class Partitioned(InNotebooks):
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
             f"{'~' if self._guessed_loops else ''}{self.comm_bytes_per_device:,.0f} bytes per device{others})"
         )
+
+
+def _arrays_in(arguments: Sequence[Any]) -> Iterator[Any]:
+    """What tuples and lists hold, in order."""
+    for argument in arguments:
+        if isinstance(argument, tuple | list):
+            yield from _arrays_in(cast("Sequence[Any]", argument))
+        else:
+            yield argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +254,7 @@ def _refuse_tokens(entry: Computation) -> None:
             )
 
 
+@deep_stack
 @collector_waits
 def partition(
     module: Module | Propagation,

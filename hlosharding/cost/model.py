@@ -21,6 +21,7 @@ from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
+from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import (
     Computation,
     GuessedLoop,
@@ -136,6 +137,7 @@ class CostReport(InNotebooks):
         )
 
 
+@deep_stack
 def cost(
     module: Any, machine: Machine | Topology | None = None, *, trips: Mapping[str, int] = NOTHING_STATED
 ) -> CostReport:

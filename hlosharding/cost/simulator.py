@@ -18,10 +18,12 @@ from hlosharding.cost.model import NOTHING_STATED, Priced, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.timeline import Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
+from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts, with_trip_counts
 from hlosharding.spmd import devices_of, module_of
 
 
+@deep_stack
 def simulate(
     program: Any, machine: Machine | Topology | None = None, *, trips: Mapping[str, int] = NOTHING_STATED
 ) -> Simulation:

@@ -198,7 +198,8 @@ def _first(shape: Shape) -> Shape:
 
 @SPECIAL.register("reduce")
 def _reduce(op: Instruction) -> OpCost:
-    return _applied(op, 0, op.operands[0].shape.size - _first(op.shape).size)
+    # Of no elements the initial value alone is left.
+    return _applied(op, 0, max(0, op.operands[0].shape.size - _first(op.shape).size))
 
 
 @SPECIAL.register("map")

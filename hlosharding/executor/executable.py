@@ -45,7 +45,13 @@ class Executable(DeviceProgram):
         with self.own_settings():
             placed = [self.place(array, number) for number, array in enumerate(typed)]
             results = self.call(*placed)
+            if self._makes_empty_arrays:
+                results = [_with_own_tiles(result) for result in results]
         return [self._wrap(result, layout) for result, layout in zip(results, self.written.outputs, strict=True)]
+
+    @cached_property
+    def _makes_empty_arrays(self) -> bool:
+        return any(0 in layout.shape.dims for layout in self.written.outputs)
 
     def _check_donated(self, arrays: Sequence[Any]) -> None:
         """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it."""
@@ -150,7 +156,7 @@ class Executable(DeviceProgram):
         `outputs`: the flat results as users see them, in a pytree as `tree` says.
         """
         boundary = self.written
-        if self.call is not self.compiled or len(inputs) != len(boundary.inputs):
+        if self.call is not self.compiled or len(inputs) != len(boundary.inputs) or self._makes_empty_arrays:
             return None
         if len(outputs) != len(boundary.outputs) or any(layout.is_stacked for layout in boundary.outputs):
             return None
@@ -173,6 +179,16 @@ class Executable(DeviceProgram):
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out; of several processes each gets all."""
         return [_gathered(result) for result in self(*arrays)]
+
+
+def _with_own_tiles(array: Any) -> Any:
+    """An empty array anew: XLA makes all of it on every device, whatever its other dims are split into."""
+    import jax
+
+    if array.size:
+        return array
+    whole = np.zeros(array.shape, array.dtype)
+    return jax.make_array_from_callback(array.shape, array.sharding, whole.__getitem__)
 
 
 def _gathered(result: Any) -> np.ndarray:

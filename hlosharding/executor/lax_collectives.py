@@ -9,7 +9,7 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.emit import EMITTERS, Op, raw
-from hlosharding.executor.lax_windows import COMBINERS, combiner
+from hlosharding.executor.lax_windows import COMBINERS, combiner, reducer_text
 from hlosharding.executor.text import scalar_text
 from hlosharding.ir import Instruction, neutral_element
 from hlosharding.spmd import Devices, Groups, device_groups, permute_pairs
@@ -86,7 +86,8 @@ def _local_reduce(op: Op, text: str, dim: int) -> str:
     name = "or" if name == "add" and shape.element_type == "pred" else name
     neutral = neutral_element(name, shape.element_type)
     assert neutral is not None
-    return f"lax.reduce({text}, {scalar_text(neutral)}, lax.{COMBINERS[name]}, ({dim},))"
+    reducer = reducer_text(op) if shape.is_complex else f"lax.{COMBINERS[name]}"
+    return f"lax.reduce({text}, {scalar_text(neutral)}, {reducer}, ({dim},))"
 
 
 def _reduced_by_exchange(op: Op, text: str, axes: str, groups: str) -> str:

@@ -22,12 +22,16 @@ SIMPLE = {
     "sine": "sin", "sinh": "sinh", "sqrt": "sqrt", "subtract": "sub", "tan": "tan", "tanh": "tanh",
     "xor": "bitwise_xor",
 }  # fmt: skip
+COMPLEX = ("c64", "c128")
 # Function -> element types that it refuses or treats in another way than HLO; those take the op's own StableHLO.
 _RAW_TYPES = {
     "abs": ("pred",),
     "add": ("pred",),
     "clamp": ("pred",),
     "divide": ("pred",),
+    # XLA compares real parts, lax the imaginary ones, too.
+    "maximum": COMPLEX,
+    "minimum": COMPLEX,
     "multiply": ("pred",),
     "negate": ("pred",),
     "remainder": ("pred",),

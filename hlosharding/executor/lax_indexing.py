@@ -16,7 +16,7 @@ from hlosharding import xla_bridge
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.lax_windows import combiner
 from hlosharding.executor.structure import Structure
-from hlosharding.executor.text import scalar_text, tuple_text
+from hlosharding.executor.text import dtype_text, scalar_text, tuple_text
 from hlosharding.ir import Computation, Instruction, Module
 
 _SCATTERS = {"add": "scatter_add", "multiply": "scatter_mul", "maximum": "scatter_max", "minimum": "scatter_min"}
@@ -46,6 +46,9 @@ def _flags(inst: Instruction) -> str:
 @EMITTERS.register("gather")
 def _gather(op: Op) -> str:
     inst, dims = op.inst, op.inst.gather_dims
+    if not inst.operands[0].shape.size:
+        # Of nothing: lax refuses slices of size 0 that are collapsed.
+        return f"lax.full({tuple_text(inst.shape.dims)}, 0, {dtype_text(inst.shape)})"
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
     numbers = [
         tuple_text(dims.offset_dims), tuple_text(dims.collapsed_slice_dims), tuple_text(dims.start_index_map),

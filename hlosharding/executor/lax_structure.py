@@ -108,6 +108,7 @@ for _opcode in ("set-dimension-size", "dynamic-reshape"):
     REFUSED.add(_opcode, "arrays whose sizes change at run time have no form in JAX; use run_reference")
 for _opcode in ("infeed", "outfeed", "send", "send-done", "recv", "recv-done"):
     REFUSED.add(_opcode, "a transfer to or from the host belongs to one device; take it out of the partitioned program")
+REFUSED.add("mulhi", "neither StableHLO nor every JAX can say it; hs.partition writes products of halves in its place")
 REFUSED.add("rng-get-and-update-state", "the state is the runtime's own; use rng-bit-generator")
 for _opcode in ("async-start", "async-update", "async-done", "copy-start", "copy-done"):
     REFUSED.add(_opcode, "it is a product of XLA's scheduler; load the module as it was before optimization")

@@ -24,6 +24,20 @@ def combiner(computation: Computation) -> str | None:
     return kind if kind in COMBINERS else None
 
 
+def is_by_real_part(computation: Computation) -> bool:
+    """Is it the larger or smaller of complex numbers?  XLA compares real parts; lax and numpy imaginary ones, too."""
+    return computation.root.shape.is_complex and combiner(computation) in ("maximum", "minimum")
+
+
+def reducer_text(op: Op) -> str:
+    """The reducer of one value as lax takes it: by name, or as a function of the program."""
+    computation = op.inst.called[0]
+    name = combiner(computation)
+    if name is None or is_by_real_part(computation):
+        return op.program.function(computation)
+    return f"lax.{COMBINERS[name]}"
+
+
 def starts_at_identity(opcode: str, init: Instruction) -> bool:
     """Is the initial value a constant that changes nothing?"""
     if init.opcode != "constant":
@@ -40,11 +54,15 @@ def _reduce(op: Op) -> str:
     if count > 1:
         values, starts = ", ".join(op.args[:count]), ", ".join(op.args[count:])
         return f"lax.reduce(({values}), ({starts}), {paired(op)}, {dims})"
-    if name is None or (inst.shape.element_type == "pred" and name not in ("and", "or")):
+    if (
+        name is None
+        or is_by_real_part(inst.called[0])
+        or (inst.shape.element_type == "pred" and name not in ("and", "or"))
+    ):
         return f"lax.reduce({op.arg_list}, {op.program.function(inst.called[0])}, {dims})"
     if starts_at_identity(name, inst.operands[1]):
         return f"lax.reduce_{_REDUCE[name]}({op.args[0]}, {dims})"
-    return f"lax.reduce({op.arg_list}, lax.{COMBINERS[name]}, {dims})"
+    return f"lax.reduce({op.arg_list}, {reducer_text(op)}, {dims})"
 
 
 def paired(op: Op) -> str:
@@ -54,15 +72,14 @@ def paired(op: Op) -> str:
 
 @EMITTERS.register("reduce-window")
 def _reduce_window(op: Op) -> str:
-    inst, count, window = op.inst, len(op.args) // 2, op.inst.window
+    count, window = len(op.args) // 2, op.inst.window
     if any(w.window_reversal for w in window):
         return raw(op)
-    name = combiner(inst.called[0])
     values, starts = ", ".join(op.args[:count]), ", ".join(op.args[count:])
     if count > 1:
         values, starts, reducer = f"({values})", f"({starts})", paired(op)
     else:
-        reducer = f"lax.{COMBINERS[name]}" if name else op.program.function(inst.called[0])
+        reducer = reducer_text(op)
     parts = [
         values, starts, reducer, tuple_text([w.size for w in window]), tuple_text([w.stride for w in window]),
         tuple_text([(w.padding_low, w.padding_high) for w in window]),

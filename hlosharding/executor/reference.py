@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
+from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
 from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
@@ -24,10 +25,12 @@ from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, while_parts
 
-_IDS = frozenset({"partition-id", "replica-id"})
+# A fusion says how to compile what its body says, which XLA takes from its own passes alone (it ends the process).
+_INTERPRETED = COLLECTIVES | {"partition-id", "replica-id", "fusion"}
 Env = dict[Var, dict[int, np.ndarray]]
 
 
+@deep_stack
 def run_reference(
     module: Module,
     global_arrays: Sequence[Any],
@@ -147,7 +150,7 @@ class _Machine:
         return levels
 
     def _is_special(self, inst: Instruction) -> bool:
-        if inst.opcode in COLLECTIVES or inst.opcode in _IDS or is_callback(inst):
+        if inst.opcode in _INTERPRETED or is_callback(inst):
             return True
         return any(self._has_special(c) for c in inst.called)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.lax_windows import combiner
+from hlosharding.executor.lax_windows import combiner, is_by_real_part
 from hlosharding.ir import Builder, Computation, Instruction, Shape, reduce_arrays
 from hlosharding.spmd import Devices, device_groups, permute_pairs
 
@@ -50,7 +50,7 @@ def _permute(inst: Instruction, operands: Values, num_devices: int) -> Values:
 
 def _reduced(computation: Computation, values: Sequence[np.ndarray]) -> np.ndarray:
     name, dtype = combiner(computation), values[0].dtype
-    if name is None:
+    if name is None or is_by_real_part(computation):
         function = _custom(computation, values[0])
         out = values[0]
         for value in values[1:]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlosharding.collector import collector_waits
+from hlosharding.deep_stack import deep_stack
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
@@ -78,6 +79,7 @@ def as_python(
     return write_source(module, inputs=inputs, outputs=outputs, causes=causes).text
 
 
+@deep_stack
 @collector_waits
 def write_source(
     module: Module,

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
 from hlosharding.frontends.prepare import prepare as prepare_module
@@ -27,6 +28,7 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
+@deep_stack
 def load(source: Any, *, format: Format | None = None, prepare: bool | None = None, inputs: Any = None) -> Module:
     """A Module of a program.
 
@@ -78,6 +80,8 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
         content = bytes(content)
     if not isinstance(content, (str, bytes)):
         return _from_object(content)
+    # What some editors put before a text to say how it is written.
+    content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     if not content.strip():
         raise LoadError("the input is empty", remedy="give HLO text, a serialized HloModuleProto, or StableHLO")
     match format or _guess(content):

@@ -12,6 +12,7 @@ from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
 from hlosharding.ir.module import Module
+from hlosharding.ir.name_uniquer import NameUniquer
 from hlosharding.ir.opcode import (
     ALL_OPCODES,
     COLLECTIVES,
@@ -58,6 +59,7 @@ __all__ = [
     "Instruction",
     "Module",
     "ModuleGraph",
+    "NameUniquer",
     "PaddingDim",
     "Pass",
     "Property",

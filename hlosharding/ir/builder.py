@@ -24,12 +24,16 @@ from hlosharding.sharding import HloSharding
 
 def _records(field: str) -> Callable[[Any, Any], None]:
     def write(proto: Any, records: Any) -> None:
-        proto.ClearField(field.split(".")[0])
+        *holder, repeated = field.split(".")
         target = proto
-        for part in field.split("."):
+        for part in holder:
+            proto.ClearField(part)
             target = getattr(target, part)
+            # Touched even when there are no records: XLA asks whether a convolution without spatial dims has a window.
+            target.SetInParent()
+        target.ClearField(repeated)
         for record in records:
-            record.write(target.add())
+            record.write(getattr(target, repeated).add())
 
     return write
 

@@ -12,12 +12,12 @@ from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
 
 NUM_CALLED = dict.fromkeys(
     [
-        *("all-reduce", "map", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"),
-        *("call", "conditional", "fusion"),
+        *("all-reduce", "all-reduce-start", "map", "reduce", "reduce-scatter", "reduce-window", "scatter", "sort"),
+        *("async-start", "call", "conditional", "fusion", "scan"),
     ],
     1,
-) | {"while": 2}
-"""How many computations an op cannot do without."""
+) | {"select-and-scatter": 2, "while": 2}
+"""How many computations an op calls; a conditional as many as it has branches."""
 
 
 class WhileParts(NamedTuple):

@@ -7,7 +7,7 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Self
 
@@ -76,13 +76,20 @@ class Instruction(InstructionAttributes):
     @property
     def has_side_effect(self) -> bool:
         """True when the op may not be removed though nobody uses it."""
-        if not self.called and self.opcode not in MAY_ACT:
-            return False
-        if self.opcode in SIDE_EFFECTS or (self.opcode == "custom-call" and self.proto.custom_call_has_side_effect):
+        if self.opcode in MAY_ACT and _acts(self):
             return True
-        if self.opcode == "all-reduce" and self.channel_id and not self.use_global_device_ids:
-            return True
-        return any(i.has_side_effect for c in self.called for i in c.instructions)
+        seen: set[Computation] = set()
+        stack = list(self.called)
+        while stack:
+            computation = stack.pop()
+            if computation in seen:
+                continue
+            seen.add(computation)
+            for inst in computation.instructions:
+                if inst.opcode in MAY_ACT and _acts(inst):
+                    return True
+                stack.extend(inst.called)
+        return False
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -122,6 +129,13 @@ class Made(Instruction):
     def proto(self) -> Any:
         """The HloInstructionProto."""
         return self._write()
+
+
+def _acts(inst: Instruction) -> bool:
+    """Has the op itself a side effect?"""
+    if inst.opcode in SIDE_EFFECTS or (inst.opcode == "custom-call" and inst.proto.custom_call_has_side_effect):
+        return True
+    return inst.opcode == "all-reduce" and bool(inst.channel_id) and not inst.use_global_device_ids
 
 
 MAY_ACT = SIDE_EFFECTS | {"custom-call", "all-reduce"}
@@ -315,16 +329,19 @@ def callees_first(computations: list[Computation]) -> list[Computation]:
     order: list[Computation] = []
     placed: set[Computation] = set()
 
-    def place(computation: Computation) -> None:
-        if computation in placed:
-            return
-        placed.add(computation)
-        for instruction in computation.instructions:
-            if instruction.called:
-                for callee in instruction.called:
-                    place(callee)
-        order.append(computation)
+    stack: list[tuple[Computation, Iterator[Computation]]] = []
+
+    def enter(computation: Computation) -> None:
+        if computation not in placed:
+            placed.add(computation)
+            stack.append((computation, (c for i in computation.instructions if i.called for c in i.called)))
 
     for computation in computations:
-        place(computation)
+        enter(computation)
+        while stack:
+            callee = next(stack[-1][1], None)
+            if callee is None:
+                order.append(stack.pop()[0])
+            else:
+                enter(callee)
     return order

@@ -25,7 +25,7 @@ def blaming(module: Module) -> Iterator[None]:
     """
     try:
         yield
-    except (HloShardingError, MemoryError):
+    except (HloShardingError, MemoryError, RecursionError):
         raise
     except Exception as error:
         try:

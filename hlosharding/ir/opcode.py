@@ -11,7 +11,7 @@ ELEMENTWISE_UNARY = frozenset(
     " reduce-precision round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh".split()
 )
 ELEMENTWISE_BINARY = frozenset(
-    "add and atan2 compare complex divide maximum minimum multiply or power remainder shift-left"
+    "add and atan2 compare complex divide maximum minimum mulhi multiply or power remainder shift-left"
     " shift-right-arithmetic shift-right-logical stochastic-convert subtract xor".split()
 )
 ELEMENTWISE_TERNARY = frozenset({"clamp", "select"})
@@ -36,6 +36,25 @@ _OTHER = frozenset(
     " triangular-solve tuple".split()
 )
 ALL_OPCODES = ELEMENTWISE | COLLECTIVES | ASYNC | CONTROL_FLOW | _OTHER
+NUM_OPERANDS = {
+    **dict.fromkeys(ELEMENTWISE_UNARY, 1),
+    **dict.fromkeys(ELEMENTWISE_BINARY, 2),
+    **dict.fromkeys(ELEMENTWISE_TERNARY, 3),
+    **dict.fromkeys("constant iota parameter partition-id replica-id rng-get-and-update-state".split(), 0),
+    **dict.fromkeys(
+        "all-gather-done all-reduce-done async-done async-update bitcast broadcast cholesky collective-permute-done"
+        " copy-done copy-start domain fft get-dimension-size get-tuple-element infeed opt-barrier recv recv-done"
+        " reshape reverse rng-bit-generator send-done slice topk transpose while".split(),
+        1,
+    ),
+    **dict.fromkeys(
+        "add-dependency convolution dot gather outfeed pad send set-dimension-size triangular-solve".split(), 2
+    ),
+    **dict.fromkeys("batch-norm-training ragged-dot select-and-scatter".split(), 3),
+    **dict.fromkeys("batch-norm-grad batch-norm-inference".split(), 5),
+    "ragged-all-to-all": 6,
+}
+"""How many operands an op has; any number where it does not stand here."""
 
 
 def collective_kind(opcode: str) -> str | None:

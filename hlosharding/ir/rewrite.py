@@ -197,6 +197,12 @@ def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Inst
         set_operands(instruction, operands)
 
 
+def change_kind(instruction: Instruction, opcode: str, shape: Shape) -> None:
+    """Turn an instruction into another op of the same operands and attributes."""
+    instruction.own_proto()
+    instruction.opcode, instruction.shape = opcode, shape
+
+
 def fresh_name(module: ModuleGraph, name: str) -> str:
     """`name`, or `name.N` with the smallest free N."""
     taken = {i.name for c in module.computations for i in c.instructions}

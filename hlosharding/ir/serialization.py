@@ -79,7 +79,7 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
             raise ModuleError(f"id {p.id} is used twice", where=f"computation %{computation.name}, %{p.name}")
         if not p.frontend_attributes.map:
             p.ClearField("frontend_attributes")  # XLA writes an empty one everywhere, and passes ask for it
-        instruction = Instruction(p.name, p.opcode, Shape.from_proto(p.shape), operands, p, computation)
+        instruction = Instruction(p.name, p.opcode, _shape(p), operands, p, computation)
         instruction.called, instruction.control_predecessors = called, before
         instructions[p.id] = instruction
         computation.instructions.append(instruction)
@@ -87,6 +87,13 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
     if root is None:
         raise ModuleError(f"root id {computation.proto.root_id} is missing", where=f"computation %{computation.name}")
     computation.set_root(root)
+
+
+def _shape(p: Any) -> Shape:
+    try:
+        return Shape.from_proto(p.shape)
+    except ModuleError as error:
+        raise ModuleError(error.what, where=f"%{p.name} ({p.opcode})", remedy=error.remedy) from None
 
 
 def _index(module: ModuleGraph) -> None:
@@ -153,9 +160,8 @@ def _write_computation(computation: Computation, ids: dict[Computation, int], ou
 def _write_program_shape(computation: Computation, out: Any) -> None:
     parameters = computation.parameters
     # Kept as read while it still says the same: it may hold layouts.
-    if [Shape.from_proto(s) for s in out.parameters] == [p.shape for p in parameters] and Shape.from_proto(
-        out.result
-    ) is computation.root.shape:
+    is_said = out.result.element_type and Shape.from_proto(out.result) is computation.root.shape
+    if is_said and [Shape.from_proto(s) for s in out.parameters] == [p.shape for p in parameters]:
         return
     out.Clear()
     for parameter in parameters:

@@ -38,9 +38,11 @@ _ML_DTYPES = {
     "f8e3m4": "float8_e3m4", "f8e5m2fnuz": "float8_e5m2fnuz", "f8e4m3fnuz": "float8_e4m3fnuz",
     "f4e2m1fn": "float4_e2m1fn", "f8e8m0fnu": "float8_e8m0fnu",
 }  # fmt: skip
+UNBOUNDED = -(1 << 63)
+"""XLA's size of a dim that has neither a size nor a bound (`f32[?]`)."""
 _ARRAY_TEXT = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](\{[^}]*\})?\s*$")
 # XLA counts in 64 bits.
-_SIZE = re.compile(r"(<=)?\d{1,18}")
+_SIZE = re.compile(r"(<=)?\d{1,18}|\?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,8 @@ class Shape:
         if not match or match.group(1) not in _TYPES or not all(map(_SIZE.fullmatch, sizes)):
             raise ModuleError(f"no shape: {text!r}", remedy='write it like "f32[2,3]" or "(f32[2], s32[])"')
         dynamic = tuple(i for i, d in enumerate(sizes) if d.startswith("<="))
-        return Shape.array(match.group(1), tuple(int(d.removeprefix("<=")) for d in sizes), dynamic)
+        dims = tuple(UNBOUNDED if d == "?" else int(d.removeprefix("<=")) for d in sizes)
+        return Shape.array(match.group(1), dims, dynamic)
 
     @staticmethod
     def from_dtype(dtype: Any, dims: tuple[int, ...]) -> Shape:
@@ -102,8 +105,15 @@ class Shape:
         """Read a ShapeProto."""
         if proto.element_type == 13:
             return Shape.tuple(tuple(Shape.from_proto(s) for s in proto.tuple_shapes))
-        dynamic = tuple(i for i, d in enumerate(proto.is_dynamic_dimension) if d)
-        return _intern(_NAMES.get(proto.element_type, "opaque"), tuple(proto.dimensions), (), dynamic)
+        flags = proto.is_dynamic_dimension
+        dynamic = tuple(i for i, d in enumerate(flags) if d)
+        if flags and len(flags) != len(proto.dimensions):
+            raise ModuleError(f"a shape has {len(proto.dimensions)} dims, and {len(flags)} marks of dynamic ones")
+        if proto.HasField("layout") and len(proto.layout.minor_to_major) != len(proto.dimensions):
+            raise ModuleError(f"a shape has {len(proto.dimensions)} dims, its layout others")
+        if proto.element_type not in _NAMES:
+            raise ModuleError(f"a shape has the element type {proto.element_type}, which is none of XLA's")
+        return _intern(_NAMES[proto.element_type], tuple(proto.dimensions), (), dynamic)
 
     @cached_property
     def proto(self) -> Any:
@@ -195,7 +205,9 @@ class Shape:
     def __str__(self) -> str:
         if self.is_tuple:
             return f"({', '.join(map(str, self.tuple_shapes))})"
-        sizes = (f"<={d}" if i in self.dynamic_dims else str(d) for i, d in enumerate(self.dims))
+        sizes = (
+            "?" if d == UNBOUNDED else f"<={d}" if i in self.dynamic_dims else str(d) for i, d in enumerate(self.dims)
+        )
         return f"{self.element_type}[{','.join(sizes)}]"
 
     __repr__ = __str__
@@ -206,7 +218,7 @@ class Shape:
 
 def write_shape(proto: Any, shape: Shape) -> None:
     """Make a ShapeProto say `shape`.  Layouts stay where rank and type do: a custom call means them."""
-    if Shape.from_proto(proto) is shape:
+    if proto.element_type and Shape.from_proto(proto) is shape:
         return
     is_alike = proto.element_type == _TYPES[shape.element_type][0] and len(proto.dimensions) == shape.rank
     if not is_alike or len(proto.tuple_shapes) != len(shape.tuple_shapes):
@@ -227,7 +239,21 @@ def _intern(
     key = element_type, dims, tuple_shapes, dynamic
     found = _interned.get(key)
     # Two threads may both make it: the first to enter it made the one that both take.
-    return found if found is not None else _interned.setdefault(key, Shape(*key))
+    return found if found is not None else _interned.setdefault(key, _lawful(Shape(*key)))
+
+
+def _lawful(made: Shape) -> Shape:
+    """The shape, if it can be one.  Raises ModuleError."""
+    unsized = next((n for n, size in enumerate(made.dims) if size < 0), None)
+    if unsized is not None:
+        if made.dims[unsized] != UNBOUNDED:
+            raise ModuleError(f"dim {unsized} of {made} is negative")
+        raise ModuleError(
+            f"dim {unsized} of {made} has no bound", remedy="give it a size, or a bound as in f32[<=8]: tiles need one"
+        )
+    if made.dims and not made.is_array:
+        raise ModuleError(f"a {made.element_type} has dims {list(made.dims)}")
+    return made
 
 
 def _split(text: str) -> list[str]:

@@ -286,6 +286,26 @@ def _call(inst: Instruction) -> Shape:
     return callee.root.shape
 
 
+def _fusion(inst: Instruction) -> Shape:
+    return inst.called[0].root.shape
+
+
+def _second(inst: Instruction) -> Shape:
+    return inst.operands[1].shape
+
+
+def _async_done(inst: Instruction) -> Shape:
+    return inst.operands[0].shape.tuple_shapes[1]
+
+
+def _copy_done(inst: Instruction) -> Shape:
+    return inst.operands[0].shape.tuple_shapes[0]
+
+
+def _map(inst: Instruction) -> Shape:
+    return inst.operands[0].shape.with_type(inst.called[0].root.shape.element_type)
+
+
 def _while(inst: Instruction) -> Shape:
     carried, parts = inst.operands[0].shape, while_parts(inst)
     for callee, made in zip(parts, (carried, _PRED), strict=True):
@@ -299,8 +319,9 @@ def _while(inst: Instruction) -> Shape:
 def _conditional(inst: Instruction) -> Shape:
     made = inst.called[0].root.shape
     for branch, operand in branches(inst):
-        if branch.parameters[0].shape is not operand.shape:
-            raise ModuleError(f"%{branch.name} takes {branch.parameters[0].shape}, not {operand.shape}")
+        taken = [p.shape for p in branch.parameters]
+        if taken != [operand.shape]:
+            raise ModuleError(f"%{branch.name} takes {', '.join(map(str, taken))}, not {operand.shape}")
         if branch.root.shape is not made:
             raise ModuleError(f"%{branch.name} makes {branch.root.shape}")
     return made
@@ -308,7 +329,11 @@ def _conditional(inst: Instruction) -> Shape:
 
 SHAPE_RULES: dict[str, Callable[[Instruction], Shape]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("reverse", "cholesky", "opt-barrier", "add-dependency", "domain"), _same),
+    **dict.fromkeys(("reverse", "cholesky", "opt-barrier", "add-dependency", "domain", "async-update"), _same),
+    **dict.fromkeys(("select-and-scatter", "all-reduce-done"), _same),
+    **dict.fromkeys(("triangular-solve", "ragged-all-to-all"), _second),
+    **dict.fromkeys(("async-done", "all-gather-done", "collective-permute-done"), _async_done),
+    **dict.fromkeys(("after-all", "send-done"), lambda inst: Shape.array("token")),
     **dict.fromkeys(("sort", "all-reduce", "collective-broadcast"), _all_operands),
     **dict.fromkeys(("partition-id", "replica-id"), lambda inst: Shape.array("u32")),
     "all-gather": _all_gather,
@@ -317,14 +342,17 @@ SHAPE_RULES: dict[str, Callable[[Instruction], Shape]] = {
     "call": _call,
     "collective-permute": _permute,
     "concatenate": _concatenate,
+    "copy-done": _copy_done,
     "conditional": _conditional,
     "convolution": _convolution,
     "dot": _dot,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
+    "fusion": _fusion,
     "gather": _gather,
     "get-dimension-size": lambda inst: _COUNT,
     "get-tuple-element": _element,
+    "map": _map,
     "pad": _pad,
     "reduce": _reduce,
     "reduce-scatter": _reduce_scatter,

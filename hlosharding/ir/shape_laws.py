@@ -65,26 +65,29 @@ def _agree(made: Shape, stated: Shape) -> bool:
 
 def _broadcast(inst: Instruction) -> str | None:
     dims, given = inst.operands[0].shape.dims, inst.dimensions
-    fits = len(dims) == len(given) and all(
-        d < len(inst.shape.dims) and size in (1, inst.shape.dims[d]) for d, size in zip(given, dims, strict=True)
+    fits = len(dims) == len(given) == len(set(given)) and all(
+        0 <= d < len(inst.shape.dims) and size in (1, inst.shape.dims[d]) for d, size in zip(given, dims, strict=True)
     )
     return None if fits else f"dims {list(dims)} do not broadcast to it by {list(given)}"
 
 
 def _reshape(inst: Instruction) -> str | None:
     given = inst.operands[0].shape
+    if not inst.shape.is_array:
+        return "it is no array"
     return None if given.size == inst.shape.size else f"the operand has {given.size} elements"
 
 
 def _iota(inst: Instruction) -> str | None:
-    return None if inst.iota_dimension < max(1, inst.shape.rank) else f"it counts along dim {inst.iota_dimension}"
+    return None if 0 <= inst.iota_dimension < max(1, inst.shape.rank) else f"it counts along dim {inst.iota_dimension}"
 
 
 def _constant(inst: Instruction) -> str | None:
-    shape = inst.proto.literal.shape
-    if not inst.shape.is_array or tuple(shape.dimensions) == inst.shape.dims or prod(inst.shape.dims) == 0:
+    shape = Shape.from_proto(inst.proto.literal.shape)
+    if not inst.shape.is_array or prod(inst.shape.dims) == 0:
         return None
-    return f"the literal is {list(shape.dimensions)}"
+    fits = shape.dims == inst.shape.dims and shape.element_type == inst.shape.element_type
+    return None if fits else f"the literal is {shape}"
 
 
 CHECKS: dict[str, Callable[[Instruction], str | None]] = {

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 
 from hlosharding.errors import ModuleError
+from hlosharding.ir.attribute_laws import fault_of_attributes
 from hlosharding.ir.control_flow import NUM_CALLED
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
+from hlosharding.ir.opcode import ALL_OPCODES, NUM_OPERANDS
 from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
 
@@ -33,7 +35,7 @@ def _verify_computation(computation: Computation) -> None:
     seen: set[Instruction] = set()
     uses = known = 0
     numbers: list[int] = []
-    plain, define = USUALLY_OF_ONE_SHAPE, seen.add
+    plain, takes, define = USUALLY_OF_ONE_SHAPE, NUM_OPERANDS.get, seen.add
     for instruction in computation.instructions:
         operands, opcode = instruction.operands, instruction.opcode
         if not seen.issuperset(operands):
@@ -44,21 +46,38 @@ def _verify_computation(computation: Computation) -> None:
         known += len(instruction.users)
         if opcode == "parameter":
             numbers.append(instruction.parameter_number)
-            continue
+            if not count:
+                continue
         shape = instruction.shape
-        if 0 < count < 3 and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
+        if count == takes(opcode) and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
             continue  # most ops: seen without a call
-        if len(instruction.called) < NUM_CALLED.get(opcode, 0):
-            raise ModuleError(f"{opcode} names no computation to call", where=_place(instruction))
-        fault = fault_of_shape(instruction)
-        if fault is not None:
-            raise ModuleError(f"shape {shape}, but {fault}", where=_place(instruction))
+        _verify_op(instruction)
     if computation.root not in seen:
         raise ModuleError("the root is not in its computation", where=f"computation %{computation.name}")
     if sorted(numbers) != list(range(len(numbers))):
         raise ModuleError(f"parameter numbers are {sorted(numbers)}", where=f"computation %{computation.name}")
     if known != uses:
         raise _users_disagree(computation)
+
+
+def _verify_op(instruction: Instruction) -> None:
+    opcode = instruction.opcode
+    if opcode not in ALL_OPCODES:
+        raise ModuleError(f"no opcode: {opcode!r}", where=_place(instruction))
+    count, wanted = len(instruction.called), NUM_CALLED.get(opcode, 0)
+    if count < wanted or (count > wanted > 0 and opcode != "conditional"):
+        said = (
+            f"{count} computation{'' if count == 1 else 's'} to call, not {wanted}"
+            if count
+            else "no computation to call"
+        )
+        raise ModuleError(f"{opcode} names {said}", where=_place(instruction))
+    fault = fault_of_attributes(instruction)
+    if fault is not None:
+        raise ModuleError(fault, where=_place(instruction))
+    fault = fault_of_shape(instruction)
+    if fault is not None:
+        raise ModuleError(f"shape {instruction.shape}, but {fault}", where=_place(instruction))
 
 
 def _distinct(operands: tuple[Instruction, ...]) -> int:

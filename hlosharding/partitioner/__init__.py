@@ -5,6 +5,7 @@ from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
+from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Prices
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ShardingTable",
     "check_devices",
     "has_manual_groups",
+    "in_plain_forms",
     "lift",
     "partition_module",
     "project",

@@ -23,6 +23,7 @@ from hlosharding.partitioner.regions import (
     infeed_outfeed,
     manual,
     one_device,
+    send_recv,
 )
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, parts_of
 
@@ -40,6 +41,8 @@ _CALLS = frozenset({"custom-call"})
 
 KINDS = (
     Kind("boundary of a manual region", _CALLS, lambda _, inst: manual.is_boundary_call(inst)),
+    Kind("start of a transfer", frozenset({"send", "recv"}), lambda _context, _inst: True),
+    Kind("end of a transfer", frozenset({"send-done", "recv-done"}), lambda _context, _inst: True),
     Kind("op of a manual region", None, manual.is_per_device),
     Kind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
@@ -51,6 +54,8 @@ KINDS = (
 
 STRATEGIES: dict[str, Strategy] = {
     "boundary of a manual region": manual.cross_boundary,
+    "start of a transfer": send_recv.start,
+    "end of a transfer": send_recv.finish,
     "op of a manual region": manual.take_over,
     "collective between manual groups": manual.communicate,
     "move to or from the host": host_offload.move,

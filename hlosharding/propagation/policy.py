@@ -6,7 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction, is_custom_partitioning
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Computation, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
@@ -154,9 +154,24 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
 
 def has_side_effect(instruction: Instruction, opcode: str) -> bool:
     """XLA's HasSideEffect; a channel alone is none where programs are to be partitioned."""
-    proto = instruction.proto
-    if opcode in _SIDE_EFFECTS or (opcode == "custom-call" and proto.custom_call_has_side_effect):
+    if _acts(instruction, opcode):
         return True
-    if opcode in _LAYOUT_SIDE_EFFECTS and proto.constrain_layout:
+    seen: set[Computation] = set()
+    stack = list(instruction.called)
+    while stack:
+        computation = stack.pop()
+        if computation not in seen:
+            seen.add(computation)
+            for inst in computation.instructions:
+                if _acts(inst, inst.opcode):
+                    return True
+                stack.extend(inst.called)
+    return False
+
+
+def _acts(instruction: Instruction, opcode: str) -> bool:
+    if opcode in _SIDE_EFFECTS:
         return True
-    return any(has_side_effect(i, i.opcode) for c in instruction.called for i in c.instructions)
+    if opcode == "custom-call" and instruction.proto.custom_call_has_side_effect:
+        return True
+    return opcode in _LAYOUT_SIDE_EFFECTS and bool(instruction.proto.constrain_layout)

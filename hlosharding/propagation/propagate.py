@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from hlosharding.collector import collector_waits
+from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ModuleError, ShardingError
 from hlosharding.ir import Instruction, Module, blaming
 from hlosharding.notebook import InNotebooks
@@ -108,6 +109,7 @@ def _named(module: Module, name: str, paths: Mapping[str, Instruction]) -> Instr
         raise ModuleError(error.what, remedy=f"did you mean {', '.join(near)}?" if near else error.remedy) from None
 
 
+@deep_stack
 @collector_waits
 def propagate(
     module: Module,

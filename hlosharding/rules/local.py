@@ -66,10 +66,15 @@ def _constant(inst: Instruction, operands: Sequence[Sizes], result: Sizes) -> di
 @_local.register("convolution")
 def _convolution(inst: Instruction, operands: Sequence[Sizes], result: Sizes) -> dict[str, Any]:
     dims = inst.conv_dims
-    batch = operands[0][dims.input_batch_dimension] // result[dims.output_batch_dimension]
-    features = operands[0][dims.input_feature_dimension] // operands[1][dims.kernel_input_feature_dimension]
+    batch = _groups(operands[0][dims.input_batch_dimension], result[dims.output_batch_dimension])
+    features = _groups(operands[0][dims.input_feature_dimension], operands[1][dims.kernel_input_feature_dimension])
     window = tuple(_local_window(inst, number, w, operands) for number, w in enumerate(inst.window))
     return {"batch_group_count": batch, "feature_group_count": features, "window": window}
+
+
+def _groups(size: int, of_each: int) -> int:
+    """How many groups a dim holds; of an empty one the result is empty, or zeros, in any number of groups."""
+    return size // of_each if of_each else 1
 
 
 def _local_window(inst: Instruction, number: int, window: WindowDim, operands: Sequence[Sizes]) -> WindowDim:

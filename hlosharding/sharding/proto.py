@@ -91,13 +91,17 @@ def metadata_from_proto(message: Any) -> OpMetadata:
 
 
 def from_proto(cls: type[S], proto: Any) -> S:
-    """From a `wire.OpSharding` or its bytes; raises ShardingError for contradictions.
+    """From an `OpSharding` (ours or jaxlib's) or its bytes; raises ShardingError for contradictions.
 
     >>> from hlosharding.sharding import HloSharding
     >>> from_proto(HloSharding, to_proto(HloSharding.replicate())).is_replicated()
     True
     """
-    if isinstance(proto, bytes | bytearray | memoryview):
+    if not isinstance(proto, bytes | bytearray | memoryview | wire.OpSharding):
+        if not hasattr(proto, "SerializeToString"):
+            raise ShardingError(f"{type(proto).__name__} is no OpSharding message", remedy="pass one, or its bytes")
+        proto = proto.SerializeToString()
+    if not isinstance(proto, wire.OpSharding):
         message = wire.OpSharding()
         try:
             message.ParseFromString(bytes(proto))

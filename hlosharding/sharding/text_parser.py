@@ -142,8 +142,7 @@ def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
         scan.fail(
             f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {math.prod(reshape)} devices", at=start
         )
-    if math.prod(dims) == 1:
-        scan.fail("a tiling over one device", at=start, remedy="write {maximal device=0} or {replicated}")
+    # Of one device, too: XLA's parser refuses only its list form.
     return TileAssignment.from_iota(dims, reshape, perm)
 
 

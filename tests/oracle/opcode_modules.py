@@ -71,7 +71,7 @@ _UNARY = _words(
 )
 _BINARY = _words("add atan2 divide maximum minimum multiply power remainder subtract")
 _INTEGER_UNARY = _words("count-leading-zeros not popcnt")
-_INTEGER_BINARY = _words("and or xor shift-left shift-right-arithmetic shift-right-logical")
+_INTEGER_BINARY = _words("and mulhi or xor shift-left shift-right-arithmetic shift-right-logical")
 
 
 def _around(line: str, result: str = "f32[8,16]", after: str = "copy(%op)", parameters: str = "") -> str:

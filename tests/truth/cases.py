@@ -23,7 +23,16 @@ _UNARY_TYPES = {
     "not": ("s32", "s32"), "popcnt": ("s32", "s32"), "count-leading-zeros": ("s32", "s32"), "imag": ("c64", "f32"),
     "real": ("c64", "f32"), "is-finite": ("f32", "pred"), "convert": ("f32", "bf16"), "bitcast-convert": ("f32", "s32"),
 }  # fmt: skip
-_INTEGER_BINARY = ("and", "or", "xor", "remainder", "shift-left", "shift-right-arithmetic", "shift-right-logical")
+_INTEGER_BINARY = (
+    "and",
+    "mulhi",
+    "or",
+    "xor",
+    "remainder",
+    "shift-left",
+    "shift-right-arithmetic",
+    "shift-right-logical",
+)
 _ATTRIBUTES = {"compare": ", direction=LT", "reduce-precision": ", exponent_bits=5, mantissa_bits=3"}
 
 # A case that XLA's CPU compiler refuses has no one-device run to compare with.

@@ -10,6 +10,7 @@ import numpy as np
 
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
+from hlosharding.partitioner import in_plain_forms
 from hlosharding.rules import Dims, Factor, Signature, local_attributes
 from hlosharding.xla_bridge import run_proto
 
@@ -25,7 +26,7 @@ COMBINE = {
 def run(module: Module, arguments: Arrays) -> Arrays:
     """Outputs of a module, device axes in front.  Raises HloShardingError where XLA refuses the module."""
     devices = arguments[0].shape[0] if arguments else 1
-    outputs = run_proto(module.to_hlo_proto(), [list(a) for a in arguments], devices)
+    outputs = run_proto(in_plain_forms(module).to_hlo_proto(), [list(a) for a in arguments], devices)
     return [np.stack(copies) for copies in outputs]
 
 

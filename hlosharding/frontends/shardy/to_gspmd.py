@@ -98,7 +98,7 @@ class _Rewrite:
                 ends = [u for part in (instruction, *instruction.users) for u in part.users]
             else:
                 continue
-            axes = parse_manual_axes(instruction.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
+            axes = parse_manual_axes(_mark(instruction, "manual_axes"))
             for call in ends:
                 if call.opcode == "call" and _BODY in call.called[0].name:
                     found[call] = axes
@@ -120,6 +120,17 @@ class _Rewrite:
     def shardings(self, instruction: Instruction, key: str) -> list[SdySharding]:
         return parse_shardings(instruction.frontend_attributes.get(targets.SHARDY_PREFIX + key, ""), self.meshes)
 
+    def operand_shardings(self, call: Instruction, key: str) -> list[tuple[Instruction, SdySharding]]:
+        """Each operand of a region's edge with its sharding; LoadError where there is not one for each."""
+        found = parse_shardings(_mark(call, key), self.meshes)
+        results = len(call.shape.tuple_shapes) if call.shape.is_tuple else 1
+        if len(found) != len(call.operands) or len(found) != results:
+            raise LoadError(
+                f"{targets.SHARDY_PREFIX}{key} has {len(found)} shardings for {len(call.operands)} operands",
+                where=repr(call),
+            )
+        return list(zip(call.operands, found, strict=True))
+
     def custom_call(
         self,
         like: Instruction,
@@ -136,6 +147,18 @@ class _Rewrite:
         )  # fmt: skip
         self.edit.shardings[made] = sharding
         return made
+
+
+def _mark(instruction: Instruction, name: str) -> str:
+    """What Shardy's export says of a call; LoadError where it does not."""
+    found = instruction.frontend_attributes.get(targets.SHARDY_PREFIX + name)
+    if found is None:
+        raise LoadError(
+            f"{instruction.custom_call_target} has no frontend attribute {targets.SHARDY_PREFIX}{name}",
+            where=repr(instruction),
+            remedy="load the module as JAX lowered it, all its attributes kept",
+        )
+    return found
 
 
 def _unspecified(open_dims: Sequence[int]) -> str:
@@ -197,10 +220,10 @@ def _return_copies(rewrite: _Rewrite, call: Instruction) -> None:
 
 
 def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
-    axes = parse_manual_axes(call.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
+    axes = parse_manual_axes(_mark(call, "manual_axes"))
     inside = tuple(dict.fromkeys((*manual, *axes)))
     made: list[Instruction] = []
-    for operand, sharding in zip(call.operands, rewrite.shardings(call, "in_shardings"), strict=True):
+    for operand, sharding in rewrite.operand_shardings(call, "in_shardings"):
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         annotated = rewrite.custom_call(
@@ -212,10 +235,10 @@ def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ..
 
 
 def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
-    axes = parse_manual_axes(call.frontend_attributes[targets.SHARDY_PREFIX + "manual_axes"])
+    axes = parse_manual_axes(_mark(call, "manual_axes"))
     inside = tuple(dict.fromkeys((*manual, *axes)))
     made: list[Instruction] = []
-    for operand, sharding in zip(call.operands, rewrite.shardings(call, "out_shardings"), strict=True):
+    for operand, sharding in rewrite.operand_shardings(call, "out_shardings"):
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         local = rewrite.custom_call(
@@ -252,9 +275,12 @@ def _replace_results(rewrite: _Rewrite, call: Instruction, made: list[Instructio
 
 
 def _sharding_group(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
-    value, text = call.operands[0], call.frontend_attributes[targets.SHARDY_PREFIX + "sharding_group_id"]
+    value, text = call.operands[0], _mark(call, "sharding_group_id")
+    number = text.split(":")[0].strip()
+    if not number.isdecimal():
+        raise LoadError(f"a sharding group has the number {text!r}", where=repr(call))
     rewrite.edit.remove(call)
-    group = ShardGroup("as", int(text.split(":")[0]))
+    group = ShardGroup("as", int(number))
     unknown = HloSharding.unknown().with_shard_group(group)
     made = rewrite.custom_call(call, targets.SHARDING, value, value.shape, unknown)
     ir_rewrite.set_attributes(made, custom_call_has_side_effect=True)

@@ -115,7 +115,7 @@ def _operand_seconds(operand: Operand, place: HloSharding, prices: Prices) -> fl
 
 def _halo_seconds(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> float:
     tile = _tile(operand.shape, place).byte_size
-    return sum(prices.halo_seconds(tile * plan.received / plan.tile, plan.messages) for plan in plans)
+    return sum(prices.halo_seconds(tile * plan.received / plan.tile, plan.messages) for plan in plans if tile)
 
 
 # ---- repeated work

@@ -79,11 +79,11 @@ def candidates_signature(inst: Instruction, signature: Signature, x: HloSharding
     `x` is the operand's sharding.
     """
     how = top_k(inst)
-    if how is None or x is None or x.kind != "tiled":
-        return None
     shape = inst.operands[0].shape
-    offered = how.k * x.num_tiles_along(shape.rank - 1) * sum(leaf.byte_size // leaf.size for leaf in inst.shape.leaves)
-    return _of_candidates(signature) if offered <= shape.dims[-1] * shape.byte_size // shape.size else None
+    if how is None or x is None or x.kind != "tiled" or not shape.size:
+        return None
+    offered = how.k * x.num_tiles_along(shape.rank - 1) * sum(leaf.bits for leaf in inst.shape.leaves)
+    return _of_candidates(signature) if offered <= shape.dims[-1] * shape.bits else None
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,6 @@ def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) 
         count = _fitting(module, loop, made, most)
         if count:
             _follow(partial_sums, _hoist(module, loop, made[:count]))
-            module.renumber()
 
 
 # What is the same in every trip
@@ -210,7 +209,7 @@ def _fitting(module: Module, loop: Instruction, made: Sequence[Instruction], mos
 
 
 def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Copies:
-    """Compute `made` before the loop and carry it."""
+    """Compute `made` before the loop and carry it.  Ids are dense again: costs walk the module's list."""
     needed = list(dict.fromkeys(i for inst in made for i in _needed(inst)))
     given, copies = _given_to(module, loop, needed), Copies()
     read = {path[0] for i in given if (path := _path(i, i.computation.parameters[0]))}
@@ -224,6 +223,7 @@ def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Co
         else:
             rewrite.remove(inst)
     _drop_idle(module, loop, read)
+    module.renumber()
     return copies
 
 

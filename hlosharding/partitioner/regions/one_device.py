@@ -49,14 +49,14 @@ def act_once(context: Context, inst: Instruction) -> AnyValue:
     operand = context.emitter.op("tuple", Shape.tuple(tuple(p.shape for p in packed)), packed)
 
     def write(emitter: Emitter, operand: Instruction, acts: bool) -> Instruction:
-        return emitter.local(inst, inst.shape, emitter.elements(operand)) if acts else _nothing(emitter, inst.shape)
+        return emitter.local(inst, inst.shape, emitter.elements(operand)) if acts else nothing(emitter, inst.shape)
 
     chosen = [int(d != device) for d in range(context.num_partitions)]
     local = branch_per_device(context, inst, operand, (True, False), chosen, write)
-    return _handed_out(context, inst, local)
+    return handed_out(context, inst, local)
 
 
-def _handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyValue:
+def handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyValue:
     """To all devices where somebody reads it: what the others hold is zeros."""
     made = leaves_of(unpack(context, local, inst.shape, [REPLICATED] * len(inst.shape.leaves)))
     for value in made:
@@ -67,9 +67,10 @@ def _handed_out(context: Context, inst: Instruction, local: Instruction) -> AnyV
     return from_leaves(inst.shape, [to_wanted(context, v, w, "result of one device") for v, w in leaves])
 
 
-def _nothing(emitter: Emitter, shape: Shape) -> Instruction:
+def nothing(emitter: Emitter, shape: Shape) -> Instruction:
+    """Zeros, and fresh tokens: what a device has that takes no part."""
     if shape.is_tuple:
-        return emitter.op("tuple", shape, [_nothing(emitter, part) for part in shape.tuple_shapes])
+        return emitter.op("tuple", shape, [nothing(emitter, part) for part in shape.tuple_shapes])
     if not shape.is_array:
         return emitter.op("after-all", shape, ())
     return emitter.full(np.zeros((), shape.dtype), shape)

@@ -37,9 +37,18 @@ def test_bfloat16_survives_a_file(tmp_path: Path) -> None:
     assert (array == values).all()
 
 
-def test_a_tuple_parameter_is_refused() -> None:
+def test_what_a_tuple_holds_is_named_by_its_place(tmp_path: Path) -> None:
+    parameters = hs.load(PROGRAM.format(shape="(f32[2], f32[3])")).entry.parameters
+    given = random_arrays(parameters, seed=0)
+    assert [array.shape for array in given] == [(2,), (3,)]
+    np.savez(tmp_path / "in.npz", **{f"{parameters[0].name}.{n}": array for n, array in enumerate(given)})
+    read = read_arrays(parameters, str(tmp_path / "in.npz"))
+    assert all((one == other).all() for one, other in zip(read, given, strict=True))
+
+
+def test_a_token_is_no_array() -> None:
     with pytest.raises(hs.HloShardingError, match="takes arrays"):
-        random_arrays(hs.load(PROGRAM.format(shape="(f32[2], f32[3])")).entry.parameters, seed=0)
+        random_arrays(hs.load(PROGRAM.format(shape="token[]")).entry.parameters, seed=0)
 
 
 @pytest.mark.parametrize(

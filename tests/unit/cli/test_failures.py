@@ -91,7 +91,7 @@ def test_ops_that_contradict_themselves_are_one_line(
     del total.called_computation_ids[:]
     assert "reduce names no computation to call; at %total" in says(proto.SerializeToString())
     hidden.dot_dimension_numbers.lhs_contracting_dimensions[:] = [7]
-    assert "its attributes do not fit its operands; at %hidden" in says(proto.SerializeToString())
+    assert "dim 7 is not one of the 2 dims of f32[64,128]; at %hidden" in says(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -243,3 +243,27 @@ def test_run_forces_its_own_devices() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"agrees": true') == 2
+
+
+@pytest.mark.parametrize("output", [["-o", "/dev/full"], []])
+def test_a_full_disk_is_one_line(output: list[str]) -> None:
+    command = [sys.executable, "-m", "hlosharding", "convert", "-", "--emit", "hlo", *output]
+    program = "HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
+    with Path("/dev/full").open("wb") as full:
+        found = subprocess.run(command, input=program.encode(), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert found.returncode == 1
+    where = "/dev/full" if output else "the output"
+    assert found.stderr.decode() == f"hlosharding: cannot write {where}: No space left on device\n"
+
+
+def test_what_is_open_already_is_written_to_as_it_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hlosharding", "convert", "-", "--emit", "hlo", "-o", "/dev/stdout"]
+    program = b"HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
+    assert b"parameter(0)" in subprocess.run(command, input=program, stdout=subprocess.PIPE, check=True).stdout
+    with (tmp_path / "out").open("wb") as file:
+        file.write(b"before\n")
+        file.flush()
+        subprocess.run(command, input=program, stdout=file, check=True)
+    content = (tmp_path / "out").read_bytes()
+    assert content.startswith(b"before\n")
+    assert b"parameter(0)" in content

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.errors import ExecutionError, PartitionError
+from hlosharding.xla_bridge import run_proto, without_shardings
 from tests.support.split_programs import mark, module_of
 
 X = np.arange(63, dtype=np.float32).reshape(9, 7) / 63
@@ -125,3 +126,51 @@ def test_donated_parameters_are_gone() -> None:
     out = hs.partition(module).compile(donate=[0])(x)
     assert np.array_equal(np.asarray(out), np.arange(16) * 2)
     assert x.is_deleted()
+
+
+def test_a_tuple_parameter_takes_a_tuple_or_its_arrays() -> None:
+    text = """HloModule m, num_partitions=8
+ENTRY e {
+  p = (f32[16], (s32[8], f32[16])) parameter(0), sharding={{devices=[8]<=[8]}, {devices=[8]<=[8]}, {replicated}}
+  a = f32[16] get-tuple-element(p), index=0
+  q = (s32[8], f32[16]) get-tuple-element(p), index=1
+  b = f32[16] get-tuple-element(q), index=1
+  ROOT c = f32[16] subtract(a, b)
+}
+"""
+    local = hs.partition(hs.load(text, format="hlo"))
+    x, n, y = np.arange(16, dtype=np.float32), np.zeros(8, np.int32), np.ones(16, np.float32)
+    for run in (local.run, local.run_reference, local.compile()):
+        for given in (((x, (n, y)),), (x, n, y)):
+            np.testing.assert_array_equal(run(*given), x - y)
+        with pytest.raises(ExecutionError, match="takes 3 arrays, 2 were given"):
+            run((x, y))
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+def test_of_complex_numbers_the_real_part_decides(op: str) -> None:
+    text = f"""HloModule m, num_partitions=8
+f {{
+  p = c64[] parameter(0)
+  q = c64[] parameter(1)
+  ROOT r = c64[] {op}(p, q)
+}}
+ENTRY e {{
+  a = c64[32] parameter(0), sharding={{devices=[8]<=[8]}}
+  b = c64[32] parameter(1), sharding={{devices=[8]<=[8]}}
+  z = c64[] constant((0, 0))
+  each = c64[32] {op}(a, b)
+  all = c64[] reduce(a, z), dimensions={{0}}, to_apply=f
+  ROOT t = (c64[32], c64[]) tuple(each, all)
+}}
+"""
+    module = hs.load(text, format="hlo")
+    local = hs.partition(hs.propagate(module, to_outputs=True))
+    random = np.random.default_rng(0)
+    parts = np.arange(32) - 16 + 1j * random.integers(-3, 4, 32), random.integers(-2, 3, 32) - 1j
+    a, b = (random.permutation(part).astype(np.complex64) for part in parts)
+    b[:8] = a[:8] + 2j  # of equal real parts the first one stays
+    expected = [copies[0] for copies in run_proto(without_shardings(module.to_hlo_proto()), [[a], [b]])]
+    for run in (local.run, local.run_reference):
+        for found, right in zip(run(a, b), expected, strict=True):
+            np.testing.assert_array_equal(found, right)

@@ -66,7 +66,7 @@ _UNARY = {
 }  # fmt: skip
 _BINARY = {
     "add": "float int complex pred", "and": "int pred", "atan2": "float", "divide": "float int complex",
-    "maximum": "float int pred", "minimum": "float int pred", "multiply": "float int complex pred", "or": "int pred",
+    "maximum": "float int complex pred", "minimum": "float int complex pred", "multiply": "float int complex pred", "or": "int pred",
     "power": "float int", "remainder": "float int", "shift-left": "int", "shift-right-arithmetic": "int",
     "shift-right-logical": "int", "subtract": "float int complex", "xor": "int pred",
 }  # fmt: skip

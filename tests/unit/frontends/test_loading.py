@@ -121,3 +121,41 @@ def test_a_format_that_contradicts_the_content_is_an_error() -> None:
 def test_a_directory_is_no_program(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="directory"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".hlo", ".mlir"])
+def test_a_byte_order_mark_is_no_part_of_the_program(tmp_path: Path, suffix: str) -> None:
+    stablehlo = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %a : tensor<4xf32>\n}\n"
+    text = stablehlo if suffix == ".mlir" else "HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
+    path = tmp_path / f"program{suffix}"
+    path.write_text(text, encoding="utf-8-sig")
+    for source in (path, path.read_bytes(), "\ufeff" + text):
+        assert str(load(source).entry.root.shape) == "f32[4]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HloModule m\nENTRY e {\n  ROOT x = f32[?,8] parameter(0)\n}\n",
+        "func.func @main(%a: tensor<?x8xf32>) -> tensor<?x8xf32> {\n  return %a : tensor<?x8xf32>\n}\n",
+    ],
+)
+def test_a_dim_without_a_bound_is_refused(text: str) -> None:
+    with pytest.raises(LoadError, match=r"dim 0 of f32\[\?,8\] has no bound; at %.*give it a size, or a bound"):
+        load(text)
+
+
+REGION = """HloModule m
+xla.sdy.manual_computation_body { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }
+ENTRY e {
+  x = f32[8] parameter(0)
+  g = f32[4] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape"
+  c = f32[4] call(g), to_apply=xla.sdy.manual_computation_body
+  ROOT l = f32[8] custom-call(c), custom_call_target="xla.sdy.LocalToGlobalShape"
+}
+"""
+
+
+def test_an_edge_of_a_manual_region_that_lost_its_attributes_is_refused() -> None:
+    with pytest.raises(LoadError, match=r"xla\.sdy\.GlobalToLocalShape has no .* xla\.sdy\.manual_axes; at"):
+        load(REGION)

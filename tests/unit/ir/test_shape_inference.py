@@ -62,12 +62,26 @@ STATED = [
     "f32[4,8] reduce-precision(x), exponent_bits=5, mantissa_bits=3",
     "bf16[4,8] convert(x)", "s32[4,8] bitcast-convert(x)", "u16[4,8,2] bitcast-convert(x)", "u64[4] bitcast-convert(pairs)",
     "f32[4,16] dot(h, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-    "f32[] get-tuple-element(both), index=1",
+    "f32[] get-tuple-element(both), index=1", "f32[4,8] fusion(x), kind=kLoop, calls=twice",
+    "f32[4,8] map(x, x), dimensions={0,1}, to_apply=add", "f32[8,16] triangular-solve(square, y), left_side=true",
+    "f32[2,9,9,6] select-and-scatter(image, part, z), window={size=1x3x3x1 stride=1x3x3x1}, select=less, scatter=add",
+    "f32[4,8] ragged-all-to-all(x, x, at4, at4, at4, at4), replica_groups={{0,1,2,3}}",
+    "token[] after-all()", "token[] send-done(sent), channel_id=9", "f32[4,8] copy-done(copying)",
+    "((f32[4,8]), f32[4,8], u32[]) call-update(started)", "f32[4,8] call-done(started)",
+    "f32[8,8] all-gather-done(gathering)", "f32[4,8] all-reduce-done(reducing)",
+    "f32[4,8] collective-permute-done(permuting)",
 ]  # fmt: skip
 
 
 def read(op: str) -> Instruction:
-    more = "pairs = u32[4,2] parameter(11)  both = (f32[4,8], f32[]) tuple(x, z)"
+    more = f"""pairs = u32[4,2] parameter(11)  both = (f32[4,8], f32[]) tuple(x, z)
+  part = f32[2,3,3,6] parameter(13)  at4 = s32[4] parameter(14)  order = token[] after-all()
+  sent = (f32[4,8], u32[], token[]) send(x, order), channel_id=9
+  copying = (f32[4,8], f32[4,8], u32[]) copy-start(x)
+  started = ((f32[4,8]), f32[4,8], u32[]) call-start(x), to_apply=twice
+  gathering = (f32[4,8], f32[8,8]) all-gather-start(x), dimensions={{0}}, {GROUPS}
+  reducing = f32[4,8] all-reduce-start(x), {GROUPS}, to_apply=add
+  permuting = (f32[4,8], f32[4,8], u32[], u32[]) collective-permute-start(x), source_target_pairs={{{{0,1}}}}"""
     return load(f"{HEAD}  {more}\n  result = {op}\n  ROOT root = f32[] constant(0)\n}}", format="hlo").by_name("result")
 
 

@@ -116,3 +116,15 @@ def test_named_contradictions_are_refused():
     empty.named_sharding.mesh.device_ids.extend([0, 1])
     with pytest.raises(ShardingError, match="names one device"):
         from_proto(empty)
+
+
+def test_jaxlib_s_own_message_is_read():
+    from jax._src.lib import xla_client
+
+    message = xla_client.HloSharding.from_string("{devices=[2,2]<=[4]}").to_proto()
+    assert str(HloSharding.from_proto(message)) == "{devices=[2,2]<=[4]}"
+
+
+def test_what_is_no_message_is_named():
+    with pytest.raises(ShardingError, match="int is no OpSharding message"):
+        HloSharding.from_proto(3)

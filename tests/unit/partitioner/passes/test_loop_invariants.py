@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import hlosharding as hs
-from hlosharding.ir import Module
+from hlosharding.ir import COLLECTIVES, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.partitioner.passes import pipeline
 from tests.support.program_check import check
@@ -284,3 +284,44 @@ def test_a_reshard_inside_the_groups_of_a_manual_region_moves_too(cpu_devices: l
     local = hs.partition(hs.trace(program, mesh=square, in_shardings=given)(x, w))
     assert 4 not in executions(local)
     np.testing.assert_allclose(local.run(x, w), np.asarray(jax.jit(program)(x, w)), rtol=0, atol=1e-5)
+
+
+TO_HOST = """HloModule m, num_partitions=4
+body {
+  p = (s32[], f32[8,2], f32[4,2]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  acc = f32[8,2] get-tuple-element(p), index=1
+  x = f32[4,2] get-tuple-element(p), index=2
+  z = s32[] constant(0)
+  row = f32[1,2] dynamic-slice(x, i, z), dynamic_slice_sizes={1,2}
+  h = f32[1,2] custom-call(row), custom_call_target="MoveToHost"
+  upd = f32[8,2] dynamic-update-slice(acc, h, i, z)
+  ROOT t = (s32[], f32[8,2], f32[4,2]) tuple(j, upd, x)
+}
+cond {
+  q = (s32[], f32[8,2], f32[4,2]) parameter(0)
+  k = s32[] get-tuple-element(q), index=0
+  n = s32[] constant(4)
+  ROOT lt = pred[] compare(k, n), direction=LT
+}
+ENTRY e {
+  x = f32[4,2] parameter(0), sharding={devices=[2,2]<=[4]}
+  c = f32[] constant(0)
+  b = f32[8,2] broadcast(c), dimensions={}
+  z = s32[] constant(0)
+  init = (s32[], f32[8,2], f32[4,2]) tuple(z, b, x)
+  w = (s32[], f32[8,2], f32[4,2]) while(init), condition=cond, body=body
+  ROOT g = f32[8,2] get-tuple-element(w), index=1
+}
+"""
+
+
+def test_rows_that_a_loop_writes_to_the_host_are_priced_while_its_collectives_move() -> None:
+    """Trials of a move are priced on modules whose ids are dense: what the move removed is not looked at."""
+    local = hs.partition(hs.load(TO_HOST, format="hlo"))
+    (loop,) = [i for i in local.module.instructions if i.opcode == "while"]
+    assert all(i.computation is loop.computation for i in local.module.instructions if i.opcode in COLLECTIVES)
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_array_equal(local.run_reference(x), np.concatenate([x, np.zeros_like(x)]))

@@ -1,0 +1,211 @@
+"""Before the walk: ops in the one form that it takes.  What two ops start and end becomes the one op that they wrap;
+what a fusion computes stands in its place; start indices in one vector become scalars; `mulhi`, which neither StableHLO
+nor every JAX can say, becomes products of halves.
+
+Floor: partitioner.  Works on a clone: propagation read the module as it was loaded, as XLA's does.  The value keeps the
+name and the sharding of the op that gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Instruction, Module, NameUniquer, Shape, SliceDim, rewrite
+
+_DONE = {"async-start": "async-done"} | {
+    f"{op}-start": f"{op}-done" for op in ("all-gather", "all-reduce", "collective-permute", "copy")
+}
+_ENDS = frozenset(_DONE.values()) | {"async-update"}
+_INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+"""The operand that holds the first start index."""
+
+
+def in_plain_forms(module: Module) -> Module:
+    """The same program without asynchronous pairs, fusions and the like; `module` if it has none.
+
+    Raises PartitionError where a start has not exactly one end.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... f { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }
+    ... ENTRY e {
+    ...   x = f32[4] parameter(0)  s = ((f32[4]), f32[4], u32[]) async-start(x), calls=f
+    ...   ROOT d = f32[4] async-done(s), calls=f
+    ... }''')
+    >>> in_plain_forms(module).entry.root
+    %d = f32[4] negate(%x)
+    """
+    if not any(inst.opcode in _ENDS or _form_of(inst) for inst in module.instructions):
+        return module
+    made = module.clone()
+    names = NameUniquer(i.name for i in made.instructions)
+    while changes := [(form, i) for c in made.computations for i in c.instructions if (form := _form_of(i))]:
+        for form, inst in changes:
+            form(_Writer(inst, names))
+    rewrite.dead_code(made)
+    made.renumber()
+    left = next((i for i in made.instructions if i.opcode in _ENDS), None)
+    if left is not None:
+        raise PartitionError(f"{left.opcode} of no start", where=_place(left))
+    return made
+
+
+class _Writer:
+    """Writes ops where one stands, and puts their value into its place."""
+
+    def __init__(self, inst: Instruction, names: NameUniquer) -> None:
+        self.inst = inst
+        self._names = names
+
+    def __call__(
+        self, opcode: str, *operands: Instruction, shape: Shape | None = None, **attributes: Any
+    ) -> Instruction:
+        """A new op; without a shape it gets the one that follows."""
+        place, name = self._place(), self._names.fresh(opcode)
+        computation = self.inst.computation
+        return rewrite.insert(computation, place, opcode, shape, operands, name=name, like=self.inst, **attributes)
+
+    def number(self, value: int) -> Instruction:
+        """A number, everywhere in an array like operand 0."""
+        shape = self.inst.operands[0].shape
+        literal = np.asarray(value).astype(np.uint64).astype(shape.dtype)
+        scalar = self("constant", shape=Shape.array(shape.element_type), literal=literal)
+        return self("broadcast", scalar, shape=shape, dimensions=()) if shape.dims else scalar
+
+    def copy(self, inst: Instruction, operands: Sequence[Instruction]) -> Instruction:
+        """An op of another computation, with its sharding."""
+        made = rewrite.copy(inst, self._place(), operands, to=self.inst.computation)
+        rewrite.rename(made, self._names.fresh(inst.name))
+        made.id = inst.id  # tables of the module are read by it until it is renumbered
+        return made
+
+    def replace_by(self, value: Instruction) -> None:
+        """All that read the op read `value`, which takes its name and its sharding, where it is new."""
+        inst, name = self.inst, self.inst.name
+        rewrite.replace_uses(inst, value)
+        rewrite.remove(inst)
+        if value not in inst.operands and value.opcode != "parameter":
+            value.id = inst.id
+            rewrite.rename(value, name)
+
+    def _place(self) -> int:
+        return self.inst.computation.instructions.index(self.inst)
+
+
+_Form = Callable[[_Writer], None]
+
+
+def _form_of(inst: Instruction) -> _Form | None:
+    """What puts an op into the plain form; None for those that are in it, or go with their start."""
+    form = _FORMS.get(inst.opcode)
+    if form is not None:
+        return form
+    first = _INDEXED.get(inst.opcode)
+    has_vector = first is not None and len(inst.operands) == first + 1 and inst.operands[first].shape.rank == 1
+    return _index_by_scalars if has_vector else None
+
+
+# Asynchronous pairs and fusions
+
+
+def _end_at_once(write: _Writer) -> None:
+    """The op between start and done, where the start was: nothing that it reads changes until it is done."""
+    start = write.inst
+    done = _end_of(start)
+    name, sharding = done.name, start.module.shardings.pop(done.id, None)
+    rewrite.replace_uses(done, start)
+    while done is not start:
+        before = done.operands[0]
+        rewrite.remove(done)
+        done = before
+    start.module.shardings.pop(start.id, None)
+    if sharding is not None:
+        start.module.shardings[start.id] = sharding
+    rewrite.rename(start, name)
+    if start.opcode == "async-start":
+        _inline(write)
+    else:
+        shape = start.shape if start.opcode == "all-reduce-start" else start.shape.tuple_shapes[_RESULT[start.opcode]]
+        rewrite.change_kind(start, start.opcode.removesuffix("-start"), shape)
+
+
+_RESULT = {"all-gather-start": 1, "collective-permute-start": 1, "copy-start": 0}
+"""Which part of what a start makes is the result."""
+
+
+def _end_of(start: Instruction) -> Instruction:
+    found = start
+    while len(found.users) == 1 and not found.is_root and found.users[0].opcode == "async-update":
+        found = found.users[0]
+    wanted = _DONE[start.opcode]
+    if len(found.users) != 1 or found.is_root or found.users[0].opcode != wanted:
+        raise PartitionError(
+            f"{start.opcode} is not read by exactly one {wanted}",
+            where=_place(start),
+            remedy="let one read the start, or its last update, and nothing else",
+        )
+    return found.users[0]
+
+
+def _inline(write: _Writer) -> None:
+    """The ops that a computation consists of, in the place of the one that runs it."""
+    inst, callee = write.inst, write.inst.called[0]
+    new: dict[Instruction, Instruction] = {}
+    for inner in callee.instructions:
+        is_given = inner.opcode == "parameter"
+        operands = [] if is_given else [new[o] for o in inner.operands]
+        new[inner] = inst.operands[inner.parameter_number] if is_given else write.copy(inner, operands)
+    write.replace_by(new[callee.root])
+
+
+# Start indices
+
+
+def _index_by_scalars(write: _Writer) -> None:
+    inst = write.inst
+    first = _INDEXED[inst.opcode]
+    vector = inst.operands[first]
+    scalar = Shape.array(vector.shape.element_type)
+    cuts = [write("slice", vector, slice_dims=(SliceDim(n, n + 1, 1),)) for n in range(vector.shape.dims[0])]
+    rewrite.set_operands(inst, (*inst.operands[:first], *[write("reshape", cut, shape=scalar) for cut in cuts]))
+
+
+# The high half of a product
+
+
+def _by_halves(write: _Writer) -> None:
+    """(ah 2^n + al)(bh 2^n + bl) without its low half, in words of 2n bits; products that overflow wrap around."""
+    a, b = write.inst.operands
+    bits = Shape.array(a.shape.element_type).bits
+    half, mask = write.number(bits // 2), write.number((1 << bits // 2) - 1)
+    al, bl = write("and", a, mask), write("and", b, mask)
+    ah, bh = write("shift-right-logical", a, half), write("shift-right-logical", b, half)
+    crossed = write("multiply", al, bh), write("multiply", ah, bl)
+    carried = write("shift-right-logical", write("multiply", al, bl), half)
+    for product in crossed:
+        carried = write("add", carried, write("and", product, mask))
+    high = write("multiply", ah, bh)
+    for part in (*crossed, carried):
+        high = write("add", high, write("shift-right-logical", part, half))
+    if a.shape.element_type.startswith("s"):
+        # As numbers without sign, a negative one is 2^2n too large.
+        zero = write.number(0)
+        for one, other in ((a, b), (b, a)):
+            negative = write("compare", one, zero, comparison_direction="LT")
+            high = write("subtract", high, write("select", negative, other, zero))
+    write.replace_by(high)
+
+
+_FORMS: dict[str, _Form] = {
+    **dict.fromkeys(_DONE, _end_at_once),
+    "fusion": _inline,
+    "mulhi": _by_halves,
+}
+
+
+def _place(inst: Instruction) -> str:
+    return f"%{inst.name} {inst.location}".strip()
