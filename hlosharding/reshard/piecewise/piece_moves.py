@@ -119,13 +119,14 @@ def _wanted(
 ) -> list[Wanted] | None:
     """The pieces of each region; None if they are more than `most`."""
     found: list[Wanted] = []
+    left = most
     for region in regions:
         source = sources[region.operand]
-        if most is not None and target.num_devices**2 > most and count_of(region, source, target) > most:
-            return None
+        if left is not None:
+            left -= count_of(region, source, target)
+            if left < 0:
+                return None
         found.append(pieces_of(region, source, target))
-        if most is not None and sum(len(part.receivers) for part in found) > most:
-            return None
     return found
 
 
