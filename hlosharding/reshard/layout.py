@@ -54,7 +54,7 @@ class Layout:
     @property
     def num_manual_groups(self) -> int:
         """How many manual groups there are."""
-        return len(set(self.manual_group.tolist()))
+        return len(np.unique(self.manual_group))
 
     @property
     def copies(self) -> int:
@@ -174,7 +174,7 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     tiles = sharding.tiles
     if sharding.tiled_data_rank != len(dims):
         raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {len(dims)}")
-    flat = np.asarray(tiles.flat)
+    flat = tiles.array.ravel()
     if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
         raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
     place = np.empty(num_devices, np.int64)
@@ -193,8 +193,8 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
 
 def _by_least(group: Table) -> Table:
     """Groups named by their least device, so that two numberings of one partition are equal."""
-    least: dict[int, int] = {}
-    return np.array([least.setdefault(g, device) for device, g in enumerate(group.tolist())], np.int64)
+    _, first, numbers = np.unique(group, return_index=True, return_inverse=True)
+    return np.asarray(first[numbers.reshape(-1)], np.int64)
 
 
 def missing_elements(source: Layout, target: Layout) -> Table:

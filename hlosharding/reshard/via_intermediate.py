@@ -39,7 +39,7 @@ def reorder_first(reshard: Reshard) -> Iterator[Steps]:
     if first.is_manual_subgroup() or _have_grid(reshard, first, last):
         return
     reordered = HloSharding.subgroup(np.array(last.tiles.flat).reshape(first.tiles.dims), first.subgroup_types)
-    if reordered != first and _have_grid(reshard, reordered, last):
+    if reordered not in (first, last) and _have_grid(reshard, reordered, last):
         yield reshard.via(reordered)
 
 
