@@ -24,6 +24,7 @@ QUESTIONS = (
     "compile_time",
     "step_time",
     "call_time",
+    "scale",
     "propagation_equality",
     "mirror_against_xla",
     "cost_against_xla",

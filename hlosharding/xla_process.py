@@ -23,7 +23,7 @@ from hlosharding.errors import LoadError
 _HEAD = struct.Struct(">BQQ")
 _START = "from hlosharding.xla_bridge import serve; serve()"
 _CHECK = re.compile(r"[\w.]+:\d+\] (Check failed: .*|[A-Z].*)")
-_SECONDS = 300.0
+_SECONDS, _BYTES_A_SECOND = 300.0, 1e6
 """Patience with one conversion: jaxlib parses ten megabytes in some seconds."""
 
 
@@ -38,15 +38,16 @@ class Child:
         self._asked = 0
         """Questions so far: each answer names its own."""
 
-    def ask(self, kind: str, payload: bytes, *, seconds: float = _SECONDS) -> bytes:
+    def ask(self, kind: str, payload: bytes, *, seconds: float | None = None) -> bytes:
         """The child's answer to a conversion; LoadError with XLA's words where it has none, or dies, or hangs."""
         with self._lock:
             process = self._running()
             assert process.stdin is not None
+            seconds = _SECONDS + len(payload) / _BYTES_A_SECOND if seconds is None else seconds
             deadline = time.monotonic() + seconds
             self._asked += 1
             try:
-                write_frame(process.stdin, Frame(len(kind), self._asked, kind.encode() + payload))
+                write_frame(process.stdin, Frame(len(kind), self._asked, payload), kind)
                 status, number, answer = self._read(process, deadline)
             except (BrokenPipeError, EOFError) as error:
                 raise LoadError(f"XLA's parser ended its process on this input: {self._last_words()}") from error
@@ -115,26 +116,27 @@ class Frame(NamedTuple):
     """One message."""
 
     status: int
-    """Of an answer: 0, or 1 where it is an error.  Of a question: the length of the kind in front."""
+    """Of an answer: 0, or 1 where it is an error.  Of a question: the length of its kind."""
     number: int
     """Of the question."""
     payload: bytes
 
 
-def write_frame(pipe: BinaryIO | IO[bytes], frame: Frame) -> None:
-    """Send one message."""
+def write_frame(pipe: BinaryIO | IO[bytes], frame: Frame, kind: str = "") -> None:
+    """Send one message, a question's kind in front of its payload."""
     pipe.write(_HEAD.pack(frame.status, frame.number, len(frame.payload)))
+    pipe.write(kind.encode())
     pipe.write(frame.payload)
     pipe.flush()
 
 
-def read_frame(pipe: BinaryIO) -> Frame | None:
-    """The next message, or None at the end."""
+def read_question(pipe: BinaryIO) -> tuple[str, int, bytes] | None:
+    """The next question: its kind, its number, and what is to be converted; None at the end."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
-    status, number, length = _HEAD.unpack(head)
-    return Frame(status, number, pipe.read(length))
+    split, number, length = _HEAD.unpack(head)
+    return pipe.read(split).decode(), number, pipe.read(length)
 
 
 def _read_exactly(descriptor: int, length: int, deadline: float) -> bytes:

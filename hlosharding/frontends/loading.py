@@ -6,6 +6,7 @@ Floor: frontends.  Decides which reader is meant; the readers do the work.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +18,8 @@ from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Module
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
+_SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
+"""Empty lines and comments at the top of a text."""
 _SUFFIXES: dict[str, Format] = {
     ".hlo": "hlo",
     ".txt": "hlo",
@@ -82,7 +85,7 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
         return _from_object(content)
     # What some editors put before a text to say how it is written.
     content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
-    if not content.strip():
+    if not content or content.isspace():
         raise LoadError("the input is empty", remedy="give HLO text, a serialized HloModuleProto, or StableHLO")
     match format or _guess(content):
         case "hlo":
@@ -111,8 +114,7 @@ def _guess(content: str | bytes) -> Format:
             return "hlo-proto"
         if "\0" in content:
             return "hlo-proto"
-    words = [line for line in content.splitlines() if line.strip() and not line.lstrip().startswith("//")]
-    first = words[0].lstrip() if words else ""
+    first = _SKIPPED.sub("", content[:1_000_000], count=1)
     # MLIR text begins with the module, a function, or location and attribute aliases.
     return "stablehlo" if first.startswith(("module", "func.func", "#", '"builtin.module"')) else "hlo"
 

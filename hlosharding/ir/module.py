@@ -6,6 +6,8 @@ know survive.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hlosharding import xla_bridge
 from hlosharding.ir.graph import ModuleGraph
 from hlosharding.ir.serialization import read_module, written
@@ -22,8 +24,11 @@ class Module(ModuleGraph):
     """
 
     @staticmethod
-    def from_proto(data: bytes) -> Module:
-        """Read a serialized HloModuleProto.  Raises ModuleError on bytes that are none."""
+    def from_proto(data: Any) -> Module:
+        """Read a HloModuleProto, serialized or as a message, which is the module's own from then on.
+
+        Raises ModuleError on bytes that are none.
+        """
         return read_module(Module, data)
 
     def to_hlo_proto(self) -> bytes:

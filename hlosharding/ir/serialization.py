@@ -26,10 +26,13 @@ def _sharding(data: bytes) -> HloSharding:
     return HloSharding.from_proto(data)
 
 
-def read_module(kind: Callable[[str], M], data: bytes) -> M:
-    """Index a serialized module as a `kind`.  Raises ModuleError, naming what is missing or doubled."""
+def read_module(kind: Callable[[str], M], data: Any) -> M:
+    """Index a module, serialized or parsed, as a `kind`; a parsed one is the graph's own from then on.
+
+    Raises ModuleError, naming what is missing or doubled.
+    """
     try:
-        proto = wire.HloModuleProto.FromString(data)
+        proto = wire.HloModuleProto.FromString(data) if isinstance(data, bytes) else data
     except DecodeError as error:
         raise ModuleError("these bytes are no HloModuleProto", remedy="pass a serialized xla.HloModuleProto") from error
     if not proto.computations:
@@ -40,15 +43,11 @@ def read_module(kind: Callable[[str], M], data: bytes) -> M:
         module.computations.append(computation)
         _read_computation(computation, by_id)
     module.set_entry(by_id[_entry_id(proto)])
+    # Instructions and computations own their protos from here on.  Nothing is copied: a constant may fill the memory.
     for computation in by_id.values():
-        # The instructions now own their protos; keep the rest of the computation's.
-        kept = wire.HloComputationProto()
-        kept.CopyFrom(computation.proto)
-        del kept.instructions[:]
-        computation.proto = kept
-    module.proto = wire.HloModuleProto()
-    module.proto.CopyFrom(proto)
-    del module.proto.computations[:]
+        del computation.proto.instructions[:]
+    del proto.computations[:]
+    module.proto = proto
     _index(module)
     return module
 

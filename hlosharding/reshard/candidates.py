@@ -13,7 +13,15 @@ from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_searc
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard, is_partial
-from hlosharding.reshard.via_intermediate import gather_last, reduce_first, reorder_first, whole_to_partial
+from hlosharding.reshard.via_intermediate import (
+    gather_last,
+    reduce_first,
+    reorder_first,
+    reorder_last,
+    whole_to_partial,
+)
+
+_FAR_TOO_MANY_PIECES = 100_000
 
 
 def candidates(reshard: Reshard) -> Iterator[Steps]:
@@ -44,7 +52,14 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
     yield from others
     yield from piecewise
     if best is None and not (others or piecewise):
-        yield from piecewise_plans(reshard, replace(search, most_pieces=None), best)
+        yield from _only_pieces(reshard, search)
+
+
+def _only_pieces(reshard: Reshard, search: PiecewiseSearch) -> Iterator[Steps]:
+    """Where nothing else is found, pieces however many; of far too many another plan, if there is one."""
+    most = max(_FAR_TOO_MANY_PIECES, 4 * reshard.num_devices)
+    found = list(piecewise_plans(reshard, replace(search, most_pieces=most), None)) or list(reorder_last(reshard))
+    yield from found or piecewise_plans(reshard, replace(search, most_pieces=None), None)
 
 
 def _axis_searches(reshard: Reshard) -> tuple[AxisSearch, ...]:

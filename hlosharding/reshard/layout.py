@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,7 @@ class Layout:
     @property
     def num_manual_groups(self) -> int:
         """How many manual groups there are."""
-        return len(set(self.manual_group.tolist()))
+        return len(np.unique(self.manual_group))
 
     @property
     def copies(self) -> int:
@@ -174,7 +175,7 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     tiles = sharding.tiles
     if sharding.tiled_data_rank != len(dims):
         raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {len(dims)}")
-    flat = np.asarray(tiles.flat)
+    flat = tiles.array.ravel()
     if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
         raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
     place = np.empty(num_devices, np.int64)
@@ -193,8 +194,8 @@ def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
 
 def _by_least(group: Table) -> Table:
     """Groups named by their least device, so that two numberings of one partition are equal."""
-    least: dict[int, int] = {}
-    return np.array([least.setdefault(g, device) for device, g in enumerate(group.tolist())], np.int64)
+    _, first, numbers = np.unique(group, return_index=True, return_inverse=True)
+    return np.asarray(first[numbers.reshape(-1)], np.int64)
 
 
 def missing_elements(source: Layout, target: Layout) -> Table:
@@ -243,15 +244,26 @@ def _elements_at_home(source: Layout, target: Layout) -> int:
     (low, high), (want_low, want_high) = source.bounds(), target.bounds()
     start, end = np.maximum(low, want_low), np.minimum(high, want_high)
     real = np.all(end > start, axis=1)
-    low_corners, high_corners = map(tuple, start[real].tolist()), map(tuple, end[real].tolist())
-    boxes = set(zip(source.manual_group[real].tolist(), low_corners, high_corners, strict=True))
-    edges = [sorted({box[side][d] for box in boxes for side in (1, 2)}) for d in range(len(source.dims))]
+    boxes = np.unique(np.concatenate([source.manual_group[real, None], start[real], end[real]], axis=1), axis=0)
+    return sum(_volume(boxes[boxes[:, 0] == group, 1:]) for group in np.unique(boxes[:, 0]).tolist())
+
+
+def _volume(boxes: Table) -> int:
+    """Elements in the union of boxes, rows of all starts and all ends.
+
+    >>> _volume(np.array([[0, 0, 2, 2], [1, 1, 3, 3]]))
+    7
+    """
+    rank = boxes.shape[1] // 2
+    edges = [np.unique(boxes[:, [d, rank + d]]) for d in range(rank)]
     volume = np.ones((), np.int64)
     for along in edges:
-        volume = np.multiply.outer(volume, np.diff(along))
-    marked = {group: np.zeros(volume.shape, np.bool_) for group, _, _ in boxes}
-    place = [{edge: i for i, edge in enumerate(along)} for along in edges]
-    for group, low_corner, high_corner in boxes:
-        corners = zip(place, low_corner, high_corner, strict=True)
-        marked[group][tuple(slice(where[a], where[b]) for where, a, b in corners)] = True
-    return sum(int(volume[cells].sum()) for cells in marked.values())
+        volume = np.multiply.outer(volume, np.diff(along, append=along[-1:]))
+    # How many boxes a cell lies in: each counts from its start on and no more from its end on, dim by dim.
+    times = np.zeros(volume.shape, np.int64)
+    for corner in product((0, 1), repeat=rank):
+        place = tuple(np.searchsorted(along, boxes[:, d + rank * corner[d]]) for d, along in enumerate(edges))
+        np.add.at(times, place, (-1) ** sum(corner))
+    for dim in range(rank):
+        times = np.cumsum(times, axis=dim)
+    return int(volume[times > 0].sum())

@@ -64,7 +64,10 @@ class Subgroup:
 
     def scattered(self, dim: int, mine: Layout, other: Layout) -> tuple[HloSharding, Groups]:
         """The members split `dim`, each taking the part of which `other` gives it most; groups in that order."""
-        rows = np.array([_by_overlap(row, dim, mine, other) for row in self.rows])
+        rows = self.rows
+        if rows.shape[1] <= _MOST_MEMBERS:
+            overlap = _Overlap(dim, mine.starts, mine.bounds(), other.bounds(), -(-mine.tile[dim] // rows.shape[1]))
+            rows = np.array([overlap.order(row) for row in rows])
         moved = np.moveaxis(self.devices, self.at, -1)
         devices = np.moveaxis(rows.reshape(moved.shape), -1, dim + 1)
         shape = [*self.devices.shape[: self.rank], *(n for d, n in enumerate(self.devices.shape) if d >= self.rank)]
@@ -73,15 +76,28 @@ class Subgroup:
         return HloSharding.subgroup(devices.reshape(shape), types), tuple(map(tuple, rows.tolist()))
 
 
-def _by_overlap(row: Table, dim: int, mine: Layout, other: Layout) -> list[int]:
-    """Members in the order of the parts of their common tile that they get."""
-    parts = len(row)
-    start, size = mine.starts[row[0], dim], -(-mine.tile[dim] // parts)
-    starts = start + size * np.arange(parts)
-    low, high = other.bounds()
-    along = np.minimum(high[row, dim][:, None], starts + size) - np.maximum(low[row, dim][:, None], starts)
-    mine_low, mine_high = (bound[row[0]] for bound in mine.bounds())
-    across = np.maximum(np.minimum(high[row], mine_high) - np.maximum(low[row], mine_low), 0)
-    across[:, dim] = 1
-    part_of = matched(np.maximum(along, 0) * across.prod(axis=1)[:, None])
-    return row[np.argsort(part_of)].tolist()
+_MOST_MEMBERS = 256
+"""For whom parts are matched: it takes their number squared.  More take theirs in the order that they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlap:
+    """Which part of their common tile, cut along `dim`, members had better take."""
+
+    dim: int
+    starts: Table
+    mine: tuple[Table, Table]
+    other: tuple[Table, Table]
+    size: int
+    """Of a part."""
+
+    def order(self, row: Table) -> list[int]:
+        """Members in the order of the parts that they get."""
+        starts = self.starts[row[0], self.dim] + self.size * np.arange(len(row))
+        low, high = (bound[row] for bound in self.other)
+        along = np.minimum(high[:, self.dim, None], starts + self.size) - np.maximum(low[:, self.dim, None], starts)
+        mine_low, mine_high = (bound[row[0]] for bound in self.mine)
+        across = np.maximum(np.minimum(high, mine_high) - np.maximum(low, mine_low), 0)
+        across[:, self.dim] = 1
+        part_of = matched(np.maximum(along, 0) * across.prod(axis=1)[:, None])
+        return row[np.argsort(part_of)].tolist()

@@ -33,7 +33,7 @@ from hlosharding.sharding.ordering import (
 from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sharding
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
-from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, prime_factors
+from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, find_iota, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
     member_numbers,
@@ -81,6 +81,7 @@ __all__ = [
     "device_groups_along",
     "device_groups_match",
     "find_common_sharding",
+    "find_iota",
     "find_named_form",
     "first_target_dim",
     "group_sharding_on_all_dims_except",

@@ -6,10 +6,15 @@ Floor: sharding.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.tile_assignment import Dims
+from hlosharding.sharding.tiles import tile_indices
 
 
 @lru_cache(maxsize=1 << 14)
@@ -43,31 +48,31 @@ def _even_run(sharding: HloSharding, dims: Dims, run: Dims) -> bool:
 def _same_elements(source: HloSharding, dims: Dims, target: HloSharding, result_dims: Dims) -> bool:
     """Does every device's tile hold the same elements before and after, in the same order?"""
     devices = source.total_num_tiles
+    before, after = tile_indices(source, len(dims), devices), tile_indices(target, len(result_dims), devices)
     for here, there in reshape_runs(dims, result_dims):
-        one, two = tuple(dims[d] for d in here), tuple(result_dims[d] for d in there)
-        for device in range(devices):
-            before, after = source.tile_index(device), target.tile_index(device)
-            a = _run_elements(one, tuple(source.data_dims[d] for d in here), tuple(before[d] for d in here))
-            b = _run_elements(two, tuple(target.data_dims[d] for d in there), tuple(after[d] for d in there))
-            if a != b:
-                return False
+        one, first = _run_elements([dims[d] for d in here], [source.data_dims[d] for d in here])
+        two, second = _run_elements([result_dims[d] for d in there], [target.data_dims[d] for d in there])
+        if one != two or (before[:, list(here)] @ first != after[:, list(there)] @ second).any():
+            return False
     return True
 
 
-@lru_cache(maxsize=1 << 14)
-def _run_elements(dims: Dims, ways: Dims, index: Dims) -> tuple[tuple[int, int], ...]:
-    """The tile as (size, stride) runs of the flattened dims with its first element: equal for equal element orders."""
-    stride, first, runs = 1, 0, []
-    for size, parts, place in reversed(list(zip(dims, ways, index, strict=True))):
+def _run_elements(dims: Sequence[int], ways: Sequence[int]) -> tuple[list[tuple[int, int]], npt.NDArray[np.int64]]:
+    """A tile as (size, stride) runs of the flattened dims, and by dim how far tiles lie apart.
+
+    Equal for equal element orders, where the first elements are equal.
+    """
+    stride, runs, steps = 1, list[tuple[int, int]](), list[int]()
+    for size, parts in reversed(list(zip(dims, ways, strict=True))):
         tile = -(-size // parts)
-        first += place * tile * stride
+        steps.append(tile * stride)
         if tile > 1:
             if runs and runs[-1][0] * runs[-1][1] == stride:
                 runs[-1] = (runs[-1][0] * tile, runs[-1][1])
             else:
                 runs.append((tile, stride))
         stride *= size
-    return (*runs, (0, first))
+    return runs, np.array(steps[::-1], np.int64)
 
 
 @lru_cache(maxsize=1 << 14)

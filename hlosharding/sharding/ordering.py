@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 import numpy as np
+import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.geometry import ceil_div
@@ -180,30 +181,29 @@ def _merge_by_sets(
 ) -> TileAssignment | None:
     """Cell by cell, the smallest devices that both sides' groups share: XLA's second way, always an explicit list."""
     held = [source.subgroup_size(t) for t in kept]
-    source_groups, target_groups = _groups(source), _groups(target)
-    devices: list[int] = []
-    for cell in np.ndindex(*data, *held):
-        ours, theirs = source_groups[_group_of(source, cell, held)], target_groups[_group_of(target, cell, held)]
-        for device in [d for d in ours if d in theirs][:copies]:
-            devices.append(device)
-            del ours[device], theirs[device]
-        if len(devices) % copies:
-            return None
+    ours, theirs = (sharding.tiles.array.ravel() for sharding in (source, target))
+    shared, our_place, their_place = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
+    count = len(theirs) // target.subgroup_size("replicated")
+    groups = our_place // source.subgroup_size("replicated") * count
+    groups += their_place // target.subgroup_size("replicated")
+    by_groups = np.argsort(groups, kind="stable")
+    # No two cells have both groups in common: so none takes a device that another could have.
+    cells = np.indices((*data, *held)).reshape(len(data) + len(held), -1)
+    wanted = _group_of(source, cells, held) * count + _group_of(target, cells, held)
+    first = np.searchsorted(groups[by_groups], wanted)
+    if (np.searchsorted(groups[by_groups], wanted, side="right") - first < copies).any():
+        return None
+    devices = shared[by_groups][(first[:, None] + np.arange(copies)).ravel()]
     if len(devices) != source.total_num_tiles:
         return None
     dims = (*data, *held, copies) if copies > 1 else (*data, *held)
-    return TileAssignment.from_flat(dims, devices)
+    return TileAssignment.from_flat(dims, devices.tolist())
 
 
-def _groups(sharding: HloSharding) -> list[dict[int, None]]:
-    """Devices of each tile (and manual or unreduced index), ascending."""
-    flat, size = sharding.tiles.flat, sharding.subgroup_size("replicated")
-    return [dict.fromkeys(sorted(flat[start : start + size])) for start in range(0, len(flat), size)]
-
-
-def _group_of(sharding: HloSharding, cell: Sequence[int], held: Sequence[int]) -> int:
-    group = 0
-    for ways, index in zip((*sharding.data_dims, *held), cell, strict=True):
+def _group_of(sharding: HloSharding, cells: npt.NDArray[np.int64], held: Sequence[int]) -> npt.NDArray[np.int64]:
+    """[cell]: the number of its group: devices of one tile (and manual or unreduced index)."""
+    group = np.zeros(cells.shape[1], np.int64)
+    for ways, index in zip((*sharding.data_dims, *held), cells, strict=True):
         group = group * ways + (index if ways > 1 else 0)
     return group
 

@@ -171,11 +171,8 @@ class TileAssignment:
         return self._meaning
 
     def _as_iota(self) -> TileAssignment | None:
-        found = _find_iota(self.flat)
-        if found is None:
-            return None
-        other = TileAssignment._from_canonical(self.dims, *found)
-        return other if other.flat == self.flat else None
+        found = find_iota(self.array)
+        return None if found is None else TileAssignment._from_canonical(self.dims, *found)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -260,16 +257,28 @@ def _canonical_iota(dims: Sequence[int], perm: Sequence[int]) -> tuple[Dims, Dim
     return tuple(math.prod(sizes[d] for d in run) for run in by_place), tuple(place[run[0]] for run in runs)
 
 
-def _find_iota(flat: Dims) -> tuple[Dims, Dims] | None:
-    """Reshape dims and permutation that would give `flat`, if it is an iota at all (the caller compares)."""
-    if flat[0] != 0:
+def find_iota(array: npt.NDArray[np.int64]) -> tuple[Dims, Dims] | None:
+    """Reshape dims and permutation of the iota that lists these numbers in row-major order; None if none does.
+
+    >>> find_iota(np.array([[0, 2, 4], [1, 3, 5]]))
+    ((3, 2), (1, 0))
+    """
+    found = _digits(array.ravel())
+    if found is None:
+        return None
+    listed = np.arange(array.size).reshape(found[0]).transpose(found[1])
+    return found if np.array_equal(listed.ravel(), array.ravel()) else None
+
+
+def _digits(rest: npt.NDArray[np.int64]) -> tuple[Dims, Dims] | None:
+    """Reshape dims and permutation, if these numbers are an iota at all (the caller compares)."""
+    if rest[0] != 0:
         return None
     digits: list[tuple[int, int]] = []
-    rest = flat
     while len(rest) > 1:
-        stride, size = rest[1], 1
-        while size < len(rest) and rest[size] == size * stride:
-            size += 1
+        stride = int(rest[1])
+        steady = rest == stride * np.arange(len(rest))
+        size = len(rest) if steady.all() else int(steady.argmin())
         if size < 2 or len(rest) % size:
             return None
         digits.append((stride, size))

@@ -8,7 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
+from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.tile_assignment import Dims
 
@@ -22,9 +24,28 @@ def tile_table(sharding: HloSharding, rank: int, num_devices: int) -> tuple[Dims
     >>> tile_table(HloSharding.parse("{devices=[1,2]1,0}"), 2, 2)
     ((0, 1), (0, 0))
     """
+    return tuple(map(tuple, tile_indices(sharding, rank, num_devices).tolist()))
+
+
+@lru_cache(maxsize=1 << 12)
+def tile_indices(sharding: HloSharding, rank: int, num_devices: int) -> npt.NDArray[np.int64]:
+    """`tile_table` as an array, which nobody may write to.
+
+    >>> tile_indices(HloSharding.parse("{devices=[1,2]1,0}"), 2, 2).tolist()
+    [[0, 1], [0, 0]]
+    """
     if sharding.kind != "tiled":
-        return ((0,) * rank,) * num_devices
-    return tuple(sharding.tile_index(device) for device in range(num_devices))
+        found = np.zeros((num_devices, rank), np.int64)
+    else:
+        place = np.full(num_devices, -1, np.int64)
+        devices = sharding.tiles.array.ravel()
+        place[devices[devices < num_devices]] = np.flatnonzero(devices < num_devices)
+        if (place < 0).any():
+            raise ShardingError(f"device {int(place.argmin())} holds no tile of {sharding}")
+        index = np.unravel_index(place, sharding.tiles.dims)
+        found = np.stack(index, axis=1).astype(np.int64)[:, : sharding.tiled_data_rank]
+    found.setflags(write=False)
+    return found
 
 
 def offsets(sharding: HloSharding, dims: Dims, dim: int, num_devices: int) -> Dims:

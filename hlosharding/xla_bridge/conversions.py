@@ -41,7 +41,7 @@ def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
 
 
 def stablehlo_bytecode_to_text(module: bytes) -> str:
-    """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`)."""
+    """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`), without its large constants."""
     return _convert("stablehlo-bytecode-to-text", module).decode()
 
 
@@ -59,9 +59,9 @@ def serve() -> None:
     """The child's loop: conversions from standard input to standard output, until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever jaxlib prints
-    while (question := xla_process.read_frame(sys.stdin.buffer)) is not None:
-        split, number, payload = question
-        status, answer = _answer(payload[:split].decode(), payload[split:])
+    while (question := xla_process.read_question(sys.stdin.buffer)) is not None:
+        kind, number, payload = question
+        status, answer = _answer(kind, payload)
         xla_process.write_frame(answers, xla_process.Frame(status, number, answer))
 
 
@@ -92,21 +92,31 @@ def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
 
 
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
+    if module.startswith(_BYTECODE):
+        module = _parsed(module).operation.get_asm(binary=True)
     computation = jaxlib().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
     return computation.as_serialized_hlo_module_proto()
 
 
 def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
+    # Two digits a byte: the text of a large constant is longer than all that is asked of it.
+    limits = {"large_elements_limit": _ELEMENTS_SHOWN, "large_resource_limit": _ELEMENTS_SHOWN}
+    return _parsed(module).operation.get_asm(**limits).encode()
+
+
+def _parsed(module: bytes) -> Any:
+    """Bytecode as an MLIR module."""
     mlir = first_import("jax._src.interpreters.mlir")
     ir = first_import("jaxlib.mlir.ir")
     with mlir.make_ir_context() as context:
         # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
         try:
-            return str(jaxlib().mlir.deserialize_portable_artifact(module, context)).encode()
+            return jaxlib().mlir.deserialize_portable_artifact(module, context)
         except FATAL:
-            return str(ir.Module.parse(module)).encode()
+            return ir.Module.parse(module)
 
 
+_BYTECODE, _ELEMENTS_SHOWN = b"ML\xefR", 16
 _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = {
     "hlo-text-to-proto": ("not HLO text", _parse_hlo),
     "hlo-proto-to-text": ("not an HLO module", _print_hlo),

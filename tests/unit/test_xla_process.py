@@ -9,19 +9,18 @@ import pytest
 
 from hlosharding import xla_bridge
 from hlosharding.errors import LoadError
-from hlosharding.xla_process import Child, Frame, read_frame, write_frame
+from hlosharding.xla_process import Child, Frame, read_question, write_frame
 
 GOOD = b"HloModule m\nENTRY e {\n  ROOT x = f32[3] parameter(0)\n}\n"
 DEADLY = b"HloModule m\nENTRY e {\n  x = f32[3] parameter(0)\n  ROOT y = f32[4] reshape(x)\n}\n"
 
 
-def test_frames_come_out_as_they_went_in() -> None:
+def test_questions_come_out_with_their_kind() -> None:
     pipe = io.BytesIO()
-    sent = [Frame(3, 1, b"abc" * 1000), Frame(0, 2**40, b"")]
-    for frame in sent:
-        write_frame(pipe, frame)
+    write_frame(pipe, Frame(4, 7, b"abc" * 1000), "kind")
+    write_frame(pipe, Frame(0, 2**40, b""))
     pipe.seek(0)
-    assert [read_frame(pipe), read_frame(pipe), read_frame(pipe)] == [*sent, None]
+    assert [read_question(pipe) for _ in range(3)] == [("kind", 7, b"abc" * 1000), ("", 2**40, b""), None]
 
 
 def test_a_dying_child_is_an_error_and_the_next_question_is_answered() -> None:

@@ -16,18 +16,21 @@ from hlosharding.errors import LoadError, ShardingError, ShardingParseError
 from hlosharding.sharding import HloSharding
 
 # What may hide the word `sharding=` comes first: strings, then comments.  Each pattern takes an unclosed one up to the
-# end of the text, and gives nothing back (atomic groups): so the time is linear, on garbage too.
-_STRING = r'(?>"(?:[^"\\]|\\(?:.|\Z))*(?:"|\Z))'
+# end of the text, and gives nothing back (atomic groups): so the time is linear, on garbage too.  Runs of plain
+# characters are one repeat: a constant is a string of gigabytes, and a repeated group would remember each character.
+_STRING = r'(?>"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z))'
 _BLOCK_COMMENT = r"(?>/\*.*?(?:\*/|\Z))"
 _LINE_COMMENT = r"//[^\n]*"
+_NUMBERS = rf'\bconstant\([^)"/]*+(?:(?:{_BLOCK_COMMENT}|{_LINE_COMMENT}|/)[^)"/]*+)*+'
 _HLO_WORDS = re.compile(
-    rf"{_STRING}|{_BLOCK_COMMENT}|{_LINE_COMMENT}"
+    # So are the numbers of a constant, which hold none of all that.
+    rf"{_STRING}|{_BLOCK_COMMENT}|{_LINE_COMMENT}|{_NUMBERS}"
     # An attribute follows a comma; an instruction may be called sharding, too.
     rf"|,(?>(?:\s|{_BLOCK_COMMENT}|{_LINE_COMMENT})*)(?P<key>sharding|entry|exit)\s*=\s*(?P<open>\{{)?",
     re.DOTALL,
 )
 _STABLEHLO_WORDS = re.compile(
-    rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>(?>(?:[^"\\]|\\.)*))"|{_STRING}', re.DOTALL
+    rf'{_LINE_COMMENT}|(?P<key>mhlo\.sharding)"?\s*=\s*"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)"|{_STRING}', re.DOTALL
 )
 _BRACES = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)

@@ -23,7 +23,7 @@ def from_stablehlo(source: str | bytes) -> Module:
     """A module of StableHLO text, bytecode or a portable artifact; not prepared yet."""
     text = source if isinstance(source, str) else xla_bridge.stablehlo_bytecode_to_text(source)
     found = scan_stablehlo(text)
-    module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(text)))
+    module = from_lowering(from_hlo_proto(xla_bridge.stablehlo_to_hlo_proto(source)))
     stated = _PARTITIONS.search(text[:4000])
     counts = [devices_of(f.sharding for f in found), module.num_partitions, int(stated[1]) if stated else 1]
     module.num_partitions = max(counts)

@@ -63,13 +63,13 @@ def devices_of(shardings: Any) -> int:
     return count
 
 
-def in_text_order(proto: bytes) -> bytes:
+def in_text_order(proto: bytes) -> Any:
     """jaxlib serializes parsed text in post order with ids in text order: back to the order of the text."""
     module = wire.HloModuleProto.FromString(proto)
     _sort_by_id(module.computations)
     for computation in module.computations:
         _sort_by_id(computation.instructions)
-    return module.SerializeToString()
+    return module
 
 
 def _sort_by_id(items: Any) -> None:
@@ -78,7 +78,7 @@ def _sort_by_id(items: Any) -> None:
         items.sort(key=lambda item: item.id)
 
 
-def _module(proto: bytes) -> Module:
+def _module(proto: Any) -> Module:
     try:
         module = Module.from_proto(proto)
     except (ModuleError, ShardingError) as error:
@@ -97,20 +97,22 @@ def _into_id_order(computation: Computation) -> None:
         rewrite.reorder(computation, ordered)
 
 
-def _unwrapped(data: bytes) -> bytes:
+def _unwrapped(data: bytes) -> Any:
+    """The message, or the bytes if they hold none."""
     # HloProto wraps the module as its field 1, where HloModuleProto has its name: a message is never a clean name.
     from google.protobuf.message import DecodeError
 
     try:
         outer = wire.HloModuleProto.FromString(data)
         if outer.computations:
-            return data
+            return outer
     except (DecodeError, UnicodeDecodeError):
         pass
     inner = _first_field(data)
     try:
-        if inner and wire.HloModuleProto.FromString(inner).computations:
-            return inner
+        wrapped = wire.HloModuleProto.FromString(inner or b"")
+        if wrapped.computations:
+            return wrapped
     except (DecodeError, UnicodeDecodeError):
         pass
     return data

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from hlosharding.reshard.layout import Dims, Table
-from hlosharding.sharding import HloSharding, TileAssignment
+from hlosharding.sharding import HloSharding, find_iota
 
 Axes = tuple[int, ...]
 """Numbers of axes, the first is the major one."""
@@ -170,11 +170,10 @@ def _factored(source: _Roles, target: _Roles) -> _Factored | None:
     (1, 0): nothing cuts them, they are the axes.
     """
     target = target.sorted_by(source)
-    order = TileAssignment.from_flat((source.devices.size,), source.place()[target.devices.ravel()].tolist())
-    iota = order.meaning.iota
+    iota = find_iota(source.place()[target.devices])
     if iota is None:
         return None
-    digits, permutation = iota.reshape_dims, iota.transpose_perm
+    digits, permutation = iota
     cuts = _cuts(digits, source.devices.shape)
     cuts_by_target = _cuts(tuple(digits[p] for p in permutation), target.devices.shape)
     if cuts is None or cuts_by_target is None:

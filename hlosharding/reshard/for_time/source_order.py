@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from hlosharding.reshard.device_order import in_source_order
 from hlosharding.reshard.for_time.search import TimeSearch
 from hlosharding.reshard.for_time.tile_edges import moved_edges
-from hlosharding.reshard.layout import Dims, Layout, Table, layout_of
+from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.matching import inverse, taken_from
 from hlosharding.reshard.planned_steps import Steps
 from hlosharding.reshard.steps import Permute
@@ -33,7 +34,7 @@ def exchange_and_reorder(search: TimeSearch) -> Iterator[Steps]:
     if not (first.kind == last.kind == "tiled" and source.is_plain and target.is_plain):
         return
     counts = (*source.counts, source.copies), (*target.counts, target.copies)
-    in_order = HloSharding.partial_tile(_devices_in_source_order(first.tiles.array, *counts))
+    in_order = HloSharding.partial_tile(in_source_order(first.tiles.array, *counts))
     made = layout_of(in_order, search.reshard.shape.dims, search.reshard.num_devices)
     sources = taken_from(made.numbers, target.numbers).tolist()
     is_reordered = sources != sorted(sources)
@@ -65,43 +66,3 @@ def _tiles_as_cut(source: Layout, made: Layout) -> Layout | None:
     as_cut = made.tiles_of_tiles(stays, tuple(size if n == 1 else s // n * tile for n, s, tile, size in columns))
     is_same = all(np.array_equal(a, b) for a, b in zip(as_cut.bounds(), made.bounds(), strict=True))
     return None if is_same else as_cut
-
-
-def _devices_in_source_order(devices: Table, have: Dims, want: Dims) -> Table:
-    """The source's devices as an array of the target's counts; the last count is that of the copies.
-
-    Of each dim what can stay stays, as its major part; the rest is free, prime by prime, for the dims that want more.
-    From [4,2] to [2,4]: of the four along dim 0 two stay and two are free, which go behind the two of dim 1.
-
-        devices [4,2]  as  [2 stay, 2 free | 2 stay]  ->  [2 | 2, 2 of dim 0]  as  [2,4]
-
-    >>> _devices_in_source_order(np.arange(8).reshape(4, 2), (4, 2, 1), (2, 4, 1))[..., 0].tolist()
-    [[0, 2, 1, 3], [4, 6, 5, 7]]
-    """
-    stays = np.gcd(have, want).tolist()
-    sizes: list[int] = []
-    order: list[list[int]] = []
-    free: list[tuple[int, int]] = []  # (prime, its place in `sizes`)
-    for count, kept in zip(have, stays, strict=True):
-        order.append([len(sizes)])
-        sizes.append(kept)
-        for prime in _primes(count // kept):
-            free.append((prime, len(sizes)))
-            sizes.append(prime)
-    # Copies first: they are cut, which makes smaller what else must move.
-    free.sort(key=lambda one: one[1] < order[-1][0])
-    for places, count, kept in zip(order, want, stays, strict=True):
-        for prime in _primes(count // kept):
-            taken = next(one for one in free if one[0] == prime)
-            free.remove(taken)
-            places.append(taken[1])
-    return devices.reshape(sizes).transpose([place for places in order for place in places]).reshape(want)
-
-
-def _primes(number: int) -> Iterator[int]:
-    prime = 2
-    while number > 1:
-        while number % prime == 0:
-            yield prime
-            number //= prime
-        prime += 1

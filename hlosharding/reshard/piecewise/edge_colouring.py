@@ -21,6 +21,8 @@ def edge_colouring(senders: Sequence[int], receivers: Sequence[int]) -> list[lis
     >>> len(edge_colouring([0, 0, 0, 1, 1, 1, 2, 2, 2], [3, 4, 5, 3, 4, 5, 3, 4, 5]))
     3
     """
+    if len(set(senders)) == len(set(receivers)) == len(senders):
+        return [list(range(len(senders)))] if senders else []
     colouring = _Colouring(senders, receivers)
     for message in range(len(senders)):
         colouring.place(message)

@@ -146,9 +146,9 @@ def _first_copies(moves: PieceMoves) -> tuple[list[int], tuple[Pairs, ...]]:
     where no tile is lacking on two devices.
     """
     lacking = _lacking(moves)
-    copies = _copies(moves)
-    if all((lacking[devices] > 0).sum() < 2 for devices in copies):
+    if np.bincount(_target_tiles(moves)[lacking > 0], minlength=1).max() < 2:
         return [], ()
+    copies = _copies(moves)
     first: list[int] = []
     rounds: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for devices in copies:
@@ -166,11 +166,18 @@ def _lacking(moves: PieceMoves) -> Table:
     return found
 
 
+def _target_tiles(moves: PieceMoves) -> Table:
+    """[device]: the number of its target tile; other manual groups have others."""
+    rows = np.concatenate([moves.target.manual_group[:, None], moves.target.index], axis=1)
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+
+
 def _copies(moves: PieceMoves) -> list[list[int]]:
     """Devices that want the same target tile."""
-    found: dict[Dims, list[int]] = defaultdict(list)
+    found: dict[int, list[int]] = defaultdict(list)
+    tiles = _target_tiles(moves).tolist()
     for device in np.flatnonzero(moves.target.has_data()).tolist():
-        found[int(moves.target.manual_group[device]), *moves.target.index[device].tolist()].append(device)
+        found[tiles[device]].append(device)
     return list(found.values())
 
 

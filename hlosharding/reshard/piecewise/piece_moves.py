@@ -105,7 +105,7 @@ def moves_of_regions(
         regions,
         tuple(dict.fromkeys((region.operand, region.turned) for region in regions)),
         np.repeat(np.arange(len(found)), [len(part.receivers) for part in found]),
-        np.array(_senders(found, machine), np.int64),
+        _senders(found, machine),
         np.concatenate([part.receivers for part in found]),
         np.concatenate([part.read for part in found]),
         np.concatenate([part.write for part in found]),
@@ -119,21 +119,24 @@ def _wanted(
 ) -> list[Wanted] | None:
     """The pieces of each region; None if they are more than `most`."""
     found: list[Wanted] = []
+    left = most
     for region in regions:
         source = sources[region.operand]
-        if most is not None and target.num_devices**2 > most and count_of(region, source, target) > most:
-            return None
+        if left is not None:
+            left -= count_of(region, source, target)
+            if left < 0:
+                return None
         found.append(pieces_of(region, source, target))
-        if most is not None and sum(len(part.receivers) for part in found) > most:
-            return None
     return found
 
 
 # Who sends
 
 
-def _senders(wanted: Sequence[Wanted], machine: Machine) -> list[int]:
+def _senders(wanted: Sequence[Wanted], machine: Machine) -> Table:
     """A sender for each piece: the receiver itself, else the least busy holder, near before far."""
+    if all(len(row) == 1 for part in wanted for row in part.holders):
+        return np.concatenate([np.array(part.holders)[part.tiles, 0] for part in wanted])
     receivers = [receiver for part in wanted for receiver in part.receivers.tolist()]
     holders = [(number, tile) for number, part in enumerate(wanted) for tile in part.tiles.tolist()]
     last = max((d for part in wanted for row in part.holders for d in row), default=0)
@@ -142,7 +145,8 @@ def _senders(wanted: Sequence[Wanted], machine: Machine) -> list[int]:
         [machine.node_of(device) for device in range(max(last, max(receivers, default=0)) + 1)],
         far=1 + len(receivers) // max(1, len(set(receivers))),
     )
-    return [choice.sender(receiver, *tile) for receiver, tile in zip(receivers, holders, strict=True)]
+    pairs = zip(receivers, holders, strict=True)
+    return np.array([choice.sender(receiver, *tile) for receiver, tile in pairs], np.int64)
 
 
 class _SenderChoice:

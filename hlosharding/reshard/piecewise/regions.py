@@ -69,7 +69,7 @@ class Wanted:
 
 def count_of(region: Region, source: Layout, target: Layout) -> int:
     """How many pieces `pieces_of` will find."""
-    return len(_overlaps(region, source, target, _source_tiles(source)[0])[0])
+    return _Meeting.of(region, source, target).count
 
 
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
@@ -86,8 +86,8 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     >>> found.tiles.tolist(), found.receivers.tolist(), found.sizes[:, 0].tolist()
     ([0, 1, 0], [0, 0, 1], [1, 2, 2])
     """
-    tiles, holders = _source_tiles(source)
-    receivers, numbers = _overlaps(region, source, target, tiles)
+    tiles = _source_tiles(source)
+    receivers, numbers = _Meeting.of(region, source, target).pairs()
     rank = len(region.sizes)
     low, high = np.zeros((2, len(receivers), rank), np.int64)
     for dim in range(rank):
@@ -101,7 +101,7 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
         read[:, dim] -= source.starts_along(dim)[tiles[numbers, dim + 1]]
     for dim in region.turned:
         read[:, dim] = source.tile[dim] - 1 - read[:, dim]
-    found = Wanted(region, receivers, holders, numbers, read, write, sizes=high - low, padded_sizes=high - low)
+    found = Wanted(region, receivers, _holders(source), numbers, read, write, sizes=high - low, padded_sizes=high - low)
     return found if any(region.steps) else replace(found, padded_sizes=_padded_sizes(found, source, target))
 
 
@@ -133,24 +133,86 @@ def _counted(low: Table, high: Table, step: int, size: int) -> tuple[Table, Tabl
     return np.clip(-(-low // step), 0, size), np.clip(-(-high // step), 0, size)
 
 
-def _overlaps(region: Region, source: Layout, target: Layout, tiles: Table) -> tuple[Table, Table]:
-    """(device, source tile) wherever the device's target tile wants elements of that source tile."""
-    wanted = target.manual_group[:, None] == tiles[None, :, 0]
-    wanted &= target.has_data()[:, None]
-    for dim in range(len(region.sizes)):
-        (first, last), (have_first, have_last) = _ranges(region, source, target, dim)
-        meets = np.minimum(last[:, None], have_last) > np.maximum(first[:, None], have_first)
-        wanted &= meets[target.index[:, dim][:, None], tiles[None, :, dim + 1]]
-    receivers, numbers = np.nonzero(wanted)
-    return receivers, numbers
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Which source tiles each target tile meets, dim by dim; those that a target tile meets follow one another."""
+
+    source: Layout
+    target: Layout
+    devices: Table
+    """Those with target data."""
+    order: list[Table]
+    """[dim][place]: source tiles that hold anything, in the region's order."""
+    first: Table
+    """[device, dim]: the place of the first source tile that its target tile meets."""
+    counts: Table
+    """[device, dim]: how many it meets."""
+
+    @classmethod
+    def of(cls, region: Region, source: Layout, target: Layout) -> _Meeting:
+        """Along each dim apart: so this takes as long as there are tiles, not pairs of them."""
+        devices = np.flatnonzero(target.has_data())
+        order: list[Table] = []
+        first, counts = np.zeros((2, len(devices), len(region.sizes)), np.int64)
+        for dim in range(len(region.sizes)):
+            (low, high), (have_low, have_high) = _ranges(region, source, target, dim)
+            real = np.flatnonzero(have_high > have_low)
+            order.append(real[np.argsort(have_low[real], kind="stable")])
+            begin = np.searchsorted(have_high[order[dim]], low, side="right")
+            end = np.where(high > low, np.searchsorted(have_low[order[dim]], high, side="left"), begin)
+            first[:, dim] = begin[target.index[devices, dim]]
+            counts[:, dim] = np.maximum(end - begin, 0)[target.index[devices, dim]]
+        return cls(source, target, devices, order, first, counts)
+
+    @property
+    def count(self) -> int:
+        """Pairs of a device and a source tile that its target tile meets, of its own manual group if it has one."""
+        return int(self.counts.prod(axis=1).sum())
+
+    def pairs(self) -> tuple[Table, Table]:
+        """(device, row of `_source_tiles`), in this order."""
+        times = self.counts.prod(axis=1)
+        rows = np.repeat(np.arange(len(self.devices)), times)
+        left = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+        index: list[Table] = []
+        for dim in reversed(range(len(self.order))):
+            left, digit = np.divmod(left, self.counts[rows, dim])
+            index.insert(0, self.order[dim][self.first[rows, dim] + digit])
+        receivers = self.devices[rows]
+        wanted = _tile_codes(self.source, self.target.manual_group[receivers], index)
+        tiles = _source_tiles(self.source)
+        codes = _tile_codes(self.source, tiles[:, 0], list(tiles[:, 1:].T))
+        by_code = np.argsort(codes)
+        place = np.minimum(np.searchsorted(codes[by_code], wanted), len(codes) - 1)
+        numbers = by_code[place]
+        there = codes[numbers] == wanted
+        receivers, numbers = receivers[there], numbers[there]
+        inside = np.lexsort((numbers, receivers))
+        return receivers[inside], numbers[inside]
 
 
-def _source_tiles(source: Layout) -> tuple[Table, list[list[int]]]:
-    """Distinct tiles as rows (manual group, index), and the devices that hold each."""
+def _tile_codes(source: Layout, groups: Table, index: list[Table]) -> Table:
+    """One number for each manual group and index of a source tile."""
+    codes = groups
+    for count, along in zip(source.counts, index, strict=True):
+        codes = codes * count + along
+    return codes
+
+
+def _source_tiles(source: Layout) -> Table:
+    """Distinct tiles as rows (manual group, index), in the order in which devices hold them."""
     rows = np.concatenate([source.manual_group[:, None], source.index], axis=1)
     if source.holder is not None:
-        return rows[source.holder : source.holder + 1], [[source.holder]]
-    holders: dict[Dims, list[int]] = {}
-    for device, tile in enumerate(map(tuple, rows.tolist())):
-        holders.setdefault(tile, []).append(device)
-    return np.array(list(holders), np.int64), list(holders.values())
+        return rows[source.holder : source.holder + 1]
+    first = np.unique(_tile_codes(source, rows[:, 0], list(rows[:, 1:].T)), return_index=True)[1]
+    return rows[np.sort(first)]
+
+
+def _holders(source: Layout) -> list[list[int]]:
+    """The devices that hold each of these tiles."""
+    if source.holder is not None:
+        return [[source.holder]]
+    holders: dict[int, list[int]] = {}
+    for device, code in enumerate(_tile_codes(source, source.manual_group, list(source.index.T)).tolist()):
+        holders.setdefault(code, []).append(device)
+    return list(holders.values())

@@ -154,3 +154,15 @@ def test_a_computation_taken_back_leaves_its_names_free() -> None:
     assert again.computation.name == "body"
     assert again.parameter(0, x.shape, name="x").name == "x"
     assert builder.module.computations == [again.computation]
+
+
+def test_a_parsed_message_is_read_without_a_copy() -> None:
+    builder = Builder("m")
+    main = builder.computation("main")
+    x = main.parameter(0, Shape.array("f32", (4,)))
+    main.root(main.add("negate", x.shape, (x,)))
+    message = wire.HloModuleProto.FromString(builder.finish(main).to_hlo_proto())
+    module = Module.from_proto(message)
+    assert module.proto is message
+    assert not message.computations
+    assert [i.opcode for i in Module.from_proto(module.to_hlo_proto()).instructions] == ["parameter", "negate"]

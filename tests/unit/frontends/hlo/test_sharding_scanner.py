@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.hlo import sharding_scanner
 from hlosharding.frontends.hlo.sharding_scanner import place, scan_hlo, scan_stablehlo
 
 LINE = "  %x = f32[4,4] parameter(0), sharding={}\n"
@@ -31,6 +32,8 @@ def test_each_attribute_is_found_with_its_text_and_offset() -> None:
         '  %x = f32[4] custom-call(), custom_call_target="a\\"b", backend_config="sharding={oops"',
         "  %sharding = f32[4] parameter(0)",
         "  %x = f32[4] parameter(0), spmd_sharding={oops}",
+        "  %x = f32[2] constant({1, /* ), sharding={oops} */ 2})",
+        "  %x = f32[2] constant({1, // ), sharding={oops}\n 2})",
     ],
 )
 def test_what_only_looks_like_a_sharding_is_left_alone(harmless: str) -> None:
@@ -104,3 +107,17 @@ def test_a_bad_stablehlo_sharding_is_an_error_with_its_line() -> None:
 def test_places_count_from_one() -> None:
     assert place("ab\n\ncd", 5) == "line 3, column 2"
     assert place("ab", 0) == "line 1, column 1"
+
+
+@pytest.mark.parametrize("numbers", ["{1, 2}", "{ { /*i0=0*/ 1, 2 } }", "{(1, 2), (3, 4)}", "nan", "1 / 2"])
+def test_a_sharding_behind_a_constant_is_found(numbers: str) -> None:
+    found = scan_hlo(f'  %x = f32[2] constant({numbers}), sharding={{replicated}}, metadata={{op_name="a"}}')
+    assert [f.text for f in found] == ["{replicated}"]
+
+
+def test_a_constant_is_passed_in_one_step() -> None:
+    # The words that the scanner stops at, counted: not one for each of a constant's numbers.
+    text = f"  %x = f32[9999] constant({{{', '.join(['1.5'] * 9999)}}})"
+    assert sum(1 for _ in sharding_scanner._HLO_WORDS.finditer(text)) == 1
+    dense = 'dense<"0x' + "AB" * 99999 + '"> : tensor<1xf32>, mhlo.sharding = "{replicated}"'
+    assert sum(1 for _ in sharding_scanner._STABLEHLO_WORDS.finditer(dense)) == 2
