@@ -39,6 +39,9 @@ _HEAD = """# Benchmarks
 What the benchmarks printed, whole and as it came; `make bench` writes this page.  Ratios are against the XLA of the
 installed jaxlib, taken in the same run.  What each table asks, and its limits:
 [benchmarks/README.md](../benchmarks/README.md).
+
+Two more need what few machines have: `python -m benchmarks.jax_own_tests FOLDER` JAX's tests, `make bench-gpu-compile`
+JAX's CUDA packages (and no GPU).
 """
 
 
