@@ -15,6 +15,9 @@ _NOT_MEANING = (
     "parameter_number", "tuple_index", "frontend_attributes",
 )  # fmt: skip
 
+_PLAIN = frozenset({"parameter", "tuple", "get-tuple-element"})
+"""Opcodes that have no other attributes.  Programs that carry thousands of arrays are made of them."""
+
 
 class Structure:
     """Keys of one module's instructions and computations, each computed once."""
@@ -59,6 +62,8 @@ class Structure:
 
 
 def _attributes(inst: Instruction) -> bytes:
+    if inst.opcode in _PLAIN:
+        return b""
     proto = wire.HloInstructionProto()
     proto.CopyFrom(inst.proto)
     for field in _NOT_MEANING:
