@@ -210,10 +210,13 @@ def test_an_interrupted_run_ends_at_once_though_xla_does_not(options: list[str],
     file.write_text(FOR_EVER)
     command = [sys.executable, "-m", "hlosharding", "run", str(file), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # long enough that XLA runs, though any moment will do
-        process.wait(5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # long enough that XLA runs, though any moment will do
+            process.wait(5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, err
 
 
