@@ -1,12 +1,10 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
-from hlosharding.executor.compile_once import compile_once
 from hlosharding.executor.device_program import refuse_described
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.laying_out import lay_out, put, sharded_array
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
-from hlosharding.executor.raw import raw
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray
 from hlosharding.executor.source import as_python
@@ -19,11 +17,9 @@ __all__ = [
     "ShardedArray",
     "as_python",
     "assemble",
-    "compile_once",
     "find_devices",
     "lay_out",
     "put",
-    "raw",
     "refuse_described",
     "run_local",
     "run_reference",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.text import dtype_text
+from hlosharding.executor.text import shape_text
 from hlosharding.ir import Instruction, Module
 
 _TARGET = re.compile(r"xla_(ffi_)?(partitioned_)?python_(cpu|gpu)_callback")
@@ -25,7 +25,7 @@ def is_callback(inst: Instruction) -> bool:
 
 def callback_text(inst: Instruction, arguments: str) -> str:
     """The expression of a call: `jax.pure_callback`, or `io_callback` where it acts."""
-    shapes = [f"jax.ShapeDtypeStruct({leaf.dims}, {dtype_text(leaf)})" for leaf in inst.shape.leaves]
+    shapes = [shape_text(leaf) for leaf in inst.shape.leaves]
     listed = ", ".join(shapes) + ("," if len(shapes) == 1 else "")
     name = "io_callback" if inst.has_side_effect else "jax.pure_callback"
     separator = ", " if arguments else ""

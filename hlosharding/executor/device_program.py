@@ -117,11 +117,11 @@ class DeviceProgram:
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:
-        """The width of the program and its own mesh, whatever `jax.set_mesh` and the like say around it."""
+        """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it."""
         import jax
 
         width = jax.enable_x64(True) if self.written.is_wide else nullcontext()
-        with width, jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+        with width, jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
             yield
 
     @cached_property

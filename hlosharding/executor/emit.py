@@ -32,7 +32,7 @@ class WrittenProgram(Protocol):
         ...
 
     def raw(self, inst: Instruction) -> str:
-        """Name of the `RAW_OPS` entry that holds the op's own StableHLO."""
+        """Name of the function that runs the op's own StableHLO."""
         ...
 
     def groups(self, groups: tuple[tuple[int, ...], ...]) -> str:
@@ -72,4 +72,4 @@ def emit(op: Op) -> str:
 
 def raw(op: Op) -> str:
     """The op's own StableHLO, called."""
-    return f"raw({op.program.raw(op.inst)}, {op.arg_list})"
+    return f"{op.program.raw(op.inst)}({op.arg_list})"

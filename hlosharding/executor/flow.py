@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hlosharding.executor.text import is_plain_nan, scalar_text
+from hlosharding.executor.text import is_plain_nan, literal_text, scalar_text
 from hlosharding.ir import Computation, Instruction, Shape, memory_of
 from hlosharding.ir import custom_call_targets as targets
 
@@ -46,12 +46,23 @@ class Slot:
     var: Var
 
 
-Leaf: TypeAlias = "Var | Slot | str"
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant that is written where it is used: a scalar, or an array of equal elements."""
+
+    text: str
+    """The expression of the whole array."""
+    literal: str
+    """The element as Python writes it; "" where no literal is exactly that element."""
+    dims: tuple[int, ...] = ()
+
+
+Leaf: TypeAlias = "Var | Slot | Constant"
 Tree: TypeAlias = "Leaf | tuple[Tree, ...]"
 
 
 def leaves(tree: Tree) -> Iterator[Leaf]:
-    """All leaves of a tree, in order; a str is the text of an inline constant."""
+    """All leaves of a tree, in order."""
     if isinstance(tree, tuple):
         for part in tree:
             yield from leaves(part)
@@ -94,14 +105,16 @@ class Flow:
     result: Tree
 
 
-def inline_constant(inst: Instruction) -> str | None:
-    """The text of a constant that is written where it is used (a scalar, or an array of equal elements), else None."""
+def inline_constant(inst: Instruction) -> Constant | None:
+    """A constant that is written where it is used (a scalar, or an array of equal elements), else None."""
     if inst.opcode == "broadcast" and not inst.dimensions:
         element = inline_constant(inst.operands[0])
-        return element and f"lax.broadcast({element}, {inst.shape.dims})"
-    if inst.opcode != "constant" or inst.shape.dims or not inst.shape.is_array:
+        return element and Constant(
+            f"lax.broadcast({element.text}, {inst.shape.dims})", element.literal, inst.shape.dims
+        )
+    if inst.opcode != "constant" or inst.shape.dims or not inst.shape.is_array or not is_plain_nan(inst.literal):
         return None
-    return scalar_text(inst.literal) if is_plain_nan(inst.literal) else None
+    return Constant(scalar_text(inst.literal), literal_text(inst.literal))
 
 
 def flow_of(computation: Computation, *, inline: bool = True) -> Flow:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TypeAlias
 
-from hlosharding.executor.flow import Leaf, Line, Slot, Tree, Var, leaves
-from hlosharding.executor.repeats import MIN_SAVING, Repeat, find_repeats
+from hlosharding.executor.call_tree import Path
+from hlosharding.executor.flow import Constant, Leaf, Line, Slot, Tree, Var, leaves
+from hlosharding.executor.repeats import MIN_LENGTH, MIN_SAVING, Repeat, find_repeats
 from hlosharding.executor.structure import Structure
+from hlosharding.ir import Instruction
 
+_MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
+"""More of them than this, and a function that is called once would be harder to read than its lines."""
+_NO_PATHS: Mapping[Instruction, Path] = {}
 NEARBY = 48
 """References over fewer lines than this are part of what makes two lines equal."""
 
@@ -28,6 +33,10 @@ class Shared:
     lines: tuple[Line, ...]
     calls: int
     """How often it is called."""
+    name: str = ""
+    """The user's function that it is; "" for what was found to be repeated."""
+    key: object = None
+    """Equal for functions that do the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,19 +59,124 @@ class Call:
 Step: TypeAlias = "Line | Call"
 
 
-def plan(lines: Sequence[Line], live_out: Iterable[Leaf], structure: Structure) -> tuple[Step, ...]:
-    """Lines with their repeated stretches turned into calls.  `live_out`: values that are used after the last line."""
-    producer = {var: i for i, line in enumerate(lines) for var in line.defines}
-    references = [_references(line, producer) for line in lines]
-    used_by = _last_uses(lines, live_out)
-    repeats = find_repeats(_keys(lines, references, structure), references, alive_before(lines, used_by))
-    if not repeats:
-        return tuple(lines)
-    calls: dict[int, tuple[Call, int]] = {}
-    for repeat in repeats:
-        for start, call in _calls(lines, repeat, producer, used_by, structure):
-            calls[start] = (call, repeat.length)
+def plan(
+    lines: Sequence[Line],
+    live_out: Iterable[Leaf],
+    structure: Structure,
+    paths: Mapping[Instruction, Path] = _NO_PATHS,
+    depth: int = 0,
+) -> tuple[Step, ...]:
+    """Lines with the user's calls, and what else is repeated, turned into calls of functions.
+
+    `live_out`: values that are used after the last line; `paths`: the calls each line stands in, those from `depth` on
+    to be made here.
+    """
+    body = _Body(lines, live_out, structure, paths)
+    calls = body.user_calls(depth)
+    is_free = [True] * len(lines)
+    for start, (_, length) in calls.items():
+        is_free[start : start + length] = [False] * length
+    calls.update(body.repeats(is_free))
     return tuple(_merged(lines, calls))
+
+
+class _Body:
+    """The lines of one function, and what each one refers to."""
+
+    def __init__(
+        self, lines: Sequence[Line], live_out: Iterable[Leaf], structure: Structure, paths: Mapping[Instruction, Path]
+    ) -> None:
+        self.lines, self.structure, self.paths = lines, structure, paths
+        self.producer = {var: i for i, line in enumerate(lines) for var in line.defines}
+        self.references = [_references(line, self.producer) for line in lines]
+        self.used_by = _last_uses(lines, live_out)
+
+    def repeats(self, is_free: Sequence[bool]) -> dict[int, tuple[Call, int]]:
+        """Calls for stretches that occur again and again among the free lines, each with its length."""
+        keys = _keys(self.lines, self.references, self.structure)
+        keys = [key if free else -1 - i for i, (key, free) in enumerate(zip(keys, is_free, strict=True))]
+        lowest = min(keys, default=0)
+        found = find_repeats([key - lowest for key in keys], self.references, alive_before(self.lines, self.used_by))
+        return {start: (call, r.length) for r in found for start, call in self._calls(r, self.paths, 0, "")}
+
+    def user_calls(self, depth: int) -> dict[int, tuple[Call, int]]:
+        """Calls for the user's own, outermost first; one not worth a function leaves its place to those inside."""
+        calls: dict[int, tuple[Call, int]] = {}
+        waiting = [(depth, 0, len(self.lines))]
+        while waiting:
+            groups: dict[object, list[tuple[int, int, int]]] = {}
+            for run in (run for stretch in waiting for run in self._runs(*stretch)):
+                groups.setdefault(self._shape(run[1], run[2]), []).append(run)
+            waiting = []
+            for runs in groups.values():
+                if self._is_function(runs):
+                    calls.update(self._called(runs))
+                else:
+                    waiting += [(at + 1, begin, end) for at, begin, end in runs]
+        return calls
+
+    def _runs(self, depth: int, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Stretches that lie in one call at `depth`: depth, begin and end."""
+        stretch = [self.paths.get(line.inst, ())[depth : depth + 1] for line in self.lines[begin:end]]
+        for path, group in groupby(range(begin, end), key=lambda i: stretch[i - begin]):
+            if path:
+                places = list(group)
+                yield depth, places[0], places[-1] + 1
+
+    def _shape(self, begin: int, end: int) -> object:
+        """What equal stretches have in common: their ops and what these refer to inside."""
+        return tuple(
+            (
+                self.structure.number(line.inst),
+                tuple((n, leaf) for n, leaf in enumerate(line.uses) if isinstance(leaf, Constant)),
+                tuple((p - begin, which) if p >= begin else None for p, which in self.references[i]),
+            )
+            for i, line in enumerate(self.lines[begin:end], begin)
+        )
+
+    def _is_function(self, runs: Sequence[tuple[int, int, int]]) -> bool:
+        """Is a stretch long enough for a function, and are its arguments and results few enough?"""
+        _, begin, end = runs[0]
+        length = end - begin
+        if length < MIN_LENGTH or length == len(self.lines):
+            return False
+        made = {var for line in self.lines[begin:end] for var in line.defines}
+        arguments = {u for line in self.lines[begin:end] for u in line.uses if not isinstance(u, Constant)} - made
+        results = sum(self.used_by.get(var, -1) >= end for var in made)
+        if len(runs) > 1:
+            return len(arguments) + results <= length
+        return len(arguments) <= _MANY_ARGUMENTS and results <= _MANY_RESULTS
+
+    def _called(self, runs: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, tuple[Call, int]]]:
+        depth, begin, end = runs[0]
+        repeat = Repeat(end - begin, tuple(begin for _, begin, _ in runs))
+        name = self.paths[self.lines[begin].inst][depth].name
+        for start, call in self._calls(repeat, self.paths, depth + 1, name):
+            yield start, (call, repeat.length)
+
+    def _calls(
+        self, repeat: Repeat, paths: Mapping[Instruction, Path], depth: int, name: str
+    ) -> Iterator[tuple[int, Call]]:
+        stretches = [self.lines[s : s + repeat.length] for s in repeat.starts]
+        slots, body = _with_slots(stretches, repeat.starts, self.producer)
+        outputs = sorted(
+            {
+                at
+                for start, stretch in zip(repeat.starts, stretches, strict=True)
+                for at in _outputs(stretch, start + repeat.length, self.used_by)
+            }
+        )
+        results = tuple(body[i].defines[j] for i, j in outputs)
+        is_planned = name or repeat.length > MIN_SAVING
+        steps = plan(body, results, self.structure, paths, depth) if is_planned else tuple(body)
+        parameters = tuple(Slot(i, _var(key[0])) for key, i in slots.items())
+        taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Slot))
+        key = name, self._shape(repeat.starts[0], repeat.starts[0] + repeat.length), taken, tuple(outputs)
+        shared = Shared(parameters, steps, results, tuple(body), len(stretches), name, key)
+        for number, (start, stretch) in enumerate(zip(repeat.starts, stretches, strict=True)):
+            made = [stretch[i].defines[j] for i, j in outputs]
+            kept = tuple(v if self.used_by.get(v, -1) >= start + repeat.length else None for v in made)
+            yield start, Call(shared, tuple(key[number] for key in slots), kept)
 
 
 def _merged(lines: Sequence[Line], calls: dict[int, tuple[Call, int]]) -> Iterator[Step]:
@@ -82,7 +196,7 @@ def _references(line: Line, producer: dict[Var, int]) -> tuple[tuple[int, int], 
     for leaf in line.uses:
         if isinstance(leaf, Var) and leaf in producer:
             found.append((producer[leaf], hash(leaf.path)))
-        elif not isinstance(leaf, str):
+        elif not isinstance(leaf, Constant):
             found.append((-1, 0))
     return tuple(found)
 
@@ -91,9 +205,9 @@ def _keys(lines: Sequence[Line], references: Sequence[tuple[tuple[int, int], ...
     numbers: dict[object, int] = {}
     keys = []
     for place, (line, reference) in enumerate(zip(lines, references, strict=True)):
-        constants = tuple((i, leaf) for i, leaf in enumerate(line.uses) if isinstance(leaf, str))
+        constants = tuple((i, leaf) for i, leaf in enumerate(line.uses) if isinstance(leaf, Constant))
         near = tuple(place - p if p >= 0 and place - p < NEARBY else 0 for p, _ in reference)
-        key = (structure.instruction(line.inst), constants, near)
+        key = (structure.number(line.inst), constants, near)
         keys.append(numbers.setdefault(key, len(numbers)))
     return keys
 
@@ -108,28 +222,6 @@ def _last_uses(lines: Sequence[Line], live_out: Iterable[Leaf]) -> dict[Leaf, in
     return last
 
 
-def _calls(
-    lines: Sequence[Line], repeat: Repeat, producer: dict[Var, int], used_by: dict[Leaf, int], structure: Structure
-) -> Iterator[tuple[int, Call]]:
-    stretches = [lines[s : s + repeat.length] for s in repeat.starts]
-    slots, body = _with_slots(stretches, repeat.starts, producer)
-    outputs = sorted(
-        {
-            at
-            for start, stretch in zip(repeat.starts, stretches, strict=True)
-            for at in _outputs(stretch, start + repeat.length, used_by)
-        }
-    )
-    results = tuple(body[i].defines[j] for i, j in outputs)
-    steps = plan(body, results, structure) if repeat.length > MIN_SAVING else tuple(body)
-    parameters = tuple(Slot(i, _var(key[0])) for key, i in slots.items())
-    shared = Shared(parameters, steps, results, tuple(body), len(stretches))
-    for number, (start, stretch) in enumerate(zip(repeat.starts, stretches, strict=True)):
-        made = [stretch[i].defines[j] for i, j in outputs]
-        kept = tuple(v if used_by.get(v, -1) >= start + repeat.length else None for v in made)
-        yield start, Call(shared, tuple(key[number] for key in slots), kept)
-
-
 def _outputs(stretch: Sequence[Line], end: int, used_by: dict[Leaf, int]) -> Iterator[tuple[int, int]]:
     for i, line in enumerate(stretch):
         for j, var in enumerate(line.defines):
@@ -138,7 +230,7 @@ def _outputs(stretch: Sequence[Line], end: int, used_by: dict[Leaf, int]) -> Ite
 
 
 def _var(leaf: Leaf) -> Var:
-    assert not isinstance(leaf, str)
+    assert not isinstance(leaf, Constant)
     return leaf.var if isinstance(leaf, Slot) else leaf
 
 
@@ -156,7 +248,7 @@ def _with_slots(
             if isinstance(tree, tuple):
                 return tuple(substitute(part) for part in tree)
             at = next(position)
-            if isinstance(tree, str) or (isinstance(tree, Var) and producer.get(tree, -1) >= starts[0]):
+            if isinstance(tree, Constant) or (isinstance(tree, Var) and producer.get(tree, -1) >= starts[0]):
                 return tree
             key = tuple(uses[at] for uses in others)
             return Slot(slots.setdefault(key, len(slots)), _var(tree))

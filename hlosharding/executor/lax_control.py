@@ -34,7 +34,7 @@ def _conditional(op: Op) -> str:
     # An index out of bounds means the last branch in HLO; lax.switch would take branch 0 for a negative one.
     index = op.args[0]
     if last == 0:
-        return f"({branches[0]})({operands})"
+        return f"jax.jit({names[0]})({operands})"
     inside = f"lax.select(lax.lt({index}, np.int32(0)), np.int32({last}), {index})"
     return f"lax.switch({inside}, [{', '.join(branches)}], {operands})"
 

@@ -1,14 +1,11 @@
-"""Ops that `jax.lax` cannot say, run from their own StableHLO: `raw(text, *operands)` inside any JAX program.
+"""Ops that `jax.lax` cannot say, run from their own StableHLO: a module whose `main` takes an op's operands.
 
-Floor: executor.  The text is a StableHLO module whose `main` takes the operands and returns the op's results; lowering
-merges it into the program that calls it, so collectives in it mean the devices of that program.
+Floor: executor.  How such a module is called inside a JAX program stands in `prelude.py`.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, LoadError
@@ -65,56 +62,3 @@ def _load_lapack() -> None:
     # Lowering any of these functions for CPU loads them all.
     shape = jax.ShapeDtypeStruct((1, 1), "float32")
     jax.jit(jax.lax.linalg.cholesky).trace(shape).lower(lowering_platforms=("cpu",))
-
-
-def raw(text: str, *operands: Any) -> Any:
-    """Run a StableHLO module on `operands`: one array, or a tuple of arrays where `main` returns several."""
-    import jax
-
-    flat = jax.tree.leaves(operands)
-    results = _primitive().bind(*flat, text=text)
-    return results[0] if _signature(text)[1] else tuple(results)
-
-
-@lru_cache(maxsize=1024)
-def _signature(text: str) -> tuple[tuple[Any, ...], bool]:
-    """Result shapes of `main`, and whether it returns one bare array."""
-    entry = Module.from_proto(xla_bridge.stablehlo_to_hlo_proto(text)).entry
-    shape = entry.root.shape
-    return tuple(shape.leaves), not shape.is_tuple
-
-
-@once
-def _primitive() -> Any:
-    from jax.core import ShapedArray
-    from jax.extend.core import Primitive
-    from jax.interpreters import mlir
-
-    primitive = Primitive("raw_stablehlo")
-    primitive.multiple_results = True
-
-    @primitive.def_abstract_eval
-    def abstract(*_operands: Any, text: str) -> list[Any]:
-        return [ShapedArray(leaf.dims, leaf.dtype) for leaf in _signature(text)[0]]
-
-    mlir.register_lowering(primitive, _lower)
-    return primitive
-
-
-def _lower(context: Any, *operands: Any, text: str) -> Any:
-    """A call of the text's `main`, merged once per module and text."""
-    from jax.extend.mlir import ir
-    from jax.extend.mlir.dialects import func
-    from jax.interpreters import mlir
-
-    module_context = context.module_context
-    cache = module_context.cached_primitive_lowerings
-    key = ("hlosharding.raw", text)
-    with module_context.module.context:
-        if key not in cache:
-            name = mlir.merge_mlir_modules(
-                module_context.module, "raw_op", ir.Module.parse(text), dst_symtab=module_context.symbol_table
-            )
-            cache[key] = name
-        callee = module_context.symbol_table[cache[key]]
-        return func.CallOp(callee.type.results, ir.FlatSymbolRefAttr.get(cache[key]), list(operands)).results

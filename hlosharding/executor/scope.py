@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlosharding.executor.flow import Leaf, Slot, Tree, Var
+from hlosharding.executor.flow import Constant, Leaf, Slot, Tree, Var
 from hlosharding.executor.text import GLOBAL_NAMES, Namer, identifier
 from hlosharding.ir import ElementReaders
 
@@ -38,8 +38,8 @@ class Scope:
 
     def text(self, tree: Tree) -> str:
         """An operand as an expression."""
-        if isinstance(tree, str):
-            return tree
+        if isinstance(tree, Constant):
+            return tree.text
         if isinstance(tree, tuple):
             inner = ", ".join(self.text(part) for part in tree)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
@@ -54,7 +54,7 @@ class Scope:
         if isinstance(tree, tuple):
             inner = ", ".join(self.bind(part) for part in tree)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        assert not isinstance(tree, str)
+        assert not isinstance(tree, Constant)
         name = self.namer.fresh(wish(tree.var if isinstance(tree, Slot) else tree, self._readers))
         self._texts[tree] = self._roots[tree] = name
         return name

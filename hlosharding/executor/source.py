@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +18,15 @@ from hlosharding.executor import catalog  # noqa: F401  (fills the table of emit
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
-from hlosharding.executor.emit import Op, emit
-from hlosharding.executor.flow import Flow, Leaf, Line, Tree, Var, flow_of, leaves, tree_of
+from hlosharding.executor.call_tree import by_calls, function_name
+from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
+from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
+from hlosharding.executor.statements import Notes, Statements, count_uses
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
@@ -33,12 +35,11 @@ from hlosharding.executor.text import (
     comment_text,
     dtype_text,
     identifier,
-    quoted_text,
     scalar_text,
-    string_text,
+    shape_text,
     wrapped,
 )
-from hlosharding.ir import COLLECTIVES, Computation, ElementReaders, Instruction, Module, callers, processor_of
+from hlosharding.ir import COLLECTIVES, Computation, ElementReaders, Instruction, Module, callers
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
@@ -133,10 +134,11 @@ class _Writer:
         self._globals = Namer(GLOBAL_NAMES)
         self._blocks: list[str] = []
         self._functions: dict[int, str] = {}
-        self._shared: dict[Shared, tuple[str, list[str]]] = {}
+        self._shared: dict[object, tuple[str, list[str]]] = {}
         self._groups: dict[Groups, str] = {}
         self._raw: dict[str, str] = {}
         self._locations: dict[int, str] = {}
+        self._notes = Notes(self._location, self._cause)
         self._entry_name = ""
 
     def _global_name(self, wish_name: str) -> str:
@@ -174,11 +176,11 @@ class _Writer:
         return f'CONSTANTS["{key}"]'
 
     def raw(self, inst: Instruction) -> str:
-        """The entry of RAW_OPS with the op's StableHLO."""
-        text = stablehlo_of(inst)
+        """The function that runs the op's StableHLO."""
+        text = f"stablehlo({block_text(stablehlo_of(inst).strip())}, {shape_text(inst.shape)})"
         name = self._raw.get(text)
         if name is None:
-            name = self._raw[text] = self._global_name(f"RAW_{identifier(inst.name).upper()}")
+            name = self._raw[text] = self._global_name(f"raw_{identifier(inst.opcode)}")
         return name
 
     def groups(self, groups: Groups) -> str:
@@ -194,7 +196,7 @@ class _Writer:
     # ---- functions
 
     def _write_flow(self, name: str, flow: Flow, *, decorator: str) -> None:
-        steps = plan(flow.lines, leaves(flow.result), self._structure)
+        steps = self._plan(flow)
         scope = self._scope()
         signature, unpack = self._signature(flow.parameters, scope)
         body = [*unpack, *self._body(name, steps, flow.result, scope)]
@@ -204,6 +206,10 @@ class _Writer:
         else:
             body.append(f"return {scope.text(result)}")
         self._define(name, signature, body, decorator=decorator)
+
+    def _plan(self, flow: Flow) -> tuple[Step, ...]:
+        lines, paths = by_calls(flow.lines)
+        return plan(lines, leaves(flow.result), self._structure, paths)
 
     def _scope(self) -> Scope:
         return Scope(self._functions.values(), self._readers)
@@ -229,7 +235,7 @@ class _Writer:
         """The lines of a function; of a long one the calls of its parts, which are written first."""
         heights = [_height(step) for step in steps]
         if sum(heights) <= CHUNK:
-            return self._lines(steps, scope)
+            return self._lines(steps, leaves(result), scope)
         last = live_ranges(steps, result)
         body: list[str] = []
         for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
@@ -242,31 +248,17 @@ class _Writer:
             )
         return body
 
-    def _lines(self, steps: Sequence[Step], scope: Scope) -> list[str]:
-        lines: list[str] = []
-        location, is_away = "", False
+    def _lines(self, steps: Sequence[Step], results: Iterable[Leaf], scope: Scope) -> list[str]:
+        results = list(results)
+        statements = Statements(scope, self, self._notes, count_uses(steps, results))
         for step in steps:
             if isinstance(step, Call):
-                location, is_away = "", False
-                lines += self._call(step, scope)
-                continue
-            here, goes_away = self._location(step.inst), processor_of(step.inst) == "host"
-            indent = _INDENT if goes_away else ""
-            if here and here != location:
-                lines.append(f"{indent if is_away else ''}# {comment_text(here)}")
-            if goes_away and not is_away:
-                lines.append('with compute_on("device_host"):')
-            location, is_away = here, goes_away
-            lines.append(indent + self._line(step, scope))
-        return lines
-
-    def _line(self, line: Line, scope: Scope) -> str:
-        inst = line.inst
-        expression = emit(Op(inst, tuple(scope.text(o) for o in line.operands), self))
-        target = scope.bind(tree_of(inst))
-        cause = self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE)
-        text = expression if target == "()" else f"{target} = {expression}"
-        return f"{text}  # {comment_text(cause)}" if cause else text
+                statements.call(step.arguments)
+                statements.lines += self._call(step, scope)
+            else:
+                statements.add(step)
+        statements.name(results)
+        return statements.lines
 
     def _call(self, call: Call, scope: Scope) -> list[str]:
         name, keys = self._shared_function(call.shared)
@@ -278,15 +270,15 @@ class _Writer:
                     scope.bind_entry(var, target, key)
         else:
             targets = [scope.bind(r) if r is not None else "_" for r in call.results]
-            target = ", ".join(targets) + ("," if len(targets) == 1 else "")
+            target = ", ".join(targets)
         return wrapped(f"{target} = {name}(" if target else f"{name}(", arguments, ")", "")
 
     def _shared_function(self, shared: Shared) -> tuple[str, list[str]]:
         """Name of the function and the keys of its results."""
-        known = self._shared.get(shared)
+        known = self._shared.get(shared.key)
         if known is not None:
             return known
-        name = self._global_name(self._shared_wish(shared.lines))
+        name = self._global_name(identifier(shared.name) if shared.name else _wish_of(shared.lines))
         scope = self._scope()
         signature = [scope.bind(p) for p in shared.parameters]
         body = self._body(name, shared.steps, shared.results, scope)
@@ -294,21 +286,10 @@ class _Writer:
         namer = Namer()
         keys = [namer.fresh(wish(r, self._readers)) for r in shared.results]
         saved = len(shared.lines) * (shared.calls - 1)
-        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit"
+        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit" if shared.calls > 1 else ""
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
-        self._shared[shared] = name, keys
+        self._shared[shared.key] = name, keys
         return name, keys
-
-    def _shared_wish(self, lines: Sequence[Line]) -> str:
-        """The user's function that nearly all lines came from, or `layer`."""
-        names: Counter[str] = Counter()
-        for line in lines:
-            functions = (f.function.rsplit(".", 1)[-1] for f in line.inst.frames if not f.is_library)
-            names.update([next((f for f in functions if f.isidentifier()), "")])
-        favourite, count = names.most_common(1)[0]
-        name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"
-        backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
-        return f"{name}_backward" if backward else name
 
     def _part(
         self, wish_name: str, steps: Sequence[Step], end: int, last: Mapping[Leaf, int], scope: Scope
@@ -316,17 +297,20 @@ class _Writer:
         """Write some steps as a function of their own; the line that calls it."""
         name = self._global_name(wish_name)
         made = {v for step in steps for v in step.defines}
-        uses = [u for s in steps for u in s.uses if not isinstance(u, str) and u not in made]
+        uses = [u for s in steps for u in s.uses if not isinstance(u, Constant) and u not in made]
         arguments = list(dict.fromkeys(scope.root(u) for u in uses))
-        body = self._lines(steps, scope)
         kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
+        body = self._lines(steps, kept, scope)
         results = list(dict.fromkeys(scope.root(v) for v in kept))
         self._define(name, arguments, [*body, *_returned(results, results)], decorator="@jax.jit")
-        target = ", ".join(results) + ("," if len(results) == 1 else "")
+        target = ", ".join(results)
         if len(results) > MANY:
             target = scope.namer.fresh(f"{name}_out")
             scope.move(results, target)
         return wrapped(f"{target} = {name}(", arguments, ")", "")
+
+    def _cause(self, inst: Instruction) -> str:
+        return self._causes.get(inst.id) or inst.frontend_attributes.get(CAUSE_ATTRIBUTE, "")
 
     def _location(self, inst: Instruction) -> str:
         frame = inst.proto.metadata.stack_frame_id
@@ -346,14 +330,18 @@ class _Writer:
         results = tuple(leaves(flow.result))
         scope = self._scope()
         signature, head, keys = self._entry_signature(parameters, inputs, scope)
-        steps = plan(flow.lines, results, self._structure)
+        steps = self._plan(flow)
         body = self._body(name, steps, results, scope)
         returned = [_at_boundary(scope.text(r), layout) for r, layout in zip(results, outputs, strict=True)]
         ending = wrapped("return (", returned, ",)" if len(returned) == 1 else ")", "")
         doc = '"""One device\'s share of the program."""'
         self._define(name, signature, [doc, *head, *body, *ending])
+        header = header_text(
+            self.module.name, self.axes, self.num_devices, is_wide=self.is_wide, blocks=self._blocks,
+            constants=self.constants, groups=self._groups, raw=self._raw,
+        )  # fmt: skip
         return "\n\n\n".join([
-            self._header(), *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs),
+            header, *self._blocks, self._in_specs(keys, inputs), self._out_specs(outputs),
             _PROGRAM.format(name=name),
         ])  # fmt: skip
 
@@ -389,49 +377,6 @@ class _Writer:
         lines = [f"{_INDENT}{layout.spec_text(self.axes)},  # {_note(layout)}" for layout in layouts]
         return "\n".join(["OUT_SPECS = (", *lines, ")"])
 
-    def _header(self) -> str:
-        axes = ", ".join(f"{quoted_text(n)}={s}" for n, s in zip(self.axes.names, self.axes.sizes, strict=True))
-        lines = [
-            f'"""{quoted_text(self.module.name)}: what each of {self.num_devices} devices runs, on a mesh {axes}.',
-            "",
-            "Shapes are local.  Written by hlosharding; this text is what runs.",
-        ]
-        if self.is_wide:
-            lines.append("It has 64-bit values: trace and call it under jax.enable_x64(True).")
-        text = "\n".join([*lines, '"""'])
-        body = "\n".join([*text.split("\n"), "", "import jax"])
-        blocks = "\n".join(self._blocks)
-        if "ml_dtypes." in blocks:
-            body += "\nimport ml_dtypes"
-        body += "\nimport numpy as np\nfrom jax import lax\nfrom jax.sharding import PartitionSpec as P"
-        if "with compute_on(" in blocks:
-            body += "\nfrom jax.experimental.compute_on import compute_on"
-        if "io_callback(" in blocks:
-            body += "\nfrom jax.experimental import io_callback"
-        ours = [
-            name for name, is_used in (("compile_once", "@compile_once\n" in blocks), ("raw", self._raw)) if is_used
-        ]
-        if ours:
-            body += f"\n\nfrom hlosharding.executor import {', '.join(ours)}"
-        names = ", ".join(map(string_text, self.axes.names)) + ("," if len(self.axes.names) == 1 else "")
-        body += f"\n\nAXES = ({names})"
-        if "CLAMPED" in blocks:
-            body += '\nCLAMPED = "promise_in_bounds"  # the plain HLO gather: it clamps indices that are out of bounds'
-        if "DROPPED" in blocks:
-            body += '\nDROPPED = "drop"  # the plain HLO scatter: it drops updates that are out of bounds'
-        for groups, name in self._groups.items():
-            body += f"\n{name} = {groups!r}"
-        if self.constants:
-            body += "\n\n# Arrays of the module, handed over beside this text."
-            body += "".join(f'\n# CONSTANTS["{k}"]: {v.dtype.name}{list(v.shape)}' for k, v in self.constants.items())
-        if "CALLBACKS[" in blocks:
-            body += "\n\n# Python functions of the program, handed over beside this text: CALLBACKS."
-        if self._raw:
-            body += "\n\n# Ops without a jax.lax form, in their own StableHLO."
-            for text, name in self._raw.items():
-                body += f"\n{name} = {block_text(text.strip())}"
-        return body
-
 
 def _note(layout: BoundaryArray) -> str:
     return comment_text(
@@ -445,8 +390,10 @@ def _at_boundary(text: str, layout: BoundaryArray) -> str:
 
 def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
     """The return of a function: a tuple, or a record where it has many results."""
+    if len(texts) == 1:
+        return [f"return {texts[0]}"]
     if len(texts) <= MANY:
-        return wrapped("return (", list(texts), ",)" if len(texts) == 1 else ")", "")
+        return wrapped("return (", list(texts), ")", "")
     entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
     return wrapped("return {", entries, "}", "")
 
@@ -470,6 +417,18 @@ def _pieces(steps: Sequence[Step], heights: Sequence[int], last: Mapping[Leaf, i
             end = min(window, key=lambda place: (alive[place], -place), default=end)
         yield begin, end
         begin = end
+
+
+def _wish_of(lines: Sequence[Line]) -> str:
+    """The user's function that nearly all lines came from, or `layer`."""
+    names: Counter[str] = Counter()
+    for line in lines:
+        functions = (function_name(f) for f in line.inst.frames if not f.is_library)
+        names.update([next((f for f in functions if f.isidentifier()), "")])
+    favourite, count = names.most_common(1)[0]
+    name = identifier(favourite) if favourite and 2 * count > len(lines) else "layer"
+    backward = sum("transpose(" in line.inst.op_name for line in lines) * 2 > len(lines)
+    return f"{name}_grad" if backward else name
 
 
 _PROGRAM = '''def program(mesh):

@@ -42,6 +42,10 @@ class Structure:
             self._instructions[inst] = key
         return key
 
+    def number(self, inst: Instruction) -> int:
+        """One number for all instructions of one key."""
+        return self._numbers.setdefault(self.instruction(inst), len(self._numbers))
+
     def computation(self, computation: Computation) -> int:
         """One number for all computations that compute the same in the same order."""
         number = self._computations.get(computation)

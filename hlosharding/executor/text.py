@@ -20,6 +20,7 @@ GLOBAL_NAMES = frozenset(
     [
         "np",
         "jax",
+        "jnp",
         "lax",
         "P",
         "AXES",
@@ -31,11 +32,12 @@ GLOBAL_NAMES = frozenset(
         "compile_once",
         "OUT_SPECS",
         "program",
-        "raw",
+        "stablehlo",
+        "Any",
+        "Callable",
         "ml_dtypes",
         "operator",
         "partial",
-        "RAW_OPS",
         "CLIP",
         "complex",  # the builtin, which constants use
         "DROP",
@@ -149,6 +151,46 @@ def scalar_text(value: Any) -> str:
     if array.dtype.kind == "c":
         return f"{kind}(complex({_real(np.real(array))}, {_real(np.imag(array))}))"
     return f"{kind}({_real(array, exact=array.dtype)})"
+
+
+def shape_text(shape: Shape) -> str:
+    """Shape and type of an array, or a tuple of them.
+
+    >>> shape_text(Shape.array("f32", (4,)))
+    'jax.ShapeDtypeStruct((4,), np.float32)'
+    """
+    if not shape.is_tuple:
+        return f"jax.ShapeDtypeStruct({shape.dims}, {dtype_text(shape)})"
+    parts = [shape_text(part) for part in shape.tuple_shapes]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+_LITERAL_TYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+)
+
+
+def literal_text(value: Any) -> str:
+    """The Python literal that an operator takes for exactly that numpy scalar, or "" where there is none.
+
+    >>> literal_text(np.float32(1e-5)), literal_text(np.int32(-3)), literal_text(np.float32("-inf"))
+    ('1e-05', '-3', '-np.inf')
+    >>> literal_text(np.uint32(2**32 - 1))  # JAX reads integers as signed first
+    ''
+    """
+    array = np.asarray(value)
+    if array.dtype.name not in _LITERAL_TYPES:
+        return ""
+    if array.dtype.kind == "b":
+        return str(bool(array))
+    if array.dtype.kind in "iu":
+        return str(int(array)) if int(array) < 1 << (63 if array.dtype.itemsize == 8 else 31) else ""
+    if not math.isfinite(float(array)):
+        return {"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}[str(float(array))]
+    short = _real(array, exact=array.dtype)
+    # On its way to a narrow type a literal may be a float32.
+    is_same = array.dtype.itemsize > 2 or np.float32(short).astype(array.dtype) == array
+    return short if is_same else repr(float(array))
 
 
 def _real(value: Any, exact: np.dtype | None = None) -> str:

@@ -183,6 +183,8 @@ class Frame:
     function: str
     line: int
     column: int
+    end_line: int = 0
+    """Where its expression ends; 0 where that is not known."""
 
     @property
     def is_library(self) -> bool:

@@ -286,7 +286,7 @@ class ModuleGraph:
             file = index.file_names[where.file_name_id - 1]
             function = index.function_names[where.function_name_id - 1]
             outer = self.frames(frame.parent_frame_id) if frame.parent_frame_id != frame_id else ()
-            self._frames[frame_id] = (Frame(file, function, where.line, where.column), *outer)
+            self._frames[frame_id] = (Frame(file, function, where.line, where.column, where.end_line or where.line), *outer)
         return self._frames[frame_id]
 
     @collector_waits

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 import hlosharding as hs
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError, PartitionError
-from hlosharding.executor import raw
+from hlosharding.executor.prelude import stablehlo
 from tests.support.split_programs import mark, module_of
 
 X = np.linspace(1, 2, 32, dtype=np.float32).reshape(8, 4)
@@ -66,8 +66,7 @@ def test_jax_takes_no_such_program_for_several_devices(mesh_2x4: Mesh) -> None:
       %r = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [0]
         : (tensor<?xf32, #stablehlo.bounds<8>>, tensor<f32>) -> tensor<f32>
       return %r : tensor<f32> } }"""
-    mapped = jax.shard_map(
-        lambda x, n: raw(text, x, n), mesh=mesh_2x4, in_specs=(P(), P()), out_specs=P(), check_vma=False
-    )
+    function = stablehlo(text, jax.ShapeDtypeStruct((), np.float32))
+    mapped = jax.shard_map(function, mesh=mesh_2x4, in_specs=(P(), P()), out_specs=P(), check_vma=False)
     with pytest.raises(Exception, match="static shape"):
         jax.jit(mapped)(X[:, 0], np.int32(5))

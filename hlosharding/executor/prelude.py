@@ -1,0 +1,74 @@
+"""Functions that a generated program may need and JAX has not: their very text goes into the program.
+
+Floor: executor.  They know JAX alone, so that a program runs where nothing of ours is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+IMPORTS = "from collections.abc import Callable\nfrom typing import Any"
+"""What the functions' text asks for, beside `import jax`."""
+
+
+def compile_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.jit` of a function whose calls stay calls on CPU devices; elsewhere XLA inlines them, as it does by default.
+
+    A repeated layer then costs its compile time once.
+    """
+    import jax
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    jitted = jax.jit(function)
+
+    def call(*arguments: Any) -> Any:
+        results = jitted(*arguments)
+        device = jax.sharding.get_abstract_mesh().abstract_device
+        # The mark is read by XLA's CallInliner.
+        is_marked = device is not None and device.platform == "cpu"
+        return set_xla_metadata(results, inlineable="false") if is_marked else results
+
+    return call
+
+
+def stablehlo(text: str, results: Any) -> Callable[..., Any]:
+    """A StableHLO module as a function that may be called inside any JAX program; `results`: shapes and types.
+
+    Collectives in it mean the devices of the program that calls it.
+    """
+    import jax
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import func
+    from jax.interpreters import mlir
+
+    shapes, tree = jax.tree.flatten(results)
+    primitive = Primitive("stablehlo")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda *_: [ShapedArray(s.shape, s.dtype) for s in shapes])
+
+    def lower(context: Any, *operands: Any) -> Any:
+        whole = context.module_context
+        with whole.module.context:
+            if primitive not in whole.cached_primitive_lowerings:
+                whole.cached_primitive_lowerings[primitive] = mlir.merge_mlir_modules(
+                    whole.module, "raw_op", ir.Module.parse(text), dst_symtab=whole.symbol_table
+                )
+            name = whole.cached_primitive_lowerings[primitive]
+            types = whole.symbol_table[name].type.results
+            return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), list(operands)).results
+
+    mlir.register_lowering(primitive, lower)
+    return lambda *operands: jax.tree.unflatten(tree, primitive.bind(*jax.tree.leaves(operands)))
+
+
+def text_of(function: Callable[..., Any]) -> str:
+    """The text of one of these functions.
+
+    >>> text_of(stablehlo).splitlines()[0]
+    'def stablehlo(text: str, results: Any) -> Callable[..., Any]:'
+    """
+    return inspect.getsource(function).rstrip()

@@ -1,0 +1,166 @@
+"""The statements of one function's body: a value that is used once stands in the expression of its user.
+
+Floor: executor.  A statement stays as long as a person reads at a glance, and of one source line where those are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hlosharding.executor.emit import WrittenProgram
+from hlosharding.executor.expressions import Expression, expression_of, has_operator, is_free, is_view, named
+from hlosharding.executor.flow import Constant, Leaf, Line, Slot, Tree, Var, tree_of
+from hlosharding.executor.functions import Step
+from hlosharding.executor.scope import Scope
+from hlosharding.executor.text import comment_text
+from hlosharding.ir import ELEMENTWISE, Instruction, processor_of
+
+_INDENT = "    "
+_WIDTH, _NOTED_WIDTH, _OPS = 96, 64, 6
+"""Characters of an expression that holds others, of one with a comment behind it, and its ops."""
+_REGROUPING = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
+_INSIDE = ELEMENTWISE | _REGROUPING | {"reduce", "dot", "iota", "compare", "select"}
+"""Ops that may stand in the expression of another."""
+_AROUND = _INSIDE | frozenset(
+    "pad concatenate convolution bitcast-convert dynamic-slice gather all-reduce all-gather reduce-scatter"
+    " collective-permute".split()
+)
+"""Ops whose text holds each operand once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A value that may yet stand in its user's expression."""
+
+    line: Line
+    expression: Expression
+    location: str
+    is_regrouping: bool
+    inside: tuple[_Waiting, ...]
+    """The values written in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What stands beside a line: its place in the user's source, and why it is there."""
+
+    location: Callable[[Instruction], str]
+    cause: Callable[[Instruction], str]
+
+
+class Statements:
+    """Takes lines and calls in order; `lines` is their text.  Values get their names when they are written."""
+
+    def __init__(self, scope: Scope, program: WrittenProgram, notes: Notes, uses: Counter[Leaf]) -> None:
+        self.lines: list[str] = []
+        self._scope, self._program, self._notes, self._uses = scope, program, notes, uses
+        self._waiting: dict[Leaf, _Waiting] = {}
+        self._location, self._is_away = "", False
+
+    def add(self, line: Line) -> None:
+        """An op: a statement now, or a part of a later one."""
+        inst = line.inst
+        location = self._notes.location(inst)
+        held = self._held(line, location)
+        expression = self._expression(line)
+        width = _NOTED_WIDTH if self._notes.cause(inst) else _WIDTH
+        while held and (expression.width > width or expression.ops > _OPS):
+            self._shorten(held, max(held, key=lambda leaf: held[leaf].expression.ops))
+            expression = self._expression(line)
+        is_regrouping = inst.opcode in _REGROUPING and all(h.is_regrouping for h in held.values())
+        for leaf in held:
+            if self._uses[leaf] <= 1:
+                del self._waiting[leaf]
+        waiting = _Waiting(line, expression, location, is_regrouping, tuple(held.values()))
+        if self._may_wait(inst):
+            self._waiting[Var(inst)] = waiting
+        else:
+            self._write(waiting)
+
+    def call(self, arguments: Iterable[Leaf]) -> None:
+        """Make sure that the arguments of a call have names; the caller writes it."""
+        self.name(arguments)
+        self._location, self._is_away = "", False
+
+    def name(self, values: Iterable[Leaf]) -> None:
+        """Write what is needed for these to have names."""
+        for leaf in values:
+            if leaf in self._waiting:
+                self._write(self._waiting[leaf])
+
+    def _held(self, line: Line, location: str) -> dict[Leaf, _Waiting]:
+        """The waiting operands that may stand in the line; the others are written."""
+        inst, held = line.inst, dict[Leaf, _Waiting]()
+        is_around = inst.opcode in _AROUND and processor_of(inst) != "host"
+        for leaf in line.uses:
+            waiting = self._waiting.get(leaf)
+            if waiting is None:
+                continue
+            is_near = waiting.is_regrouping or waiting.location == location
+            is_again = self._uses[leaf] > 1 and not (has_operator(inst) or is_view(inst))
+            if is_around and is_near and (not is_again or waiting.expression.is_name):
+                held[leaf] = waiting
+            else:
+                self._write(waiting)
+        return held
+
+    def _shorten(self, held: dict[Leaf, _Waiting], leaf: Leaf) -> None:
+        """Name an operand, or, where it only spreads or regroups what it holds, name that."""
+        waiting = held[leaf]
+        if is_view(waiting.line.inst) and any(not w.expression.is_name for w in waiting.inside):
+            self._waiting[leaf] = held[leaf] = self._named_inside(waiting)
+        else:
+            self._write(held.pop(leaf))
+
+    def _named_inside(self, view: _Waiting) -> _Waiting:
+        for inner in view.inside:
+            if is_view(inner.line.inst) and inner.inside:
+                self._waiting[Var(inner.line.inst)] = self._named_inside(inner)
+            else:
+                self._write(inner)
+        return replace(view, expression=self._expression(view.line), is_regrouping=True, inside=())
+
+    def _expression(self, line: Line) -> Expression:
+        return expression_of(line.inst, [self._operand(o) for o in line.operands], self._program)
+
+    def _operand(self, tree: Tree) -> Expression:
+        if isinstance(tree, tuple):
+            return Expression(self._scope.text(tree), ())
+        if isinstance(tree, Constant):
+            return Expression(tree.text, tree.dims, literal=tree.literal, is_array=False)
+        if tree in self._waiting:
+            return self._waiting[tree].expression
+        var = tree.var if isinstance(tree, Slot) else tree
+        return named(self._scope.text(tree), var.inst, var.shape.dims)
+
+    def _may_wait(self, inst: Instruction) -> bool:
+        if inst.opcode not in _INSIDE or not inst.shape.is_array or processor_of(inst) == "host":
+            return False
+        return not self._notes.cause(inst) and (is_free(inst) or self._uses[Var(inst)] == 1)
+
+    def _write(self, waiting: _Waiting) -> None:
+        inst = waiting.line.inst
+        self._waiting.pop(Var(inst), None)
+        goes_away = processor_of(inst) == "host"
+        indent = _INDENT if goes_away else ""
+        if waiting.location and waiting.location != self._location:
+            self.lines.append(f"{indent if self._is_away else ''}# {comment_text(waiting.location)}")
+        if goes_away and not self._is_away:
+            self.lines.append('with compute_on("device_host"):')
+        self._location, self._is_away = waiting.location, goes_away
+        target = self._scope.bind(tree_of(inst))
+        text = waiting.expression.text if target == "()" else f"{target} = {waiting.expression.text}"
+        cause = self._notes.cause(inst)
+        self.lines.append(indent + (f"{text}  # {comment_text(cause)}" if cause else text))
+
+
+def count_uses(steps: Sequence[Step], results: Iterable[Leaf]) -> Counter[Leaf]:
+    """How often each value is read; reading what only spreads or regroups a value reads the value."""
+    uses: Counter[Leaf] = Counter(results)
+    for step in reversed(steps):
+        times = uses[Var(step.inst)] if isinstance(step, Line) and is_free(step.inst) else 1
+        for leaf in step.uses:
+            uses[leaf] += times
+    return uses
