@@ -31,12 +31,14 @@ class UserCall:
     name: str
     number: int
     """No two calls of a program have the same."""
+    is_round: bool = False
+    """Not a call, but a round of a loop in a function."""
 
 
 Path: TypeAlias = tuple[UserCall, ...]
 """The calls that a line stands in, the outermost first."""
-_Place: TypeAlias = tuple[str, int, int]
-"""A file, and the first and the last line of an expression in it."""
+_Place: TypeAlias = tuple[str, tuple[int, int], tuple[int, int]]
+"""A file, and where an expression in it begins and ends: line and column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,9 @@ class _Stack:
     is_backward: bool
 
     def site(self, depth: int) -> object:
-        """The call at `depth`, or the line's own place."""
-        return self.calls[depth] if depth < len(self.calls) else self.here
+        """The function called at `depth` and the lines of that call, or the line's own."""
+        name, places = self.calls[depth] if depth < len(self.calls) else ("", (self.here,))
+        return name, tuple((file, begin[0], end[0]) for file, begin, end in places)
 
     def place(self, depth: int) -> _Place:
         """Where the line stands in the function at `depth` (0: the outermost): its own place, or that of a call."""
@@ -59,7 +62,7 @@ class _Stack:
 _NAMELESS = frozenset({"", "<module>", "<lambda>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 """What Python calls functions that the user gave no name."""
 _OFTEN, _NEARLY_ALL = 2, 0.75
-_NOWHERE: _Place = ("", 0, 0)
+_NOWHERE: _Place = ("", (0, 0), (0, 0))
 _NO_STACK = _Stack((), _NOWHERE, False)
 
 
@@ -111,7 +114,7 @@ def _read(frames: Sequence[Frame], is_backward: bool) -> _Stack:
         if number and name not in _NAMELESS:
             calls.append((name, tuple(places)))
             places = []
-        places.append((frame.file, frame.line, max(frame.line, frame.end_line)))
+        places.append((frame.file, (frame.line, frame.column), (frame.end_line, frame.end_column)))
     return _Stack(tuple(calls), places[0] if places else _NOWHERE, is_backward)
 
 
@@ -150,15 +153,15 @@ class _Rounds:
                 number = rounds[line.inst]
                 if (path, number) in mixed:
                     outer = path[-1].name if path else "loop"
-                    path = (*path, self._call((path, number), f"{outer}_round"))
+                    path = (*path, self._call((path, number), f"{outer}_round", is_round=True))
                 if depth < len(stack.calls):
                     name = f"{stack.calls[depth][0]}{'_grad' if stack.is_backward else ''}"
                     path = (*path, self._call((path, stack.is_backward, stack.calls[depth], number), name))
                 self._paths[line.inst] = path
         return self._paths
 
-    def _call(self, key: object, name: str) -> UserCall:
-        return self._calls.setdefault(key, UserCall(name, len(self._calls)))
+    def _call(self, key: object, name: str, *, is_round: bool = False) -> UserCall:
+        return self._calls.setdefault(key, UserCall(name, len(self._calls), is_round))
 
     def _mixed_rounds(self, rounds: Mapping[Instruction, int], depth: int) -> set[tuple[Path, int]]:
         """Of functions that go through several rounds those that hold more than one call."""
@@ -214,8 +217,7 @@ class _Rounds:
     def _turns(self, first: Instruction, second: Instruction, depth: int, turned: frozenset[int]) -> frozenset[int]:
         """The depths at which the flow has gone up; what it did inside a call is forgotten behind that call."""
         before, after = self._stacks[first], self._stacks[second]
-        call = before.calls[depth : depth + 1]
-        is_inside = bool(call) and call == after.calls[depth : depth + 1]
+        is_inside = depth < len(before.calls) and before.site(depth) == after.site(depth)
         kept = turned if is_inside else turned - {depth + 1}
         return kept | {depth + is_inside} if self._goes_up(first, second, depth) else kept
 
@@ -241,13 +243,17 @@ class _Rounds:
     def _goes_up(self, first: Instruction, second: Instruction, depth: int) -> bool:
         """Up the text of the function at `depth`, or of one that it calls at one place: then it calls it again."""
         before, after = self._stacks[first], self._stacks[second]
-        if before.calls[depth : depth + 1] and before.calls[depth : depth + 1] == after.calls[depth : depth + 1]:
+        if depth < len(before.calls) and before.site(depth) == after.site(depth):
             depth += 1
         first_place, second_place = before.place(depth), after.place(depth)
         if before.is_backward:
             first_place, second_place = second_place, first_place
-        # An argument stands below the beginning of the call that it is for, and above its end.
-        return first_place[0] == second_place[0] and first_place[1] > second_place[2]
+        (file, begin, end), (other_file, other_begin, other_end) = first_place, second_place
+        if file != other_file:
+            return False
+        # An argument is computed before the call that it is for, and stands inside of it.
+        is_argument = begin <= other_begin and other_end <= end and first_place != second_place
+        return begin[0] > other_end[0] or is_argument
 
 
 def _signature(inst: Instruction) -> object:

@@ -136,9 +136,11 @@ class _Body:
 
     def _is_function(self, runs: Sequence[tuple[int, int, int]]) -> bool:
         """Is a stretch long enough for a function, and are its arguments and results few enough?"""
-        _, begin, end = runs[0]
+        depth, begin, end = runs[0]
         length = end - begin
         if length < MIN_LENGTH or length == len(self.lines):
+            return False
+        if len(runs) == 1 and self.paths[self.lines[begin].inst][depth].is_round:
             return False
         made = {var for line in self.lines[begin:end] for var in line.defines}
         arguments = {u for line in self.lines[begin:end] for u in line.uses if not isinstance(u, Constant)} - made

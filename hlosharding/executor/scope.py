@@ -63,6 +63,10 @@ class Scope:
         """A value that is an entry of a record."""
         self._texts[leaf], self._roots[leaf] = f'{record}["{key}"]', record
 
+    def write_in_place(self, leaf: Leaf, text: str) -> None:
+        """A value without a name: its expression stands where it is used."""
+        self._texts[leaf] = text
+
     def move(self, roots: Iterable[str], record: str) -> None:
         """Variables that have become entries of a record, with all that they hold."""
         moved = set(roots)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope, wish
-from hlosharding.executor.statements import Notes, Statements, count_uses
+from hlosharding.executor.statements import Notes, Statements, uses_of
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
@@ -235,7 +235,7 @@ class _Writer:
         """The lines of a function; of a long one the calls of its parts, which are written first."""
         heights = [_height(step) for step in steps]
         if sum(heights) <= CHUNK:
-            return self._lines(steps, leaves(result), scope)
+            return self._lines(steps, list(leaves(result)), scope)
         last = live_ranges(steps, result)
         body: list[str] = []
         for number, (begin, end) in enumerate(_pieces(steps, heights, last)):
@@ -248,16 +248,20 @@ class _Writer:
             )
         return body
 
-    def _lines(self, steps: Sequence[Step], results: Iterable[Leaf], scope: Scope) -> list[str]:
-        results = list(results)
-        statements = Statements(scope, self, self._notes, count_uses(steps, results))
+    def _lines(
+        self, steps: Sequence[Step], results: Sequence[Leaf], scope: Scope, *, is_part: bool = False
+    ) -> list[str]:
+        statements = Statements(scope, self, self._notes, uses_of(steps, results))
         for step in steps:
             if isinstance(step, Call):
                 statements.call(step.arguments)
                 statements.lines += self._call(step, scope)
             else:
                 statements.add(step)
-        statements.name(results)
+        if is_part:
+            statements.name(results)
+        else:
+            statements.finish(results)
         return statements.lines
 
     def _call(self, call: Call, scope: Scope) -> list[str]:
@@ -300,7 +304,7 @@ class _Writer:
         uses = [u for s in steps for u in s.uses if not isinstance(u, Constant) and u not in made]
         arguments = list(dict.fromkeys(scope.root(u) for u in uses))
         kept = [v for s in steps for v in s.defines if last.get(v, -1) >= end]
-        body = self._lines(steps, kept, scope)
+        body = self._lines(steps, kept, scope, is_part=True)
         results = list(dict.fromkeys(scope.root(v) for v in kept))
         self._define(name, arguments, [*body, *_returned(results, results)], decorator="@jax.jit")
         target = ", ".join(results)

@@ -18,8 +18,8 @@ from hlosharding.executor.text import comment_text
 from hlosharding.ir import ELEMENTWISE, Instruction, processor_of
 
 _INDENT = "    "
-_WIDTH, _NOTED_WIDTH, _OPS = 96, 64, 6
-"""Characters of an expression that holds others, of one with a comment behind it, and its ops."""
+_WIDTH, _OPS, _LINE = 96, 6, 116
+"""Characters and ops of an expression that holds others; characters of a line, with the comment behind it."""
 _REGROUPING = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
 _INSIDE = ELEMENTWISE | _REGROUPING | {"reduce", "dot", "iota", "compare", "select"}
 """Ops that may stand in the expression of another."""
@@ -53,9 +53,10 @@ class Notes:
 class Statements:
     """Takes lines and calls in order; `lines` is their text.  Values get their names when they are written."""
 
-    def __init__(self, scope: Scope, program: WrittenProgram, notes: Notes, uses: Counter[Leaf]) -> None:
+    def __init__(self, scope: Scope, program: WrittenProgram, notes: Notes, uses: Uses) -> None:
         self.lines: list[str] = []
-        self._scope, self._program, self._notes, self._uses = scope, program, notes, uses
+        self._scope, self._program, self._notes, self._uses = scope, program, notes, uses.times
+        self._reader = uses.reader
         self._waiting: dict[Leaf, _Waiting] = {}
         self._location, self._is_away = "", False
 
@@ -65,8 +66,7 @@ class Statements:
         location = self._notes.location(inst)
         held = self._held(line, location)
         expression = self._expression(line)
-        width = _NOTED_WIDTH if self._notes.cause(inst) else _WIDTH
-        while held and (expression.width > width or expression.ops > _OPS):
+        while held and (expression.width > _WIDTH or expression.ops > _OPS):
             self._shorten(held, max(held, key=lambda leaf: held[leaf].expression.ops))
             expression = self._expression(line)
         is_regrouping = inst.opcode in _REGROUPING and all(h.is_regrouping for h in held.values())
@@ -74,7 +74,7 @@ class Statements:
             if self._uses[leaf] <= 1:
                 del self._waiting[leaf]
         waiting = _Waiting(line, expression, location, is_regrouping, tuple(held.values()))
-        if self._may_wait(inst):
+        if self._may_wait(inst, is_regrouping):
             self._waiting[Var(inst)] = waiting
         else:
             self._write(waiting)
@@ -89,6 +89,15 @@ class Statements:
         for leaf in values:
             if leaf in self._waiting:
                 self._write(self._waiting[leaf])
+
+    def finish(self, results: Sequence[Leaf]) -> None:
+        """The end of a function that returns these: an only one may stand behind `return` as it is."""
+        waiting = self._waiting.get(results[0]) if len(results) == 1 else None
+        if waiting is None or self._uses[results[0]] > 1:
+            self.name(results)
+            return
+        self._comment(waiting)
+        self._scope.write_in_place(results[0], waiting.expression.text)
 
     def _held(self, line: Line, location: str) -> dict[Leaf, _Waiting]:
         """The waiting operands that may stand in the line; the others are written."""
@@ -135,32 +144,56 @@ class Statements:
         var = tree.var if isinstance(tree, Slot) else tree
         return named(self._scope.text(tree), var.inst, var.shape.dims)
 
-    def _may_wait(self, inst: Instruction) -> bool:
+    def _may_wait(self, inst: Instruction, is_regrouping: bool) -> bool:
         if inst.opcode not in _INSIDE or not inst.shape.is_array or processor_of(inst) == "host":
             return False
-        return not self._notes.cause(inst) and (is_free(inst) or self._uses[Var(inst)] == 1)
+        if self._notes.cause(inst) or not (is_free(inst) or self._uses[Var(inst)] == 1):
+            return False
+        reader = self._reader.get(Var(inst))
+        is_near = is_regrouping or reader is None or self._notes.location(reader) == self._notes.location(inst)
+        return is_near and (reader is None or reader.opcode in _AROUND)
+
+    def _comment(self, waiting: _Waiting) -> None:
+        if waiting.location and waiting.location != self._location:
+            self.lines.append(f"{_INDENT if self._is_away else ''}# {comment_text(waiting.location)}")
 
     def _write(self, waiting: _Waiting) -> None:
         inst = waiting.line.inst
         self._waiting.pop(Var(inst), None)
         goes_away = processor_of(inst) == "host"
         indent = _INDENT if goes_away else ""
-        if waiting.location and waiting.location != self._location:
-            self.lines.append(f"{indent if self._is_away else ''}# {comment_text(waiting.location)}")
+        self._comment(waiting)
         if goes_away and not self._is_away:
             self.lines.append('with compute_on("device_host"):')
         self._location, self._is_away = waiting.location, goes_away
         target = self._scope.bind(tree_of(inst))
         text = waiting.expression.text if target == "()" else f"{target} = {waiting.expression.text}"
         cause = self._notes.cause(inst)
-        self.lines.append(indent + (f"{text}  # {comment_text(cause)}" if cause else text))
+        comment = f"# {comment_text(cause)}" if cause else ""
+        width = len(f"{indent}{text}  {comment}") - len(target) - waiting.expression.excess
+        if cause and width > _LINE:
+            self.lines += [indent + comment, indent + text]
+        else:
+            self.lines.append(indent + (f"{text}  {comment}" if cause else text))
 
 
-def count_uses(steps: Sequence[Step], results: Iterable[Leaf]) -> Counter[Leaf]:
-    """How often each value is read; reading what only spreads or regroups a value reads the value."""
-    uses: Counter[Leaf] = Counter(results)
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """How often each value of a function is read, and by which op last; what only regroups a value hands it on."""
+
+    times: Counter[Leaf]
+    reader: dict[Leaf, Instruction]
+
+
+def uses_of(steps: Sequence[Step], results: Iterable[Leaf]) -> Uses:
+    """Who reads what in a function that returns `results`."""
+    times: Counter[Leaf] = Counter(results)
+    reader: dict[Leaf, Instruction] = {}
     for step in reversed(steps):
-        times = uses[Var(step.inst)] if isinstance(step, Line) and is_free(step.inst) else 1
+        inst = step.inst if isinstance(step, Line) else None
+        is_handed_on = inst is not None and is_free(inst)
         for leaf in step.uses:
-            uses[leaf] += times
-    return uses
+            times[leaf] += times[Var(inst)] if inst is not None and is_handed_on else 1
+            if inst is not None:
+                reader[leaf] = reader.get(Var(inst), inst) if is_handed_on else inst
+    return Uses(times, reader)

@@ -184,7 +184,8 @@ class Frame:
     line: int
     column: int
     end_line: int = 0
-    """Where its expression ends; 0 where that is not known."""
+    """Where the expression ends that runs; its beginning where that is not known."""
+    end_column: int = 0
 
     @property
     def is_library(self) -> bool:

@@ -281,12 +281,14 @@ class ModuleGraph:
             index = self.proto.stack_frame_index
             if not 0 < frame_id <= len(index.stack_frames):
                 return ()
-            frame = index.stack_frames[frame_id - 1]
-            where = index.file_locations[frame.file_location_id - 1]
+            entry = index.stack_frames[frame_id - 1]
+            where = index.file_locations[entry.file_location_id - 1]
             file = index.file_names[where.file_name_id - 1]
             function = index.function_names[where.function_name_id - 1]
-            outer = self.frames(frame.parent_frame_id) if frame.parent_frame_id != frame_id else ()
-            self._frames[frame_id] = (Frame(file, function, where.line, where.column, where.end_line or where.line), *outer)
+            outer = self.frames(entry.parent_frame_id) if entry.parent_frame_id != frame_id else ()
+            end = where.end_line, where.end_column
+            frame = Frame(file, function, where.line, where.column, *(end if all(end) else (where.line, where.column)))
+            self._frames[frame_id] = (frame, *outer)
         return self._frames[frame_id]
 
     @collector_waits
