@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,9 @@ def test_an_interrupted_run_ends_at_once_though_xla_does_not(options: list[str],
     file = tmp_path / "for_ever.hlo"
     file.write_text(FOR_EVER)
     command = [sys.executable, "-m", "hlosharding", "run", str(file), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Whoever runs the tests in the background may have told them to ignore interrupts, and children inherit that.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listen)  # noqa: PLW1509
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):  # long enough that XLA runs, though any moment will do
             process.wait(5)
