@@ -80,7 +80,8 @@ class _Writer:
         self.module.shardings[inst.id] = HloSharding.tuple(tiles) if inst.shape.is_tuple else tiles[0]
 
     def _adapt(self, user: Instruction, number: int, operand: Instruction, wanted: AxisSharding | None) -> None:
-        if wanted is None or not operand.shape.is_array:
+        # What an all-reduce-start makes is under way: its end alone reads it.
+        if wanted is None or not operand.shape.is_array or operand.opcode == "all-reduce-start":
             return
         tiles = wanted.to_hlo(self.cluster, operand.shape.rank)
         if tiles != self.module.sharding(operand):
