@@ -39,7 +39,8 @@ def in_plain_forms(module: Module) -> Module:
     >>> in_plain_forms(module).entry.root
     %d = f32[4] negate(%x)
     """
-    if not any(inst.opcode in _ENDS or _form_of(inst) for inst in module.instructions):
+    special = [inst for inst in module.instructions if inst.opcode in _SPECIAL]
+    if not any(inst.opcode in _ENDS or _form_of(inst) for inst in special):
         return module
     made = module.clone()
     names = NameUniquer(i.name for i in made.instructions)
@@ -205,6 +206,9 @@ _FORMS: dict[str, _Form] = {
     "fusion": _inline,
     "mulhi": _by_halves,
 }
+
+_SPECIAL = frozenset(_FORMS) | _ENDS | frozenset(_INDEXED)
+"""Opcodes that may need one."""
 
 
 def _place(inst: Instruction) -> str:
