@@ -5,7 +5,7 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Self
 
@@ -183,9 +183,9 @@ class Frame:
     function: str
     line: int
     column: int
-    end_line: int = 0
-    """Where the expression ends that runs; its beginning where that is not known."""
-    end_column: int = 0
+    end_line: int = field(default=0, compare=False)
+    """Where the expression ends that runs; its beginning where that is not known.  XLA drops it on some ways."""
+    end_column: int = field(default=0, compare=False)
 
     @property
     def is_library(self) -> bool:
