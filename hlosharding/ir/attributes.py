@@ -256,8 +256,8 @@ def _iota_groups(proto: Any) -> Groups:
 
 def write_replica_groups(proto: Any, groups: Groups) -> None:
     """Write explicit groups, the form every jaxlib reads."""
-    for field in ("mesh_replica_groups", "iota_replica_groups", "replica_groups", "collective_device_list"):
-        proto.ClearField(field)
+    for name in ("mesh_replica_groups", "iota_replica_groups", "replica_groups", "collective_device_list"):
+        proto.ClearField(name)
     for group in groups:
         proto.collective_device_list.replica_groups.add(replica_ids=group)
         proto.replica_groups.add(replica_ids=group)
