@@ -13,6 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from benchmarks.zoo.resnet import convolve
+
 CLASSES, BATCH, PIXELS = 1000, 64, 96
 STAGES = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
 """(how much wider inside, channels, blocks, stride of the first)"""
@@ -37,17 +39,6 @@ def parameters() -> tuple[Tree, list[tuple[int, bool]]]:
             channels = after
     head = jax.ShapeDtypeStruct((1280, CLASSES), np.float32)
     return {"stem": _weights(3, 3, 3, 32), "blocks": blocks, "last": _weights(1, 1, channels, 1280), "head": head}, how
-
-
-def convolve(weights: Tree, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
-    """Convolution and batch norm."""
-    x = jax.lax.conv_general_dilated(
-        x, weights["kernel"], (stride, stride), "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups,
-    )  # fmt: skip
-    mean = x.mean((0, 1, 2))
-    variance = jnp.square(x - mean).mean((0, 1, 2))
-    return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * weights["scale"] + weights["bias"]
 
 
 def _relu6(x: jax.Array) -> jax.Array:

@@ -41,7 +41,7 @@ def init(scale: int, groups: int) -> Tree:
     }
 
 
-def convolve(weights: Tree, x: jax.Array, stride: int, groups: int = 1) -> jax.Array:
+def convolve(weights: Tree, x: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
     """Convolution and batch norm."""
     x = jax.lax.conv_general_dilated(
         x, weights["kernel"], (stride, stride), "SAME",

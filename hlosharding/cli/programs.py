@@ -78,13 +78,18 @@ def partitioned_program(
             propagation,
             num_partitions=count,
             machine=target or machine(arguments, count),
-            options=PartitionOptions(
-                objective=arguments.objective,
-                overlap=arguments.overlap,
-                trips=dict(arguments.trips),
-                dump_passes=getattr(arguments, "dump_passes", None),
-            ),
+            options=partition_options(arguments),
         )
+
+
+def partition_options(arguments: Namespace) -> PartitionOptions:
+    """How the command line wants the program partitioned."""
+    return PartitionOptions(
+        objective=arguments.objective,
+        overlap=arguments.overlap,
+        trips=dict(arguments.trips),
+        dump_passes=getattr(arguments, "dump_passes", None),
+    )
 
 
 def partitions(arguments: Namespace, module: Module) -> int:

@@ -10,9 +10,8 @@ from argparse import Namespace
 from hlosharding import report
 from hlosharding.cli.explain import meant
 from hlosharding.cli.files import counting
-from hlosharding.cli.programs import annotated_program, machine, partitions, present
+from hlosharding.cli.programs import annotated_program, machine, partition_options, partitions, present
 from hlosharding.errors import AnnotationError
-from hlosharding.partitioner import PartitionOptions
 from hlosharding.search import suggest
 
 
@@ -31,9 +30,7 @@ def execute(arguments: Namespace) -> None:
             to_parameters=arguments.to_parameters,
             num_partitions=count,
             machine=machine(arguments, count),
-            options=PartitionOptions(
-                objective=arguments.objective, overlap=arguments.overlap, trips=dict(arguments.trips)
-            ),
+            options=partition_options(arguments),
             progress=progress,
         )
     if not found and arguments.emit != "json":

@@ -23,6 +23,7 @@ from hlosharding.ir import (
     Instruction,
     Module,
     blaming,
+    executions,
     guessed_loops,
     with_trip_counts,
 )
@@ -71,7 +72,7 @@ class Partitioned(InNotebooks):
 
     @cached_property
     def _guessed_loops(self) -> tuple[GuessedLoop, ...]:
-        return guessed_loops(self.module)
+        return guessed_loops(executions(self.module))
 
     @property
     def sharding_overrides(self) -> tuple[ShardingOverride, ...]:

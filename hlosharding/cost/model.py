@@ -161,10 +161,11 @@ def cost(
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     with blaming(module):
         table = _Table(module, machine, causes)
-        for computation, how_often in executions(module).items():
+        runs = executions(module)
+        for computation, how_often in runs.items():
             table.add(computation, how_often)
         peak = peak_memory(module)
-        return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(module))
+        return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(runs))
 
 
 class _Table:

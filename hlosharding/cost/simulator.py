@@ -19,8 +19,19 @@ from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.timeline import Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.deep_stack import deep_stack
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, trip_count, while_parts, with_trip_counts
+from hlosharding.ir import (
+    COLLECTIVES,
+    Computation,
+    Instruction,
+    Module,
+    Trips,
+    trip_count,
+    while_parts,
+    with_trip_counts,
+)
 from hlosharding.spmd import devices_of, module_of
+
+_ONCE = Trips(1, True)
 
 
 @deep_stack
@@ -72,18 +83,19 @@ class _Run:
         schedule.run()
         return schedule.events, max((e.end for e in schedule.events), default=start)
 
-    def price(self, inst: Instruction) -> tuple[float, Stream, int]:
+    def price(self, inst: Instruction) -> tuple[float, Stream, Trips]:
         """(seconds, stream, trips) of one execution of an op, what it calls included."""
         if inst.opcode == "while":
             body, condition = while_parts(inst)
-            trips = trip_count(inst).count
-            return trips * (self.computation(body, 0.0)[1] + self.computation(condition, 0.0)[1]), "compute", trips
+            trips = trip_count(inst)
+            once = self.computation(body, 0.0)[1] + self.computation(condition, 0.0)[1]
+            return trips.count * once, "compute", trips
         if inst.opcode in ("conditional", "call"):
-            return max(self.computation(c, 0.0)[1] for c in inst.called), "compute", 1
+            return max(self.computation(c, 0.0)[1] for c in inst.called), "compute", _ONCE
         row = self.rows.get(inst)
         if row is None or not row.executions:
-            return 0.0, "compute", 1
-        return row.time_s / row.executions, "communication" if inst.opcode in COLLECTIVES else "compute", 1
+            return 0.0, "compute", _ONCE
+        return row.time_s / row.executions, "communication" if inst.opcode in COLLECTIVES else "compute", _ONCE
 
     def received(self, inst: Instruction) -> float:
         """Bytes received in one execution."""
@@ -104,7 +116,7 @@ class _Schedule:
         self.busy: dict[Stream, Event | None] = {"compute": None, "communication": None}
         self.before: dict[Stream, Event | None] = {"compute": None, "communication": None}
         self.running: list[tuple[float, int, Event]] = []
-        self.prices: dict[int, tuple[float, Stream, int]] = {}
+        self.prices: dict[int, tuple[float, Stream, Trips]] = {}
         self.events: list[Event] = []
 
     def run(self) -> None:
@@ -142,8 +154,7 @@ class _Schedule:
                     self.now + seconds,
                     self._cause(inst, stream),
                     self.run_.received(inst),
-                    trips,
-                    inst.opcode != "while" or trip_count(inst).is_exact,
+                    *trips,
                 )
                 self.busy[stream] = self.before[stream] = event
                 self.events.append(event)

@@ -18,7 +18,7 @@ from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, refuse_described
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, is_seen_whole, register, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, register, restacked
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -92,7 +92,7 @@ class Executable(DeviceProgram):
                     return array
             return put(array, sharding, self._name(number))
         if isinstance(array, jax.Array) and self._holds_tiles(array, number):
-            tiles = {shard.device: shard.data for shard in array.addressable_shards}
+            tiles = by_device(array)
         elif isinstance(array, ShardedArray) and array.sharding == layout.sharding:
             tiles = self._on_own_devices(array)
         else:
@@ -117,7 +117,7 @@ class Executable(DeviceProgram):
         import jax
 
         made_for = tuple(array.tiles.sharding.mesh.devices.flat)
-        tiles = {shard.device: shard.data for shard in array.tiles.addressable_shards}
+        tiles = by_device(array.tiles)
         if made_for == self.devices:
             return tiles
         if set(made_for) == set(self.devices) or not is_seen_whole(array.tiles):
@@ -131,10 +131,10 @@ class Executable(DeviceProgram):
         if layout.spec is not None:
             return self._labelled(result, layout.label)
         if layout.label is not None:
-            local = {shard.device: as_tile(shard.data, layout.tile) for shard in result.addressable_shards}
+            local = {device: as_tile(data, layout.tile) for device, data in by_device(result).items()}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
         register()
-        tiles = {shard.device: shard.data for shard in result.addressable_shards}
+        tiles = by_device(result)
         stacked = restacked(tiles, self.devices, layout.shape.with_dims(layout.tile))
         return ShardedArray(stacked, layout.sharding, layout.shape.dims)
 
@@ -147,7 +147,7 @@ class Executable(DeviceProgram):
             self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
         if not self._alike[key]:
             return result
-        local = {shard.device: shard.data for shard in result.addressable_shards}
+        local = by_device(result)
         return xla_bridge.array_of(result.shape, result.dtype, label, local, weak_type=result.weak_type)
 
     def shortcut(self, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:

@@ -15,7 +15,7 @@ from hlosharding.cost import machines
 from hlosharding.errors import ShardingError
 from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, load_source
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, restacked
 from hlosharding.executor.source import write_source
 from hlosharding.ir import Builder, Module, Shape
 from hlosharding.partitioner import Decisions, Prices, ShardingTable, partition_module
@@ -39,7 +39,7 @@ def laid_out(array: Any) -> LaidOut | None:
 
     if isinstance(array, ShardedArray):
         shape = Shape.from_dtype(array.dtype, array.shape)
-        return LaidOut(shape, array.sharding, tuple(array.tiles.sharding.mesh.devices.flat), _local(array.tiles))
+        return LaidOut(shape, array.sharding, tuple(array.tiles.sharding.mesh.devices.flat), by_device(array.tiles))
     mesh = getattr(getattr(array, "sharding", None), "mesh", None)
     if not isinstance(array, jax.Array) or not isinstance(mesh, jax.sharding.Mesh):
         return None
@@ -47,11 +47,7 @@ def laid_out(array: Any) -> LaidOut | None:
         sharding = HloSharding.from_jax(array.sharding, array.ndim)
     except ShardingError:
         return None
-    return LaidOut(Shape.from_dtype(array.dtype, array.shape), sharding, tuple(mesh.devices.flat), _local(array))
-
-
-def _local(array: Any) -> dict[Any, Any]:
-    return {shard.device: shard.data for shard in array.addressable_shards}
+    return LaidOut(Shape.from_dtype(array.dtype, array.shape), sharding, tuple(mesh.devices.flat), by_device(array))
 
 
 def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[Any, Any]:
@@ -70,7 +66,7 @@ def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[A
     with program.own_settings():
         (result,) = program.call(given)
     tile = target.tile_shape(array.shape.dims)
-    return {device: as_tile(data, tuple(tile)) for device, data in _local(result).items()}
+    return {device: as_tile(data, tuple(tile)) for device, data in by_device(result).items()}
 
 
 def _renumbered(sharding: HloSharding, numbers: Mapping[int, int]) -> HloSharding:

@@ -175,6 +175,11 @@ def restacked(by_device: Mapping[Any, Any], devices: Sequence[Any], tile: Shape,
     return xla_bridge.array_of((len(devices) * dims[0], *dims[1:]), tile.dtype, sharding, local)
 
 
+def by_device(array: Any) -> dict[Any, Any]:
+    """What this process has of a jax array, by device."""
+    return {shard.device: shard.data for shard in array.addressable_shards}
+
+
 def as_tile(data: Any, dims: tuple[int, ...]) -> Any:
     """One device's array in the dims of its tile, whatever mesh the user has set for his own operations."""
     import jax

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import Shape
+from hlosharding.printable import printable
 
 _NOT_IDENTIFIER, _NOT_ASCII = re.compile(r"\W+"), re.compile(r"[^0-9A-Za-z_]+")
 GLOBAL_NAMES = frozenset(
@@ -68,7 +69,7 @@ def comment_text(text: str) -> str:
     >>> comment_text("model.py:3"), comment_text("a.py\n    import os"), comment_text("\u202e")
     ('model.py:3', 'a.py\\n    import os', '\\u202e')
     """
-    return "".join(map(_visible, text))
+    return printable(text)
 
 
 def string_text(text: str) -> str:
@@ -86,7 +87,7 @@ def quoted_text(text: str) -> str:
     >>> quoted_text("jit_step")
     'jit_step'
     """
-    return "".join(f"\\{c}" if c in '"\\' else _visible(c) for c in text)
+    return "".join(f"\\{c}" if c in '"\\' else printable(c) for c in text)
 
 
 def block_text(text: str) -> str:
@@ -94,11 +95,6 @@ def block_text(text: str) -> str:
     if '"""' in text or text.endswith(('"', "\\")) or not all(c == "\n" or c.isprintable() for c in text):
         return "(\n" + "\n".join(f"    {string_text(line + chr(10))}" for line in text.split("\n")) + "\n)"
     return f'r"""\n{text}\n"""'
-
-
-def _visible(character: str) -> str:
-    """Itself, unless it is a line break, a control or a mark of direction."""
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 class Namer:

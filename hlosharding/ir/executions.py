@@ -5,6 +5,7 @@ Floor: ir.  Reads control flow only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hlosharding.ir.control_flow import while_parts
@@ -54,9 +55,9 @@ class GuessedLoop(NamedTuple):
         return f"how often %{self.name}{place} runs is not known, it is counted {times}: state trips of {self.name}"
 
 
-def guessed_loops(module: ModuleGraph) -> tuple[GuessedLoop, ...]:
-    """The loops that the entry reaches whose trip count is a guess, callers first."""
-    loops = [i for c in executions(module) for i in c.instructions if i.opcode == "while"]
+def guessed_loops(computations: Iterable[Computation]) -> tuple[GuessedLoop, ...]:
+    """The loops of these computations (of `executions`: those that run) whose trip count is a guess."""
+    loops = [i for c in computations for i in c.instructions if i.opcode == "while"]
     counted = [(loop, trip_count(loop)) for loop in loops]
     return tuple(GuessedLoop(loop.name, loop.location, t.count) for loop, t in counted if not t.is_exact)
 

@@ -78,18 +78,20 @@ class Instruction(InstructionAttributes):
         """True when the op may not be removed though nobody uses it."""
         if self.opcode in MAY_ACT and _acts(self):
             return True
+        return bool(self.called) and any(i.opcode in MAY_ACT and _acts(i) for i in self.called_instructions())
+
+    def called_instructions(self) -> Iterator[Instruction]:
+        """The instructions of what it calls, and of what those call, each once."""
         seen: set[Computation] = set()
-        stack = list(self.called)
-        while stack:
-            computation = stack.pop()
+        waiting = list(self.called)
+        while waiting:
+            computation = waiting.pop()
             if computation in seen:
                 continue
             seen.add(computation)
             for inst in computation.instructions:
-                if inst.opcode in MAY_ACT and _acts(inst):
-                    return True
-                stack.extend(inst.called)
-        return False
+                yield inst
+                waiting.extend(inst.called)
 
     @property
     def frames(self) -> tuple[Frame, ...]:

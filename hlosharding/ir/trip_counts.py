@@ -53,6 +53,7 @@ def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:
     """
     out = module.clone() if trips else module
     for name, count in trips.items():
+        # Callers' types are not checked.
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModuleError(f"trips of {name} are {count!r}", remedy="give a whole number, 0 or more")
         for loop in _loops_called(out, name):

@@ -6,7 +6,7 @@ about an opcode is policy, not truth: the truth about its dims is in `rules`.
 
 from __future__ import annotations
 
-from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Computation, Instruction, is_custom_partitioning
+from hlosharding.ir import CONTROL_FLOW, ELEMENTWISE, Instruction, is_custom_partitioning
 from hlosharding.ir import custom_call_targets as targets
 
 NEVER = 9
@@ -154,19 +154,7 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
 
 def has_side_effect(instruction: Instruction, opcode: str) -> bool:
     """XLA's HasSideEffect; a channel alone is none where programs are to be partitioned."""
-    if _acts(instruction, opcode):
-        return True
-    seen: set[Computation] = set()
-    stack = list(instruction.called)
-    while stack:
-        computation = stack.pop()
-        if computation not in seen:
-            seen.add(computation)
-            for inst in computation.instructions:
-                if _acts(inst, inst.opcode):
-                    return True
-                stack.extend(inst.called)
-    return False
+    return _acts(instruction, opcode) or any(_acts(i, i.opcode) for i in instruction.called_instructions())
 
 
 def _acts(instruction: Instruction, opcode: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,9 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding import wire
+from hlosharding.errors import HloShardingError
+
+T = TypeVar("T")
 
 HOSTILE = [
     "a.py\n    __import__('os').abort()\n    #",
@@ -54,6 +58,15 @@ def with_text(program: bytes, kind: str, text: str) -> bytes:
         else:
             getattr(owner, field)[place] = value
     return proto.SerializeToString()
+
+
+def taken(program: bytes, text: str, make: Callable[[bytes], T]) -> dict[str, T]:
+    """By kind of place: what `make` makes of the program with the text there, unless it refuses the text."""
+    made: dict[str, T] = {}
+    for kind in kinds_of_strings(program):
+        with contextlib.suppress(HloShardingError, UnicodeError):
+            made[kind] = make(with_text(program, kind, text))
+    return made
 
 
 def _strings(message: Any, path: str = "") -> Iterator[tuple[str, Any, str, int | None]]:

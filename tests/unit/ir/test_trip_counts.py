@@ -134,9 +134,9 @@ ENDLESS = loop(compared="n, n")
 
 
 def test_loops_that_nobody_can_count_are_named() -> None:
-    assert [(found.name, found.trips) for found in guessed_loops(ENDLESS)] == [("loop", 1)]
-    assert "how often %loop runs is not known" in str(guessed_loops(ENDLESS)[0])
-    assert guessed_loops(loop()) == ()
+    assert [(found.name, found.trips) for found in guessed_loops(executions(ENDLESS))] == [("loop", 1)]
+    assert "how often %loop runs is not known" in str(guessed_loops(executions(ENDLESS))[0])
+    assert guessed_loops(executions(loop())) == ()
 
 
 @pytest.mark.parametrize("name", ["loop", "%loop"])
