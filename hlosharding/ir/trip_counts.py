@@ -53,8 +53,7 @@ def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:
     """
     out = module.clone() if trips else module
     for name, count in trips.items():
-        # Callers' types are not checked.
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ModuleError(f"trips of {name} are {count!r}", remedy="give a whole number, 0 or more")
         for loop in _loops_called(out, name):
             rewrite.set_attributes(loop, opaque=json.dumps({**_config(loop), "known_trip_count": {"n": str(count)}}))
