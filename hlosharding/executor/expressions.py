@@ -6,6 +6,7 @@ left to the emitters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -287,9 +288,9 @@ def _sources(inst: Instruction) -> tuple[int | None, ...] | None:
 
 
 def _call(inst: Instruction, form: Form) -> str:
-    """The view as one call on a form: `lax.broadcast_in_dim` where all its dims are placed, else a reshape."""
+    """The view as one call on a form: a reshape if it has all elements, a broadcast if its dims are placed."""
     dims = tuple_text(inst.shape.dims)
-    if inst.opcode == "reshape":
+    if inst.opcode == "reshape" and math.prod(form.dims) == inst.shape.size:
         return f"lax.reshape({form.text}, {dims})"
     if not form.dims:
         return f"lax.broadcast({form.text}, {dims})"
