@@ -17,7 +17,7 @@ from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.errors import TraceError
 from hlosharding.executor import refuse_described
-from hlosharding.frontends import TraceableFunction, TracedCall, said_by_jax
+from hlosharding.frontends import TraceableFunction, TracedCall, has_tracers, said_by_jax
 
 _Answer = tuple[Any, Any, bool]
 _UNKNOWN: Any = object()
@@ -79,7 +79,7 @@ class Jitted:
 
     def _answer(self, *arguments: Any, **keywords: Any) -> _Answer:
         """What a call gives that nobody remembers, and how C++ does it again."""
-        if xla_bridge.is_tracing():
+        if xla_bridge.is_tracing() or has_tracers((arguments, keywords)):  # JAX says where a leaked one comes from
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
         program = self._programs.get(call.key, _UNKNOWN)

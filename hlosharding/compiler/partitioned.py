@@ -16,6 +16,7 @@ from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, ma
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
+from hlosharding.frontends import is_one_array
 from hlosharding.ir import (
     Computation,
     FunctionBoundary,
@@ -188,11 +189,14 @@ class Partitioned(InNotebooks):
 
     @staticmethod
     def _bind(signature: FunctionBoundary | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        from jax.tree_util import all_leaves
+
         if signature is not None:
             try:
                 return signature.flatten(arguments, keywords)
             except TypeError:
-                if len(arguments) != len(signature.in_avals):
+                is_flat = len(arguments) == len(signature.in_avals) and all_leaves(arguments, is_leaf=is_one_array)
+                if not is_flat:
                     raise
         if keywords:
             raise ExecutionError("keyword arguments need a traced function", remedy="pass arrays by position")

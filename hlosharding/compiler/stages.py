@@ -14,7 +14,7 @@ from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, part
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
-from hlosharding.frontends import TracedCall, load
+from hlosharding.frontends import TracedCall, has_tracers, load
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
@@ -60,7 +60,7 @@ class _OfOneTrace:
         return self._of_jax.out_info
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Traced(_OfOneTrace):
     """A function traced for given shapes; `module` is its HLO with the annotations put on."""
 
@@ -68,6 +68,9 @@ class Traced(_OfOneTrace):
     usual: Callable[[], Any]
     """JAX's own trace, of `jax.jit` of the function."""
     compiler_options: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Traced({self.module!r})"
 
     @property
     def _of_jax(self) -> Any:
@@ -104,12 +107,15 @@ class Traced(_OfOneTrace):
         return self.module.to_hlo_text()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class PropagatedStage:
     """Every value has its sharding."""
 
     traced: Traced
     propagation: Propagation
+
+    def __repr__(self) -> str:
+        return f"PropagatedStage({self.module!r})"
 
     @property
     def module(self) -> Module:
@@ -136,12 +142,15 @@ class PropagatedStage:
         return self.module.to_hlo_text()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartitionedStage(_OfOneTrace):
     """The per-device program; `partitioned` answers questions about cost."""
 
     traced: Traced
     partitioned: Partitioned
+
+    def __repr__(self) -> str:
+        return f"PartitionedStage({self.partitioned!r})"
 
     @property
     def _of_jax(self) -> Any:
@@ -190,14 +199,22 @@ class PartitionedStage(_OfOneTrace):
         return self.partitioned.compile(found, donate=self.traced.call.donated, compiler_options=options)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Compiled(_OfOneTrace):
     """An executable; call it with the traced function's arguments."""
 
     stage: PartitionedStage
     function: CompiledFunction
 
+    def __repr__(self) -> str:
+        return f"Compiled({self.partitioned!r})"
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if has_tracers((arguments, keywords)):
+            raise TypeError(
+                "Cannot apply JAX transformations to a function lowered and compiled for a particular signature:"
+                " an argument is being traced.  Call the function that hs.jit made instead"
+            )
         self._check_places(self.partitioned.flatten(arguments, keywords))
         return self.function(*arguments, **keywords)
 

@@ -32,6 +32,14 @@ def is_key(array: Any) -> bool:
     return jnp.issubdtype(dtype, prng_key)
 
 
+def has_tracers(tree: Any) -> bool:
+    """Is a leaf a value that JAX is tracing?"""
+    import jax
+    from jax.core import Tracer
+
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
 def as_numbers(leaf: Any) -> Any:
     """An argument as the program takes it: keys as their u32 data."""
     import jax

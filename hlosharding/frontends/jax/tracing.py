@@ -65,7 +65,7 @@ class TraceableFunction:
         import jax
 
         if not callable(fn):
-            raise TraceError(f"{fn!r} is no function", remedy="pass a function of arrays")
+            raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
         xla_bridge.hide_own_frames()
         self._fn, self._mesh = fn, mesh
         self._options: dict[str, Any] = {**options, "keep_unused": True}

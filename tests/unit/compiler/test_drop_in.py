@@ -205,6 +205,13 @@ def test_a_leaked_tracer_is_named(mesh_2x4: Mesh) -> None:
     hs.jit(lambda x: (kept.append(x), x)[1], mesh=mesh_2x4)(X)
     with pytest.raises(jax.errors.UnexpectedTracerError):
         hs.jit(lambda y: kept[0] + y, mesh=mesh_2x4)(X)
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        hs.jit(jnp.add, mesh=mesh_2x4)(kept[0], X)
+
+
+def test_what_is_no_function_is_refused_in_jaxs_words() -> None:
+    with pytest.raises(TypeError, match="Expected a callable value, got 3"):
+        hs.jit(3)
 
 
 def test_arrays_committed_elsewhere_are_refused_as_jax_refuses_them(mesh_2x4: Mesh) -> None:

@@ -96,6 +96,20 @@ def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
         compiled(PARAMS, X[:4])
     with pytest.raises(TypeError, match="structure"):
         compiled(X)
+    with pytest.raises(TypeError, match="structure"):
+        compiled([PARAMS["up"], PARAMS["down"]], X)
+
+
+def test_lists_of_as_many_arrays_are_no_arrays(mesh_2x4: Mesh) -> None:
+    compiled = hs.jit(jnp.sin, mesh=mesh_2x4).lower(1.0).compile()
+    with pytest.raises(TypeError, match="does not match the input pytree it was called with"):
+        compiled([1.0])
+
+
+def test_a_compiled_program_is_not_traced(mesh_2x4: Mesh) -> None:
+    compiled = hs.jit(jnp.sin, mesh=mesh_2x4).lower(X).compile()
+    with pytest.raises(TypeError, match="Cannot apply JAX transformations"):
+        jax.jit(compiled)(X)
 
 
 def test_what_a_stage_tells_is_what_jax_tells(mesh_2x4: Mesh) -> None:
@@ -116,3 +130,10 @@ def test_a_compiled_program_takes_arrays_only_where_it_was_compiled_for(mesh_2x4
     np.testing.assert_array_equal(compiled(X), X + 1)
     with pytest.raises(ValueError, match="disagree with the shardings of arguments passed to it"):
         compiled(jax.device_put(X, columns))
+
+
+def test_stages_say_in_a_line_what_they_are(traced: Traced) -> None:
+    stages = (traced, traced.propagate(), traced.lower(), traced.lower().compile())
+    texts = [repr(stage) for stage in stages]
+    assert [text.partition("(")[0] for text in texts] == ["Traced", "PropagatedStage", "PartitionedStage", "Compiled"]
+    assert all("jit_f" in text and len(text) < 150 for text in texts)

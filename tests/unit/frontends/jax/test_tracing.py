@@ -222,5 +222,5 @@ def test_axes_that_the_mesh_lacks_and_open_dims_are_refused(mesh_2x4: Mesh) -> N
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(TraceError, match="no function"):
+    with pytest.raises(TraceError, match="Expected a callable value"):
         trace(3)  # type: ignore[arg-type]
