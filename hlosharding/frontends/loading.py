@@ -20,6 +20,9 @@ from hlosharding.ir import Module
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
 _SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
 """Empty lines and comments at the top of a text."""
+_MLIR_STARTS = ("module", "func.func", "sdy.mesh", "!", "#", '"')
+"""MLIR text begins with a module, a function or a mesh; with aliases of types, locations or attributes; or with an op
+in quotes."""
 _SUFFIXES: dict[str, Format] = {
     ".hlo": "hlo",
     ".txt": "hlo",
@@ -115,8 +118,7 @@ def _guess(content: str | bytes) -> Format:
         if "\0" in content:
             return "hlo-proto"
     first = _SKIPPED.sub("", content[:1_000_000], count=1)
-    # MLIR text begins with the module, a function, or location and attribute aliases.
-    return "stablehlo" if first.startswith(("module", "func.func", "#", '"builtin.module"')) else "hlo"
+    return "stablehlo" if first.startswith(_MLIR_STARTS) else "hlo"
 
 
 def _text(content: str | bytes) -> str:

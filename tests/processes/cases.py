@@ -5,6 +5,7 @@ Some cases must fail, alike in every process: of those the error's text is known
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,23 @@ def results_on_devices_of_one_process(mesh: Mesh) -> Any:
 def a_partitioned_program_gives_all_to_each(mesh: Mesh) -> Any:
     module = hs.trace(lambda x: x.T @ x, mesh=mesh, in_shardings=P("data", "model"), out_shardings=P("model"))(WIDE)
     return hs.partition(module).run(WIDE)
+
+
+@gives(True)
+def processes_write_one_program(mesh: Mesh) -> Any:
+    """They hash strings differently: no order may come from a set."""
+    from jax.experimental import multihost_utils
+
+    def loss(weights: dict[str, Any], x: Any) -> Any:
+        return jnp.square(jnp.tanh(x @ weights["up"]) @ weights["down"]).sum()
+
+    weights = {"up": np.ones((4, 8), np.float32), "down": np.ones((8, 4), np.float32)}
+    specs = ({"up": P(None, "model"), "down": P("model", None)}, P("data"))
+    stage = hs.jit(jax.value_and_grad(loss), mesh=mesh, in_shardings=specs).lower(weights, WIDE)
+    text = f"{stage.as_python()}\n{stage.partitioned.to_hlo_text()}"
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    gathered = multihost_utils.process_allgather(digest).reshape(-1, digest.size)
+    return bool((gathered == digest).all())
 
 
 @gives(SIX.sum() * 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -81,6 +80,12 @@ def test_settings_that_tracing_depends_on_make_other_programs(mesh_2x4: Mesh) ->
     add(jnp.ones(8))
     with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion"):
         add(jnp.ones(8))
+    traced: list[Any] = []
+    square = hs.jit(lambda x: (traced.append(x), x @ x)[1], mesh=mesh_2x4)
+    square(X)
+    with jax.default_matmul_precision("highest"):
+        square(X)
+    assert len(traced) == 2
 
 
 def test_a_call_that_is_remembered_does_not_ask_us(mesh_2x4: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +191,20 @@ def test_mutable_arrays_are_jaxs_to_run(mesh_2x4: Mesh) -> None:
         kept[...] = kept[...] + x
         return x.sum()
 
+    def add_to(given: Any, x: jax.Array) -> None:
+        given[...] = given[...] + x
+
     hs.jit(add, mesh=mesh_2x4)(X)
     np.testing.assert_array_equal(kept[...], X)
+    hs.jit(add_to, mesh=mesh_2x4)(kept, X)
+    np.testing.assert_array_equal(kept[...], 2 * X)
 
 
 def test_tokens_and_values_without_bits(mesh_2x4: Mesh) -> None:
     token, _ = hs.jit(lambda t, x: (t, x), mesh=mesh_2x4)(jax.lax.create_token(), X)
     assert type(token).__name__ == "Token"
+    made, _ = hs.jit(lambda x: (jax.lax.create_token(), x), mesh=mesh_2x4)(X)
+    assert type(made) is type(token)
     gradient = jax.grad(lambda x, n: (x * n).sum(), argnums=(0, 1), allow_int=True)
     found = hs.jit(gradient, mesh=mesh_2x4)(jnp.ones(8), jnp.arange(8))[1]
     assert found.dtype == jax.dtypes.float0
@@ -205,6 +217,13 @@ def test_a_leaked_tracer_is_named(mesh_2x4: Mesh) -> None:
     hs.jit(lambda x: (kept.append(x), x)[1], mesh=mesh_2x4)(X)
     with pytest.raises(jax.errors.UnexpectedTracerError):
         hs.jit(lambda y: kept[0] + y, mesh=mesh_2x4)(X)
+
+    def leaks_inside(x: jax.Array) -> jax.Array:
+        jax.vmap(lambda row: (kept.append(row), row)[1])(x)
+        return kept[-1] + x
+
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        hs.jit(leaks_inside, mesh=mesh_2x4)(X)
     with pytest.raises(jax.errors.UnexpectedTracerError):
         hs.jit(jnp.add, mesh=mesh_2x4)(kept[0], X)
 
@@ -226,11 +245,14 @@ def test_arrays_committed_elsewhere_are_refused_as_jax_refuses_them(mesh_2x4: Me
 # Inside other functions
 
 
-@pytest.mark.parametrize("outer", [jax.jit, lambda f: f], ids=["jit", "eager"])
-def test_inside_a_shard_map(mesh_2x4: Mesh, outer: Callable[..., Any]) -> None:
-    total = hs.jit(lambda x: jax.lax.psum(x, "data"), mesh=mesh_2x4)
-    mapped = jax.shard_map(total, mesh=mesh_2x4, in_specs=P("data"), out_specs=P())
-    np.testing.assert_array_equal(outer(mapped)(jnp.ones(8)), 2 * np.ones(4))
+@pytest.mark.parametrize("outer", ["jax.jit", "hs.jit", "eager"])
+def test_inside_a_shard_map(mesh_2x4: Mesh, outer: str) -> None:
+    around = {"jax.jit": jax.jit, "hs.jit": partial(hs.jit, mesh=mesh_2x4), "eager": lambda f: f}[outer]
+    total, double = (hs.jit(f, mesh=mesh_2x4) for f in (lambda x: jax.lax.psum(x, "data"), lambda x: x * 2))
+    summed = jax.shard_map(total, mesh=mesh_2x4, in_specs=P("data"), out_specs=P())
+    mapped = jax.shard_map(lambda x: double(x) + 1, mesh=mesh_2x4, in_specs=P("data"), out_specs=P("data"))
+    np.testing.assert_array_equal(around(summed)(jnp.ones(8)), 2 * np.ones(4))
+    np.testing.assert_array_equal(around(mapped)(jnp.ones(8)), 3 * np.ones(8))
 
 
 def test_under_another_mesh(mesh_2x4: Mesh) -> None:
@@ -302,6 +324,8 @@ def test_gradients_of_values_that_are_the_same_everywhere_are_counted_once() -> 
         x = jax.device_put(np.arange(8, dtype=np.float32), P(reduced={"x"}))
         gradient = hs.jit(jax.grad(lambda x: jax.lax.reduce_precision(x, 8, 7).sum()))(x)
         np.testing.assert_array_equal(jax.sharding.reshard(gradient, P()), np.ones(8))
+        ours, theirs = hs.jit(lambda x: x * 2)(x), jax.jit(lambda x: x * 2)(x)
+        assert ours.sharding == theirs.sharding
 
 
 def test_an_array_that_is_donated_is_given_once(mesh_2x4: Mesh) -> None:

@@ -403,3 +403,29 @@ def test_an_error_of_the_function_is_the_functions_own(mesh_2x4: Mesh) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         hs.jit(f, mesh=mesh_2x4)(X)
+
+
+@pytest.mark.parametrize("spec", [None, P("data"), P(None, "model"), P(("data", "model"))], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "function"),
+    [
+        ((7, 0), lambda x: x.astype(int).reshape(0, 3, 5)),
+        ((7, 0), lambda x: x.reshape(0, 42, 101)),
+        ((8, 0), lambda x: x.reshape(0)),
+        ((0, 4), lambda x: jnp.repeat(x, 2, axis=0, total_repeat_length=0)),
+        ((0, 4), lambda x: x[jnp.zeros(0, int)]),
+        ((8, 4), lambda x: x[3:3].reshape(4, 0)),
+        ((8, 4), lambda x: (x + 1, x[:, :0] @ jnp.ones((0, 4)), np.zeros((0, 3), np.int32))),
+        ((0, 8), jax.nn.softmax),
+        ((8, 0), lambda x: (x.sum(1), x @ x.T, x.T)),
+        ((0, 8), lambda x: jnp.concatenate([x, jnp.ones((8, 8))])),
+    ],
+)
+def test_arrays_without_elements(
+    mesh_2x4: Mesh, shape: tuple[int, ...], function: Callable[[Any], Any], spec: P | None
+) -> None:
+    x = np.ones(shape, np.float32)
+    found, wanted = hs.jit(function, mesh=mesh_2x4, in_shardings=spec)(x), jax.jit(function)(x)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_array_equal(ours, theirs)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -137,3 +141,32 @@ def test_stages_say_in_a_line_what_they_are(traced: Traced) -> None:
     texts = [repr(stage) for stage in stages]
     assert [text.partition("(")[0] for text in texts] == ["Traced", "PropagatedStage", "PartitionedStage", "Compiled"]
     assert all("jit_f" in text and len(text) < 150 for text in texts)
+
+
+def test_programs_are_found_in_jaxs_persistent_cache(mesh_2x4: Mesh, tmp_path: Path) -> None:
+    """As jax.jit's: what was compiled before does not change a program, nor does a new function object."""
+
+    def compiled(*others: Any) -> set[str]:
+        jax.clear_caches()
+        compilation_cache.reset_cache()
+        for other in others:
+            hs.jit(other, mesh=mesh_2x4)(X)
+        hs.jit(f, mesh=mesh_2x4, in_shardings=SPECS).lower(PARAMS, X).compile()(PARAMS, X)
+        return {path.name for path in tmp_path.glob("jit_f*-cache")}
+
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        first = compiled()
+        assert len(first) == 1
+        assert compiled(jnp.sin, jnp.cumsum) == first
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hlosharding import partition
 from hlosharding.errors import LoadError
 from hlosharding.frontends import load
+from hlosharding.sharding import MeshInfo
 
 HLO = """HloModule m
 
@@ -143,6 +146,22 @@ def test_a_byte_order_mark_is_no_part_of_the_program(tmp_path: Path, suffix: str
 def test_a_dim_without_a_bound_is_refused(text: str) -> None:
     with pytest.raises(LoadError, match=r"dim 0 of f32\[\?,8\] has no bound; at %.*give it a size, or a bound"):
         load(text)
+
+
+def test_the_axes_of_a_shardy_mesh_are_the_partitions_where_the_module_names_none() -> None:
+    module = load("""sdy.mesh @mesh = <["c"=2, "a"=2, "b"=2]>
+func.func @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"c"}]>] out_shardings=[<@mesh, [{"c"}]>]
+      manual_axes={"c", "a"} (%arg1: tensor<4xf32>) {
+    %1 = stablehlo.add %arg1, %arg1 : tensor<4xf32>
+    sdy.return %1 : tensor<4xf32>
+  } : (tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+""")
+    assert (module.num_partitions, module.mesh) == (8, MeshInfo(("c", "a", "b"), (2, 2, 2)))
+    x = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(partition(module).run_reference(x), 2 * x)
 
 
 REGION = """HloModule m

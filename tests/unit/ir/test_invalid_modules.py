@@ -57,3 +57,30 @@ def damaged(damage: Callable[[Any], None]) -> hs.Module:
 def test_the_law_that_is_broken_is_named() -> None:
     with pytest.raises(ModuleError, match=r"its attributes do not fit|not a valid module"):
         hs.partition(damaged(_transpose))
+
+
+SPLIT = "sharding={devices=[8]<=[8]}"
+TAKEN_BY_THE_PARSER = {
+    "call": (f"x = f32[32] parameter(0), {SPLIT}\n  ROOT r = f32[32] call(x), to_apply=two", "the parameters of %two"),
+    "generator": (
+        "a = u32[2] parameter(0), sharding={replicated}\n  t = (u32[2], u32[2]) tuple(a, a)\n"
+        "  ROOT r = u32[96,96] rng-bit-generator(t), algorithm=rng_default, sharding={replicated}",
+        "operand %t is no array",
+    ),
+    "iota": ("ROOT r = () iota(), iota_dimension=24", "it is no array"),
+    "tuple": (
+        "x = f32[16] parameter(0)\n  t = (f32[16], f32[16]) tuple(x, x)\n"
+        "  ROOT r = ((f32[16]), f32[16]) tuple(t, t), sharding={{devices=[8]<=[8]}, {replicated}}",
+        "the operands make ((f32[16], f32[16]), (f32[16], f32[16]))",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TAKEN_BY_THE_PARSER)
+def test_what_only_xlas_verifier_refuses_is_named_wherever_we_trip_over_it(case: str) -> None:
+    body, words = TAKEN_BY_THE_PARSER[case]
+    two = "two {\n  p = f32[32] parameter(0)\n  q = f32[32] parameter(1)\n  ROOT m = f32[32] multiply(p, q)\n}\n"
+    module = hs.load(f"HloModule m, num_partitions=8\n{two}ENTRY e {{\n  {body}\n}}\n", format="hlo")
+    with pytest.raises(ModuleError) as caught:
+        hs.partition(hs.propagate(module, to_outputs=True))
+    assert words in str(caught.value)

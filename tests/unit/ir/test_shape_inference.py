@@ -114,6 +114,7 @@ WRONG = {
     "dot": ("f32[4,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "contracted or batch dims of [4, 8] and"),
     "scatter": ("f32[4,3] reduce-scatter(x), dimensions={1}, replica_groups={{0,1,2}}, to_apply=add", "has no 3 equal parts along dim 1"),
     "call": ("f32[8,16] call(y), to_apply=twice", "the parameters of %twice are f32[4,8]"),
+    "tuple": ("(s32[4,8], f32[4,8]) tuple(x, k)", "the operands make (f32[4,8], s32[4,8])"),
     "result": ("f32[4] call(x), to_apply=twice", "operand %x is f32[4,8]"),
     "broadcast": ("f32[8,4] broadcast(x), dimensions={0,1}", "do not broadcast to it by [0, 1]"),
 }  # fmt: skip

@@ -99,6 +99,23 @@ def test_what_would_be_far_too_many_pieces_goes_in_few_steps() -> None:
     assert len(plan.steps) <= 5
 
 
+def test_a_reshape_over_many_devices_takes_memory_for_devices() -> None:
+    module = hs.load("""HloModule m
+ENTRY e {
+  p = bf16[4,50331648,16384] parameter(0), sharding={devices=[1,24576,1]<=[24576]}
+  ROOT r = bf16[24576,8192,16384] reshape(p), sharding={devices=[24576,1,1]<=[24576]}
+}
+""")
+    tracemalloc.start()
+    local = hs.partition(module, num_partitions=24576)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000 * 24576
+    assert len(local.collectives) <= 2
+    tile = 8192 * 16384 * 2
+    assert local.comm_bytes_per_device < 2 * tile
+
+
 def test_what_can_stay_stays_in_the_sources_order() -> None:
     devices = in_source_order(np.arange(24).reshape(8, 3), (8, 3, 1), (2, 12, 1))
     assert sorted(devices.ravel().tolist()) == list(range(24))
