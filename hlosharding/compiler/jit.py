@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper, wraps
 from types import MethodType
 from typing import Any
+from weakref import WeakMethod
 
 from hlosharding import xla_bridge
 from hlosharding.compiler.partitioned import CompiledFunction
@@ -51,7 +52,15 @@ class Jitted:
         said = {name: said_by_jax(given, mesh) for name, given in shardings.items() if given is not None}
         self._usual: Any = jax.jit(_under(mesh, fn), **options, **usual, **said, compiler_options=compiler_options)
         self._programs: dict[Any, CompiledFunction | None] = {}
-        self._call = xla_bridge.dispatcher(self._usual, fn, self._answer)
+        # Weakly: a function that nobody has any more takes along, at once, the arrays that it closes over.
+        answer = WeakMethod(self._answer)
+
+        def answered(*arguments: Any, **keywords: Any) -> _Answer:
+            alive = answer()
+            assert alive is not None, "who calls it has it"
+            return alive(*arguments, **keywords)
+
+        self._call = xla_bridge.dispatcher(self._usual, fn, answered)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._call(*arguments, **keywords)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import takewhile
 from statistics import median
 from typing import TypeAlias
 
@@ -86,7 +87,8 @@ def _producers(line: Line) -> tuple[Instruction, ...]:
 def _stacks(lines: Sequence[Line]) -> dict[Instruction, _Stack]:
     """Of lines that have none (a pass made them) the stack of a user, else of an operand."""
     known: dict[tuple[int, bool], _Stack] = {}
-    stacks = {line.inst: _stack(line.inst, known) for line in lines if line.inst.frames}
+    shared = _shared_frames(lines)
+    stacks = {line.inst: _stack(line.inst, known, shared) for line in lines if line.inst.frames}
     for line in reversed(lines):
         if line.inst in stacks:
             stacks.update((o, stacks[line.inst]) for o in _producers(line) if o not in stacks and not o.frames)
@@ -95,18 +97,30 @@ def _stacks(lines: Sequence[Line]) -> dict[Instruction, _Stack]:
     return stacks
 
 
-def _stack(inst: Instruction, known: dict[tuple[int, bool], _Stack]) -> _Stack:
+def _shared_frames(lines: Sequence[Line]) -> int:
+    """How many frames, outermost first, all stacks have in common: whoever called the function is no part of it."""
+    stacks = {line.inst.proto.metadata.stack_frame_id: line.inst for line in lines if line.inst.frames}
+    users = [frames[:-1] for inst in stacks.values() if (frames := _users_frames(inst))]
+    return sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*users, strict=False)))
+
+
+def _users_frames(inst: Instruction) -> list[Frame]:
+    """Outermost first, without those of installed packages."""
+    return [frame for frame in inst.frames[::-1] if not frame.is_library]
+
+
+def _stack(inst: Instruction, known: dict[tuple[int, bool], _Stack], shared: int) -> _Stack:
     key = inst.proto.metadata.stack_frame_id, "transpose(" in inst.op_name
     if key not in known:
-        known[key] = _read([f for f in inst.frames[::-1] if not f.is_library], key[1])
+        known[key] = _read(_users_frames(inst)[max(0, shared - 1) :], key[1])
     return known[key]
 
 
 def _read(frames: Sequence[Frame], is_backward: bool) -> _Stack:
     # Where a function was inlined that had been traced on its own, its whole stack stands behind the caller's.
     starts = [(frame.file, frame.line) for frame in frames]
-    begin = next((n for n in range(len(frames) - 1, 1, -1) if starts[n] in starts[:2]), 0)
-    frames = frames[max(0, begin - 1) :]
+    begin = next((n - starts.index(starts[n]) for n in range(len(frames) - 1, 1, -1) if starts[n] in starts[:2]), 0)
+    frames = frames[begin:]
     calls: list[tuple[str, tuple[_Place, ...]]] = []
     places: list[_Place] = []
     for number, frame in enumerate(frames):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -226,6 +227,19 @@ def test_a_leaked_tracer_is_named(mesh_2x4: Mesh) -> None:
         hs.jit(leaks_inside, mesh=mesh_2x4)(X)
     with pytest.raises(jax.errors.UnexpectedTracerError):
         hs.jit(jnp.add, mesh=mesh_2x4)(kept[0], X)
+
+
+def test_what_a_function_closes_over_goes_with_it(mesh_2x4: Mesh) -> None:
+    def adds(array: jax.Array) -> Any:
+        return hs.jit(lambda y: array + y, mesh=mesh_2x4)
+
+    x = jnp.arange(8.0)
+    add, kept = adds(x), weakref.ref(x)
+    del x
+    np.testing.assert_array_equal(add(add(1.0)), 2 * np.arange(8) + 1)
+    assert kept() is not None
+    del add
+    assert kept() is None
 
 
 def test_what_is_no_function_is_refused_in_jaxs_words() -> None:

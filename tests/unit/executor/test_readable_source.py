@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
+from examples.models import gpt2
 from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram
 from hlosharding.ir import Module
@@ -210,6 +212,19 @@ def test_a_gradients_functions_are_named_after_those_they_come_from() -> None:
     assert {"block", "block_grad"} <= set(names), names
     for ours, theirs in zip(program.run(*stack), jax.jit(jax.grad(deep_sum))(stack), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_text_does_not_tell_who_asked_for_it(mesh_2x4: Mesh) -> None:
+    """A thread's function has no caller, so that the count of callers below is exact."""
+    config = gpt2.Config(layers=1, width=32, heads=4, vocabulary=64, context=16, batch=4)
+    step, arguments = gpt2.training_step(mesh_2x4), gpt2.abstract_arguments(config)
+
+    def source(callers: int) -> str:
+        return source(callers - 1) if callers else hs.jit(step, mesh=mesh_2x4).lower(*arguments).as_python()
+
+    with ThreadPoolExecutor(1) as pool:
+        alone, *called = [pool.submit(source, callers).result() for callers in (0, 1, 2, 7)]
+    assert called == [alone] * 3
 
 
 # ---- literals and operators
