@@ -30,6 +30,7 @@ QUESTIONS = (
     "cost_against_xla",
     "zoo_against_xla",
     "memory_against_xla",
+    "op_choice 300",
     "reshards",
     "random_programs 2000",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,10 @@ class LiveModules:
 
 
 @contextlib.contextmanager
-def gspmd() -> Iterator[None]:
-    """JAX with GSPMD for its partitioner, as long as the context lasts."""
+def gspmd(*, shardy: bool = False) -> Iterator[None]:
+    """JAX with GSPMD (or Shardy) for its partitioner, as long as the context lasts."""
     before = jax.config.jax_use_shardy_partitioner  # pyright: ignore[reportAttributeAccessIssue]
-    jax.config.update("jax_use_shardy_partitioner", False)
+    jax.config.update("jax_use_shardy_partitioner", shardy)
     try:
         yield
     finally:
@@ -65,6 +65,16 @@ def modules(lowered: jax.stages.Lowered) -> LiveModules:
             propagated=_dump(Path(folder), f"after_{PROPAGATION}"),
             partitioned=_dump(Path(folder), f"after_{PARTITIONING}"),
         )
+
+
+def partitioned_by(
+    function: Callable[..., Any], arguments: Sequence[Any], *, shardy: bool, **jit_options: Any
+) -> bytes:
+    """What `spmd-partitioning` makes of a function, its shardings propagated by GSPMD or by Shardy."""
+    with tempfile.TemporaryDirectory(prefix="live_xla_") as folder, gspmd(shardy=shardy):
+        dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": PARTITIONING}
+        jax.jit(function, **jit_options).lower(*arguments).compile(compiler_options=QUICK | dumps)
+        return _dump(Path(folder), f"after_{PARTITIONING}")
 
 
 def partitioned_only(lowered: jax.stages.Lowered) -> bytes:

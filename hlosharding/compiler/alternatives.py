@@ -85,6 +85,7 @@ def _alternatives(
         decisions = Decisions(
             Prices(machine, options.objective),
             overlap=overlap,
+            mesh=module.mesh.assignment if module.mesh is not None else None,
             has_manual_groups=in_groups,
             annotated=annotated,
         )

@@ -30,8 +30,12 @@ class FactorChoice:
     """Factors split along which the devices' results are partial."""
     reduce_kind: str | None
     """By what partial results are combined; None where there are none."""
+    fetching: float
+    """Seconds of bringing operands into place."""
+    communication: float
+    """Those, and of bringing results into place."""
     seconds: float
-    """Its price."""
+    """Its price: those, and of the computation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.partitioner.value import Form
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, TileAssignment
 from hlosharding.spmd import ManualGroups
 
 
@@ -23,6 +23,8 @@ class Decisions:
     prices: Prices
     overlap: str = "off"
     """When matrix products become loops (`options.OVERLAPS`)."""
+    mesh: TileAssignment | None = None
+    """The devices of the program's mesh, a dim for each axis."""
     has_manual_groups: bool = False
     """Does the program have manual regions over some of the mesh axes?"""
     annotated: frozenset[str] = frozenset()

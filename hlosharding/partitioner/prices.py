@@ -6,20 +6,23 @@ Floor: partitioner.  Formulas are the cost room's; here only what they are asked
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.reshard import ReshardRequest, combined, is_partial, plan
+from hlosharding.reshard import ReshardRequest, combined, is_partial, most_bytes_per_second, plan
 from hlosharding.sharding import HloSharding, stacked_partials
+
+Numbers = npt.NDArray[np.float64]
+Number = TypeVar("Number", float, Numbers)
 
 # Replicated compute must never buy bytes (DESIGN, "Partitioner"): work weighs more than its roofline time, so that a
 # split that leaves devices idle together loses against one that moves data once.
 _WORK_WEIGHT = 8.0
-
-# How much of a collective's time counts beside its bytes: unless the objective is "time", it only decides between
-# splits of (nearly) the same bytes.
-_LATENCY_SHARE = {"bytes": 1e-9, "balanced": 1e-5, "time": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,24 @@ class Prices:
     def comparable_seconds(self, cost: Cost) -> float:
         """Seconds by which splits of one op are compared.
 
-        Where the objective is time, those predicted; else bytes over the bandwidth, and so little of the predicted
-        seconds that they decide only between splits of (nearly) the same bytes.
+        Where the objective is time, those predicted; else those of the bytes, and of the predicted ones so much as the
+        objective says.
         """
+        of_bytes = 0.0 if self.objective == "time" else cost.mean_bytes / self.machine.inside.bandwidth
+        return of_bytes + self._counted(cost.seconds)
+
+    def least_seconds(self, nbytes: Numbers) -> Numbers:
+        """`comparable_seconds` that no reshard by which a device receives so many bytes is below."""
+        machine = self.machine
+        predicted = np.where(nbytes > 0, machine.collective_launch, 0.0) + nbytes / most_bytes_per_second(machine)
+        of_bytes = 0.0 if self.objective == "time" else nbytes / machine.inside.bandwidth
+        return of_bytes + self._counted(predicted)
+
+    def _counted(self, seconds: Number) -> Number:
+        """As much of predicted seconds as counts beside those of bytes."""
         if self.objective == "time":
-            return cost.seconds
-        return cost.mean_bytes / self.machine.inside.bandwidth + _LATENCY_SHARE[self.objective] * cost.seconds
+            return seconds
+        return seconds * (combined(self.objective, 0.0, 1.0) / self.machine.inside.bandwidth)
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""
@@ -97,12 +112,14 @@ class Prices:
         gathered = shape.with_dims((parts.num_tiles_along(0), *shape.dims))
         return self.reshard_seconds(gathered, parts, untile(parts, (0,)), None)
 
-    def compute_seconds(self, points: int, nbytes: int, contracts: bool) -> float:
-        """Seconds of an op over so many points of its iteration space that touches `nbytes` of memory."""
+    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
+        """Seconds of an op over so many points of its iteration space that touches `nbytes` of memory.
+
+        Like latency, what memory takes counts beside bytes on the wire only where the objective is time.
+        """
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return _WORK_WEIGHT * 2 * points / rate + nbytes / self.machine.memory_bandwidth
+        return _WORK_WEIGHT * 2 * points / rate + self._counted(nbytes / self.machine.memory_bandwidth)
 
     def halo_seconds(self, nbytes: float, messages: int) -> float:
         """`comparable_seconds` to receive `nbytes` of halo in so many messages."""
-        latency = messages * self.machine.inside.latency * _LATENCY_SHARE[self.objective]
-        return latency + nbytes / self.machine.inside.bandwidth
+        return self._counted(messages * self.machine.inside.latency) + nbytes / self.machine.inside.bandwidth

@@ -2,7 +2,7 @@
 
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.objectives import combined, most_bytes_per_second
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
@@ -45,6 +45,7 @@ __all__ = [
     "combined",
     "is_partial",
     "layout_of",
+    "most_bytes_per_second",
     "plan",
     "plan_reshard",
     "plan_steps",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import Shape
-from hlosharding.partitioner.factors.factor_roles import major_dims
+from hlosharding.partitioner.factors.factor_roles import cuts_through_dim, major_dims
 from hlosharding.partitioner.iteration_space import lift, mirror, project, project_result, untile
 from hlosharding.partitioner.local_ops import WindowedFactors
 from hlosharding.rules import Dims, Signature
@@ -96,6 +96,15 @@ class ChoiceProblem:
         if space.kind != "tiled":
             return ()
         return tuple(f for f, tiles in enumerate(space.data_dims) if tiles > 1 and not self._may_be_split(f, tiles))
+
+    def can_be_computed(self, space: HloSharding) -> bool:
+        """Is there a lowering for the split?"""
+        split = [(f, n) for f, n in enumerate(self.num_tiles(space)) if n > 1]
+        return all(self.is_possible(f, n) for f, n in split)
+
+    def is_possible(self, factor: int, num_tiles: int) -> bool:
+        """Is there a lowering for a split of this one factor?"""
+        return self._may_be_split(factor, num_tiles) and not cuts_through_dim(self.signature, factor, num_tiles)
 
     def _may_be_split(self, factor: int, num_tiles: int) -> bool:
         window = self.windows[factor]

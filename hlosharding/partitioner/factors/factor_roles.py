@@ -42,6 +42,12 @@ def is_looked_up(signature: Signature, factor: int) -> bool:
     return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
 
 
+def divides_work(signature: Signature, factor: int) -> bool:
+    """Has a device less to do where the factor is split?  Not of rows that indices name: each looks for all of them."""
+    owes = signature.factors[factor].owes
+    return not (isinstance(owes, Whole) and owes.indexed)
+
+
 def reduce_kind_of(signature: Signature, factor: int) -> str:
     """By what partial results along a factor that `is_reduced` are combined: of rows looked up all but one are 0."""
     owes = signature.factors[factor].owes
@@ -70,7 +76,7 @@ def num_points(signature: Signature, num_tiles: Sequence[int]) -> int:
     return math.prod(
         -(-factor.size // tiles)
         for number, (factor, tiles) in enumerate(zip(signature.factors, num_tiles, strict=True))
-        if not is_looked_up(signature, number)
+        if divides_work(signature, number)
     )
 
 

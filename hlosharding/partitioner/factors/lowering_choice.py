@@ -16,6 +16,7 @@ from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operan
 from hlosharding.partitioner.factors.factor_choice import choose
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
+from hlosharding.partitioner.partial_sums import deferral_rule, waiting_pays
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature
@@ -52,11 +53,18 @@ def lowering_of(
     # Spellings, not meanings: no call of a sharding's own hash.
     asked = [None if w is None else w.uid for w in wanted]
     given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims) for v in values]
-    key = (op, *asked, *given)
+    waits = _may_wait(context, inst)
+    key = (op, waits, *asked, *given)
     lowering = known.get(key)
     if lowering is None:
-        lowering = known[key] = _decided(context, inst, op, values, wanted)
+        lowering = known[key] = _decided(context, inst, op, values, wanted, waits)
     return lowering
+
+
+def _may_wait(context: Context, inst: Instruction) -> bool:
+    """Would partial results be reduced later than here?"""
+    makes = deferral_rule(inst).makes_partial_sums and len(inst.users) == 1 and not inst.is_root
+    return makes and waiting_pays(context, inst, inst.users[0])
 
 
 def _op_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
@@ -69,7 +77,9 @@ def _op_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> 
     return _Op(inst.opcode, inst.shape, signatures, windows, has_reduction)
 
 
-def _decided(context: Context, inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted) -> Lowering:
+def _decided(
+    context: Context, inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted, waits: bool
+) -> Lowering:
     rule, leaves = local_rule(op.opcode), op.shape.leaves
     broadcast_dims: tuple[Dims, ...] = ((),) * len(leaves)
     if rule.keeps_broadcast_dims:
@@ -78,7 +88,7 @@ def _decided(context: Context, inst: Instruction, op: _Op, values: Sequence[Valu
         _problem(op, number, _operands(inst, op, number, values), _results(op, number, wanted, broadcast_dims))
         for number in range(len(op.signatures))
     ]
-    choice = choose(problems, context.prices)
+    choice = choose(problems, context.prices, waits=waits, mesh=context.decisions.mesh)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
     is_plain = not choice.deferred and not any(masked)

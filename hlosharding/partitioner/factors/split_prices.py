@@ -6,10 +6,12 @@ work: a part of the whole, 1/8 where 8 devices divide it, 1 where each does all 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+
+import numpy as np
+import numpy.typing as npt
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import one_slice_of
@@ -17,8 +19,7 @@ from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_roles import (
     contracts,
-    cuts_through_dim,
-    is_looked_up,
+    divides_work,
     is_reduced,
     num_points,
     reduce_kind_of,
@@ -29,26 +30,26 @@ from hlosharding.partitioner.local_ops import HaloPlan
 from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding, without_partials
 
+Table = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
 
-def priced_split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice | None:
-    """How the op is computed under a split of its iteration space, and for how much; None where it cannot be."""
+
+def priced_split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice:
+    """How the op is computed under a split of its iteration space, and for how much."""
     signature, num_tiles = problem.signature, problem.num_tiles(space)
-    split = [f for f, n in enumerate(num_tiles) if n > 1]
-    if problem.unsplittable(space) or any(cuts_through_dim(signature, f, num_tiles[f]) for f in split):
-        return None
-    deferred = tuple(f for f in split if is_reduced(signature, f))
+    deferred = tuple(f for f, n in enumerate(num_tiles) if n > 1 and is_reduced(signature, f))
     kind = next((reduce_kind_of(signature, f) for f in deferred), None)
     results = tuple(problem.result_sharding(result, space, deferred) for result in problem.results)
     placed = [_placed(problem, number, space, prices) for number in range(len(problem.operands))]
-    seconds = sum(price for price, _ in placed)
+    fetching = seconds = sum(price for price, _ in placed)
     for result, source in zip(problem.results, results, strict=True):
         seconds += _result_seconds(result, source, kind, prices)
     operands = tuple(sharding for _, sharding in placed)
-    choice = FactorChoice(signature, space, operands, results, deferred, kind, seconds)
-    return replace(choice, seconds=seconds + compute_seconds(problem, choice, prices))
+    choice = FactorChoice(signature, space, operands, results, deferred, kind, fetching, seconds, seconds)
+    return replace(choice, seconds=seconds + _compute_seconds(problem, choice, prices))
 
 
-def compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:
+def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:
     """Seconds of one device's part of the op alone."""
     points = num_points(choice.signature, problem.num_tiles(choice.space))
     tensors = [
@@ -121,29 +122,30 @@ def _halo_seconds(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan
 # ---- repeated work
 
 
-def work_per_device(problem: ChoiceProblem, space: HloSharding, common: HloSharding) -> float:
-    """The part of the op one device computes.
+def work_per_device(problem: ChoiceProblem, num_tiles: Table, kept: Sequence[int]) -> Numbers:
+    """[split]: the part of the op one device computes.
 
-    By how much a split that operands and results have in `common` rounds uneven dims up, and the sums that it owes,
-    are no repeated work.
+    `num_tiles`: [split, factor].  By how much a split that operands and results have in common (`kept` tiles along each
+    factor) rounds uneven dims up, and the sums that it owes, are no repeated work.
     """
     signature = problem.signature
-    num_tiles, kept = problem.num_tiles(space), problem.num_tiles(common)
-    work = 1.0
+    work = np.ones(len(num_tiles))
     for number, factor in enumerate(signature.factors):
-        if factor.size and not is_looked_up(signature, number):
-            even = kept[number] > 1 or not factor.size % num_tiles[number]
-            tile = -(-factor.size // num_tiles[number])
-            work *= 1 / min(num_tiles[number], factor.size) if even else tile / factor.size
-    parts = math.prod(n for f, n in enumerate(num_tiles) if kept[f] == 1 and is_reduced(signature, f))
-    return work + _summing(problem, num_tiles, parts) if parts > 1 and contracts(signature) else work
+        if factor.size and divides_work(signature, number):
+            tiles = num_tiles[:, number]
+            rounded_up = -(-factor.size // tiles) / factor.size
+            work *= 1 / np.minimum(tiles, factor.size) if kept[number] > 1 else rounded_up
+    owed = [f for f in range(len(signature.factors)) if kept[f] == 1 and is_reduced(signature, f)]
+    return work + _summing(problem, num_tiles, num_tiles[:, owed].prod(1)) if contracts(signature) else work
 
 
-def _summing(problem: ChoiceProblem, num_tiles: Sequence[int], parts: int) -> float:
+def _summing(problem: ChoiceProblem, num_tiles: Table, parts: Numbers) -> Numbers:
     """What a device adds up of so many partial results, as a part of the op's multiplications and additions."""
     signature = problem.signature
-    elements = 0
+    elements = np.zeros(len(num_tiles))
     for result in problem.results:
-        splits = (math.prod(num_tiles[f] for f in factors) for factors in result.dims)
-        elements += math.prod(-(-size // n) for size, n in zip(result.shape.dims, splits, strict=True))
+        tiles = np.ones(len(num_tiles))
+        for size, factors in zip(result.shape.dims, result.dims, strict=True):
+            tiles *= -(-size // num_tiles[:, list(factors)].prod(1))
+        elements += tiles
     return elements * (parts - 1) / parts / 2 / (num_points(signature, (1,) * len(signature.factors)) or 1)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from hlosharding.ir import Module
 from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
+from hlosharding.partitioner.overrides.only_readers import wanted_by_only_readers
 from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
-from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER
+from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER, ONLY_READER
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import in_one_order
 
@@ -37,7 +38,11 @@ def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: i
         ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
         yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
         return
-    yield ShardingTable(relaxed, {})
+    asked = wanted_by_only_readers(module, relaxed, annotated)
+    relaxed |= asked
+    reasons = dict.fromkeys(asked, ONLY_READER)
+    yield ShardingTable(relaxed, reasons)
     other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
     if other is not None:
-        yield ShardingTable(other, {i: BATCH_OVER_ALL for i, s in other.items() if s != relaxed.get(i)})
+        changed = {i: BATCH_OVER_ALL for i, s in other.items() if s != relaxed.get(i)}
+        yield ShardingTable(other, reasons | changed)

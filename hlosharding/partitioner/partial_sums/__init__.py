@@ -7,10 +7,12 @@ from hlosharding.partitioner.partial_sums.loop_accumulators import (
     deferred_sums,
     may_accumulate,
 )
+from hlosharding.partitioner.partial_sums.partial_sum_ops import deferral_rule
 
 __all__ = [
     "Paths",
     "accumulators",
+    "deferral_rule",
     "deferred_sums",
     "may_accumulate",
     "pass_through",

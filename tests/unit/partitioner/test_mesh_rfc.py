@@ -56,10 +56,10 @@ def test_a_dropped_partial_axis_is_an_all_reduce_and_one_that_becomes_a_split_a_
     wanted: str, kinds: set[str]
 ) -> None:
     local = right(f"""
-        x = f32[512,64] parameter(0){mark("[1,8]<=[8]")}
-        w = f32[64,512] parameter(1){mark("[8,1]<=[8]")}
-        d = f32[512,512] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-        ROOT r = f32[512,512] copy(d){mark(wanted)}""")
+        x = f32[64,4096] parameter(0){mark("[1,8]<=[8]")}
+        w = f32[4096,64] parameter(1){mark("[8,1]<=[8]")}
+        d = f32[64,64] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        ROOT r = f32[64,64] copy(d){mark(wanted)}""")
     assert set(counts(local)) == kinds
 
 

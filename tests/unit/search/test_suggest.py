@@ -11,9 +11,9 @@ from hlosharding.search import smallest_sets
 
 MLP = """HloModule mlp, num_partitions=4
 ENTRY main {
-  x = f32[8,16] parameter(0), sharding={devices=[1,4]<=[4]}
-  w = f32[16,12] parameter(1)
-  ROOT y = f32[8,12] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  x = f32[64,1024] parameter(0), sharding={devices=[1,4]<=[4]}
+  w = f32[1024,96] parameter(1)
+  ROOT y = f32[64,96] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }"""
 
 

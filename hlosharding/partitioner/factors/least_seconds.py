@@ -1,0 +1,138 @@
+"""What no way to compute an op under a split can do without, for many splits at once.
+
+Floor: partitioner.  The bytes that must move however well they are moved, and the computation: a lower bound on the
+price of a split (`split_prices`), without planning a single step.  Splits that cannot win are not priced.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from hlosharding.ir import Shape
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
+from hlosharding.partitioner.factors.factor_roles import divides_work, is_reduced, major_dims, reduces
+from hlosharding.partitioner.factors.splits import Splits
+from hlosharding.partitioner.prices import Prices
+from hlosharding.reshard import Layout, layout_of
+from hlosharding.rules import Dims
+
+Numbers = npt.NDArray[np.float64]
+_ROUNDING = 1 - 1e-9
+
+
+def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
+    seconds = _compute_seconds(problem, splits, prices)
+    for operand in problem.operands:
+        seconds += prices.least_seconds(_operand_bytes(problem, operand, splits, prices))
+    for result in problem.results:
+        seconds += prices.least_seconds(_result_bytes(problem, result, splits, prices))
+    return seconds * _ROUNDING
+
+
+def _operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:
+    if operand.is_free or not operand.shape.size:
+        return np.zeros(len(splits))
+    layout = layout_of(operand.sharding, operand.shape.dims, prices.machine.num_devices)
+    wanted, both = _boxes(problem, splits, operand.shape, operand.dims, operand, layout)
+    if layout.num_partial_sums > 1:
+        return _summed(operand, wanted, both, layout.num_partial_sums)
+    return (wanted - both).mean(1) * _item_bytes(operand.shape)
+
+
+def _result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+    if not result.shape.is_array or not result.shape.size:
+        return np.zeros(len(splits))
+    signature = problem.signature
+    reduced = [f for f in range(len(signature.factors)) if is_reduced(signature, f)]
+    parts = splits.num_tiles[:, reduced].prod(1)
+    if result.wanted is None:
+        made, _ = _boxes(problem, splits, result.shape, result.dims, result, None)
+        return np.where(parts > 1, _summed(result, made, made, parts), 0.0)
+    layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
+    _, both = _boxes(problem, splits, result.shape, result.dims, result, layout)
+    low, high = layout.bounds()
+    for dim in result.broadcast_dims:
+        low[:, dim], high[:, dim] = 0, 1
+    wanted = np.broadcast_to((high - low).prod(1), both.shape).astype(np.float64)
+    if layout.num_partial_sums > 1:
+        return np.zeros(len(splits))
+    return np.where(
+        parts > 1,
+        _summed(result, wanted, both, parts),
+        (wanted - both).mean(1) * _item_bytes(result.shape),
+    )
+
+
+def _summed(tensor: Operand | Result, wanted: Numbers, both: Numbers, parts: Numbers | int) -> Numbers:
+    """Partial sums must meet, and reach each device that wants them (see `reshard.layout.least_mean_elements`).
+
+    `both`: elements that a device holds a partial sum of and wants; several devices may hold the same.
+    """
+    dims = tensor.shape.dims
+    elements = math.prod(size for dim, size in enumerate(dims) if dim not in tensor.broadcast_dims)
+    received = wanted.sum(1) + elements * (parts - 1) - np.minimum(both.sum(1), elements)
+    return np.maximum(0.0, received) / wanted.shape[1] * _item_bytes(tensor.shape)
+
+
+def _item_bytes(shape: Shape) -> float:
+    return shape.byte_size / shape.size
+
+
+def _boxes(
+    problem: ChoiceProblem,
+    splits: Splits,
+    shape: Shape,
+    dims: Dims,
+    tensor: Operand | Result,
+    layout: Layout | None,
+) -> tuple[Numbers, Numbers]:
+    """[split, device]: elements of the tile under each split, and how many of them are in the layout's tile, too.
+
+    Along a broadcast dim one slice is all there is to know.
+    """
+    wanted = both = np.ones(splits.index.shape[:2])
+    bounds = layout.bounds() if layout is not None else None
+    reversed_dims = tensor.reversed_dims if isinstance(tensor, Operand) else ()
+    for dim, factors in enumerate(major_dims(dims, problem.signature)):
+        size = shape.dims[dim]
+        if dim in tensor.broadcast_dims:
+            continue
+        low, high = (bounds[0][:, dim], bounds[1][:, dim]) if bounds is not None else (0, size)
+        if not factors:
+            wanted, both = wanted * size, both * (high - low)
+            continue
+        tiles = splits.num_tiles[:, factors[0], None]
+        index = splits.index[:, :, factors[0]]
+        index = tiles - 1 - index if dim in reversed_dims else index
+        tile = -(-size // tiles)
+        start = np.minimum(index * tile, size)
+        end = np.minimum(start + tile, size)
+        wanted = wanted * (end - start)
+        both = both * np.maximum(0, np.minimum(end, high) - np.maximum(start, low))
+    return wanted, both
+
+
+def _compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
+    signature = problem.signature
+    sizes = [f.size for f in signature.factors]
+    computed = [n for n in range(len(sizes)) if divides_work(signature, n)]
+    points = np.ones(len(splits))
+    for n in computed:
+        points *= -(-sizes[n] // splits.num_tiles[:, n])
+    tensors = [(o.shape, o.dims) for o in problem.operands] + [(r.shape, r.dims) for r in problem.results]
+    nbytes = sum((_tile_bytes(problem, splits, *tensor) for tensor in tensors if tensor[0].is_array), np.zeros(1))
+    reduced = [f for f in range(len(sizes)) if is_reduced(signature, f)]
+    plain, reducing = (prices.compute_seconds(points, nbytes, how) for how in (False, True))
+    is_reducing = reduces(signature) | (splits.num_tiles[:, reduced].prod(1) > 1)
+    return np.where(is_reducing, reducing, plain)
+
+
+def _tile_bytes(problem: ChoiceProblem, splits: Splits, shape: Shape, dims: Dims) -> Numbers:
+    elements = np.ones(len(splits))
+    for size, factors in zip(shape.dims, major_dims(dims, problem.signature), strict=True):
+        elements = elements * (-(-size // splits.num_tiles[:, factors[0]]) if factors else size)
+    return elements * (shape.byte_size / max(1, shape.size))

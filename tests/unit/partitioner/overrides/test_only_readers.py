@@ -1,0 +1,45 @@
+"""Values that a single op reads, which wants them otherwise, are made as it wants them."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlosharding as hs
+from tests.support.split_programs import mark, module_of, right
+
+ROWS, COLUMNS = "[8,1]<=[8]", "[1,8]<=[8]"
+OPERANDS = f"x = f32[64,64] parameter(0){mark(ROWS)}\n y = f32[64,64] parameter(1){mark(COLUMNS)}\n"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        f"ROOT t = (f32[64,64]) tuple(z), sharding={{{{devices={COLUMNS}}}}}",
+        f"t = (f32[64,64]) tuple(z), sharding={{{{devices={COLUMNS}}}}}\n"
+        f" ROOT r = f32[64,64] get-tuple-element(t), index=0{mark(COLUMNS)}",
+    ],
+)
+def test_a_result_is_made_as_the_program_gives_it_back(end: str) -> None:
+    local = right(f"{OPERANDS} z = f32[64,64] add(x, y)\n {end}")
+    # x goes to y's columns; the sum would have gone there, too, had it been made by rows.
+    assert local.comm_bytes_per_device == 64 * 64 * 4 / 8 * 7 / 8
+    [override] = local.sharding_overrides
+    assert (override.name, override.why) == ("z", "its only reader wants it so")
+    assert override.chosen == hs.HloSharding.parse(f"{{devices={COLUMNS}}}")
+
+
+def test_what_the_user_annotated_stays() -> None:
+    module = module_of(
+        f"{OPERANDS} z = f32[64,64] add(x, y){mark(ROWS)}\n"
+        f" ROOT t = (f32[64,64]) tuple(z), sharding={{{{devices={COLUMNS}}}}}"
+    )
+    local = hs.partition(hs.propagate(module))
+    assert local.sharding_overrides == ()
+    assert local.comm_bytes_per_device == 2 * 64 * 64 * 4 / 8 * 7 / 8
+
+
+def test_what_others_read_stays() -> None:
+    local = right(f"""{OPERANDS} z = f32[64,64] add(x, y)
+        n = f32[64,64] negate(z)
+        ROOT t = (f32[64,64], f32[64,64]) tuple(z, n), sharding={{{{devices={COLUMNS}}}, {{devices={ROWS}}}}}""")
+    assert "z" not in [o.name for o in local.sharding_overrides]
