@@ -27,8 +27,8 @@ from hlosharding.sharding import HloSharding, TileAssignment
 _EXTRA_WORK = 1.05
 # What one more collective counts beside large arrays, unless the objective is time.
 _EXTRA_SECONDS = 1.001
-_MOST_PRICED = 24
-"""Of the splits of one op, those that promise most; small arrays, which wait for links alone, promise all the same."""
+_MOST_PRICED = 5
+"""Of the splits of one op, those that promise most.  Bounds are near the prices: more than these hardly ever win."""
 
 
 class _Priced(NamedTuple):
@@ -54,6 +54,9 @@ def choose(
     once, but later, together with others; then operands that can stay where they are do stay.  `mesh`: its devices, a
     dim for each axis.
     """
+    free = _free_split(problems, prices)
+    if free is not None:
+        return free
     commons = [common_split(problem) for problem in problems]
     claimed = [_claimed(p, common, prices) for p, common in zip(problems, commons, strict=True)]
     most = _EXTRA_WORK * _necessary_work(problems, commons, claimed)
@@ -66,6 +69,19 @@ def choose(
     return _with_copies_split(best, prices)
 
 
+def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoice | None:
+    """What is claimed first, if every device has its own part and all lies right: most ops are such."""
+    if len(problems) > 1:
+        return None
+    claims = problems[0].claims()
+    if not claims or claims[0].space.num_tiles < prices.machine.num_devices:
+        return None
+    if not problems[0].can_be_computed(claims[0].space):
+        return None
+    choice = priced_split(problems[0], claims[0].space, prices)
+    return choice if choice.communication == 0 else None
+
+
 def _claimed(problem: ChoiceProblem, common: HloSharding, prices: Prices) -> _Pool:
     """What operands and results claim, as far as it can be computed."""
     spaces = [space for space in candidate_splits(problem, common) if problem.can_be_computed(space)]
@@ -74,9 +90,15 @@ def _claimed(problem: ChoiceProblem, common: HloSharding, prices: Prices) -> _Po
 
 
 def _by_axes(problem: ChoiceProblem, common: HloSharding, prices: Prices, mesh: TileAssignment | None) -> _Pool | None:
-    """Every way to put each axis of the devices on one factor, or on none."""
+    """Every way to put each axis of the devices on one factor, or on none; on windows only as claimed."""
     spaces = [claim.space for claim in problem.full_claims()]
-    splits = splits_by_axes(spaces, mesh, len(problem.signature.factors), problem.is_possible)
+    claimed = {split for space in spaces for split in enumerate(problem.num_tiles(space))}
+
+    def may_be_split(factor: int, num_tiles: int) -> bool:
+        is_worth_a_try = problem.windows[factor] is None or (factor, num_tiles) in claimed
+        return is_worth_a_try and problem.is_possible(factor, num_tiles)
+
+    splits = splits_by_axes(spaces, mesh, len(problem.signature.factors), may_be_split)
     return None if splits is None or not len(splits) else _Pool(problem, common, splits, prices)
 
 
