@@ -167,13 +167,9 @@ def _as_jax(case: Case) -> tuple[Any, list[Any], tuple[Any, ...], Any]:
 def least_bytes(case: Case, most_work: float) -> float:
     """The fewest bytes of all assignments of mesh axes that repeat no more work."""
     letters = sorted(set("".join(case.tensors)))
-    costs = (
-        _bytes(case, dict(zip(letters, assignment, strict=True)))
-        for assignment in _assignments(len(case.mesh), len(letters))
-        if _work(case, dict(zip(letters, assignment, strict=True))) <= most_work * SAME_WORK
-        and _divides(case, dict(zip(letters, assignment, strict=True)))
-    )
-    return min(costs)
+    splits = (dict(zip(letters, axes, strict=True)) for axes in _assignments(len(case.mesh), len(letters)))
+    lean = (split for split in splits if _work(case, split) <= most_work * SAME_WORK and _divides(case, split))
+    return min(_bytes(case, split) for split in lean)
 
 
 @cache

@@ -99,7 +99,7 @@ def _by_axes(problem: ChoiceProblem, common: HloSharding, prices: Prices, mesh: 
         return is_worth_a_try and problem.is_possible(factor, num_tiles)
 
     splits = splits_by_axes(spaces, mesh, len(problem.signature.factors), may_be_split)
-    return None if splits is None or not len(splits) else _Pool(problem, common, splits, prices)
+    return None if splits is None else _Pool(problem, common, splits, prices)
 
 
 def _cheapest(pools: Sequence[_Pool], prices: Prices, most_work: float, best: _Priced | None = None) -> _Priced | None:

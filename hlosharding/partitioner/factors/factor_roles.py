@@ -38,8 +38,7 @@ def is_reduced(signature: Signature, factor: int) -> bool:
 
 def is_looked_up(signature: Signature, factor: int) -> bool:
     """Are rows along the factor only looked up?  A split of it saves no work: every device looks all of them up."""
-    owes = signature.factors[factor].owes
-    return isinstance(owes, Whole) and owes.indexed and not signature.result_dims(factor)
+    return not divides_work(signature, factor) and not signature.result_dims(factor)
 
 
 def divides_work(signature: Signature, factor: int) -> bool:

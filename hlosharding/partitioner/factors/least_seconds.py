@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_roles import divides_work, is_reduced, major_dims, reduces
 from hlosharding.partitioner.factors.splits import Splits
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.reshard import Layout, layout_of
 from hlosharding.rules import Dims
 
-Numbers = npt.NDArray[np.float64]
 _ROUNDING = 1 - 1e-9
 
 
@@ -37,7 +35,7 @@ def _operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, pri
     if operand.is_free or not operand.shape.size:
         return np.zeros(len(splits))
     layout = layout_of(operand.sharding, operand.shape.dims, prices.machine.num_devices)
-    wanted, both = _boxes(problem, splits, operand.shape, operand.dims, operand, layout)
+    wanted, both = _boxes(problem, splits, operand, layout)
     if layout.num_partial_sums > 1:
         return _summed(operand, wanted, both, layout.num_partial_sums)
     return (wanted - both).mean(1) * _item_bytes(operand.shape)
@@ -50,16 +48,16 @@ def _result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices
     reduced = [f for f in range(len(signature.factors)) if is_reduced(signature, f)]
     parts = splits.num_tiles[:, reduced].prod(1)
     if result.wanted is None:
-        made, _ = _boxes(problem, splits, result.shape, result.dims, result, None)
+        made, _ = _boxes(problem, splits, result, None)
         return np.where(parts > 1, _summed(result, made, made, parts), 0.0)
     layout = layout_of(result.wanted, result.shape.dims, prices.machine.num_devices)
-    _, both = _boxes(problem, splits, result.shape, result.dims, result, layout)
+    if layout.num_partial_sums > 1:
+        return np.zeros(len(splits))
+    _, both = _boxes(problem, splits, result, layout)
     low, high = layout.bounds()
     for dim in result.broadcast_dims:
         low[:, dim], high[:, dim] = 0, 1
     wanted = np.broadcast_to((high - low).prod(1), both.shape).astype(np.float64)
-    if layout.num_partial_sums > 1:
-        return np.zeros(len(splits))
     return np.where(
         parts > 1,
         _summed(result, wanted, both, parts),
@@ -83,12 +81,7 @@ def _item_bytes(shape: Shape) -> float:
 
 
 def _boxes(
-    problem: ChoiceProblem,
-    splits: Splits,
-    shape: Shape,
-    dims: Dims,
-    tensor: Operand | Result,
-    layout: Layout | None,
+    problem: ChoiceProblem, splits: Splits, tensor: Operand | Result, layout: Layout | None
 ) -> tuple[Numbers, Numbers]:
     """[split, device]: elements of the tile under each split, and how many of them are in the layout's tile, too.
 
@@ -97,8 +90,8 @@ def _boxes(
     wanted = both = np.ones(splits.index.shape[:2])
     bounds = layout.bounds() if layout is not None else None
     reversed_dims = tensor.reversed_dims if isinstance(tensor, Operand) else ()
-    for dim, factors in enumerate(major_dims(dims, problem.signature)):
-        size = shape.dims[dim]
+    for dim, factors in enumerate(major_dims(tensor.dims, problem.signature)):
+        size = tensor.shape.dims[dim]
         if dim in tensor.broadcast_dims:
             continue
         low, high = (bounds[0][:, dim], bounds[1][:, dim]) if bounds is not None else (0, size)

@@ -27,11 +27,10 @@ from hlosharding.partitioner.factors.factor_roles import (
 )
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import HaloPlan
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.sharding import HloSharding, without_partials
 
 Table = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
 
 
 def priced_split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice:
