@@ -38,14 +38,14 @@ def mlp_weights(draw: Draw, width: int) -> Tree:
     }
 
 
-def init(scale: int) -> Tree:
+def init(scale: int, depth: int) -> Tree:
+    """`depth` layers that encode, and as many that decode."""
     draw, width = Draw(), 64 * scale
-    layers: dict[str, Any] = {
-        "encoder": [(attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(2)],
-        "decoder": [
-            (attention_weights(draw, width), attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(2)
-        ],
-    }
+    encoder = [(attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(depth)]
+    decoder = [
+        (attention_weights(draw, width), attention_weights(draw, width), mlp_weights(draw, width)) for _ in range(depth)
+    ]
+    layers: dict[str, Any] = {"encoder": encoder, "decoder": decoder}
     return layers | {
         "embedding": draw.weight(128 * scale, width, fan_in=width),
         "encoder_bias": draw.normal(BUCKETS, HEADS),
@@ -104,7 +104,7 @@ def decode(params: Tree, x: jax.Array, memory: jax.Array, say: Say) -> jax.Array
     return x
 
 
-def build(mesh: Mesh, scale: int) -> Program:
+def build(mesh: Mesh, scale: int, depth: int = 2) -> Program:
     say, draw = parts.annotator(mesh), Draw(1)
 
     def loss(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
@@ -114,7 +114,7 @@ def build(mesh: Mesh, scale: int) -> Program:
         return parts.cross_entropy(x @ embedding.T * x.shape[-1] ** -0.5, target[:, 1:])
 
     source, target = (draw.integers(128 * scale, 16, size) for size in (32 * scale, 16 * scale + 1))
-    return parts.training(loss, init(scale), source, target)
+    return parts.training(loss, init(scale, depth), source, target)
 
 
 MODELS = (Model(name="T5", axes=DATA_BY_MODEL, build=build),)

@@ -1,4 +1,4 @@
-"""Whole programs that are tried and compared: other tables of shardings, products as loops or not.
+"""Whole programs that are tried and compared: products as loops or not.  Tables of shardings are compared unbuilt.
 
 Floor: compiler.  One partition is one walk of the partitioner; all choice between walks is made here.
 """
@@ -15,6 +15,7 @@ from hlosharding.partitioner import (
     LocalProgram,
     PartitionOptions,
     Prices,
+    cheapest_table,
     check_devices,
     has_manual_groups,
     in_plain_forms,
@@ -79,8 +80,9 @@ def best_program(
 def _alternatives(
     module: Module, num_partitions: int, machine: Machine, options: PartitionOptions, annotated: frozenset[str]
 ) -> Iterator[Alternative]:
-    """Each table of shardings; where single products were found worth a loop, each without such loops, too."""
+    """The program; where single products were found worth a loop, that without such loops, too."""
     tables, in_groups = list(sharding_tables(module, annotated, num_partitions)), has_manual_groups(module)
+    table = None
     for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
         decisions = Decisions(
             Prices(machine, options.objective),
@@ -89,8 +91,8 @@ def _alternatives(
             has_manual_groups=in_groups,
             annotated=annotated,
         )
-        for table in tables:
-            local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
-            yield Alternative(local, machine)
+        table = table or cheapest_table(module, tables, decisions, num_partitions)
+        local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
+        yield Alternative(local, machine)
         if not any(decisions.faster_collective_matmuls.values()):
             return

@@ -7,6 +7,7 @@ from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, h
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.table_price import cheapest_table
 
 __all__ = [
     "OVERLAPS",
@@ -16,6 +17,7 @@ __all__ = [
     "Prices",
     "ShardingOverride",
     "ShardingTable",
+    "cheapest_table",
     "check_devices",
     "has_manual_groups",
     "in_plain_forms",

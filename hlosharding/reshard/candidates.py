@@ -35,7 +35,7 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
     if best is not None and reshard.is_good_enough(best, reshard.least_bytes()):
         return
     if reshard.layouts[0].num_partial_sums > 1:
-        yield from reduce_first(reshard)
+        yield from reduce_first(reshard, best)
     else:
         yield from _others(reshard, found, best)
 

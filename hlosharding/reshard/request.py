@@ -88,9 +88,12 @@ class Reshard:
         """Steps with their price."""
         return priced(steps, self.local, self.num_devices, self.machine)
 
-    def least_bytes(self) -> float:
-        """Mean bytes that no plan can do without."""
-        return least_mean_elements(*self.layouts) * self.shape.byte_size / self.shape.size
+    def least_bytes(self, source: HloSharding | None = None) -> float:
+        """Mean bytes that no plan can do without; from another sharding than `self.source` where one is given."""
+        first, last = self.layouts
+        if source is not None:
+            first = layout_of(source, self.shape.dims, self.num_devices)
+        return least_mean_elements(first, last) * self.shape.byte_size / self.shape.size
 
     def is_good_enough(self, plan: PlannedSteps, least_bytes: float) -> bool:
         """At the bound, in few steps: then no other plan is looked for.

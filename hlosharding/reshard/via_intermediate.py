@@ -12,7 +12,8 @@ import numpy as np
 from hlosharding.reshard.axis_plans import common_grid
 from hlosharding.reshard.device_order import in_source_order
 from hlosharding.reshard.layout import layout_of
-from hlosharding.reshard.planned_steps import Steps
+from hlosharding.reshard.objectives import combined, least_seconds
+from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard
 from hlosharding.reshard.steps import AllReduce, Keep, Pad, ReduceScatter
 from hlosharding.reshard.subgroups import Subgroup
@@ -64,19 +65,35 @@ def _have_grid(reshard: Reshard, source: HloSharding, target: HloSharding) -> bo
     return common_grid(source, target, reshard.shape.rank, reshard.num_devices) is not None
 
 
-def reduce_first(reshard: Reshard) -> Iterator[Steps]:
-    """Partial sums meet where they are, for all or scattered over a dim, and the whole value moves on."""
+def reduce_first(reshard: Reshard, best: PlannedSteps | None) -> Iterator[Steps]:
+    """Partial sums meet where they are, for all or scattered over a dim, and the whole value moves on.
+
+    Only where that may be cheaper than the `best` plan so far.
+    """
     subgroup, kind = Subgroup.of(reshard, reshard.source, "unreduced"), reshard.reduce_kind
     if subgroup is None or kind is None:
         return
-    yield (AllReduce(subgroup.groups, kind), *reshard.part(subgroup.replicated(), reshard.target))
+    first, made = (AllReduce(subgroup.groups, kind),), subgroup.replicated()
+    if _may_win(reshard, first, made, best):
+        yield (*first, *reshard.part(made, reshard.target))
     source, target = reshard.layouts
     for dim in subgroup.divisible(reshard.shape.dims):
-        scattered, groups = subgroup.scattered(dim, source, target)
+        made, groups = subgroup.scattered(dim, source, target)
         tile = list(source.tile)
-        tile[dim] = layout_of(scattered, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
+        tile[dim] = layout_of(made, reshard.shape.dims, reshard.num_devices).tile[dim] * len(groups[0])
         padding = (Pad(tuple(tile)),) if tuple(tile) != source.tile else ()
-        yield (*padding, ReduceScatter(dim, groups, kind), *reshard.part(scattered, reshard.target))
+        steps = (*padding, ReduceScatter(dim, groups, kind))
+        if _may_win(reshard, steps, made, best):
+            yield (*steps, *reshard.part(made, reshard.target))
+
+
+def _may_win(reshard: Reshard, first: Steps, made: HloSharding, best: PlannedSteps | None) -> bool:
+    """May a plan that begins so, and goes on from `made`, cost less than `best`?"""
+    if best is None:
+        return True
+    begun, left = reshard.priced(first), reshard.least_bytes(made)
+    seconds = begun.seconds + least_seconds(left, reshard.machine)
+    return combined(reshard.objective, begun.mean_bytes + left, seconds) < best.cost(reshard.objective)
 
 
 def whole_to_partial(reshard: Reshard) -> Iterator[Steps]:

@@ -7,6 +7,7 @@ from hlosharding.partitioner.factors.factor_lowering import (
     lower_by_factors,
     lower_by_signature,
 )
+from hlosharding.partitioner.factors.lowering_choice import lowering_of
 
 __all__ = [
     "FAST_ELEMENTWISE",
@@ -14,4 +15,5 @@ __all__ = [
     "lower_aligned_elementwise",
     "lower_by_factors",
     "lower_by_signature",
+    "lowering_of",
 ]

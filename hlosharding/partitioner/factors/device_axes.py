@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -39,13 +40,14 @@ class DeviceAxes:
         return found
 
 
-def axes_of(tilings: Sequence[TileAssignment]) -> DeviceAxes | None:
+@lru_cache(maxsize=1 << 12)
+def axes_of(tilings: tuple[TileAssignment, ...]) -> DeviceAxes | None:
     """The axes that these tilings of all devices are made of, a mesh the first of them; None where there are none.
 
     >>> mesh, other = TileAssignment.from_iota((2, 4)), TileAssignment.from_iota((4, 2), (2, 4), (1, 0))
-    >>> axes_of([mesh, other]).sizes, axes_of([mesh, other]).orders
+    >>> axes_of((mesh, other)).sizes, axes_of((mesh, other)).orders
     ((2, 4), ((0, 1), (1, 0)))
-    >>> axes_of([mesh, TileAssignment.from_iota((4, 2))]).sizes
+    >>> axes_of((mesh, TileAssignment.from_iota((4, 2)))).sizes
     (2, 2, 2)
     """
     devices = next((t.flat for t in tilings if t.iota is None), tuple(range(tilings[0].num_elements)))

@@ -7,6 +7,7 @@ repeated layers are decided once.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,12 +38,49 @@ class _Priced(NamedTuple):
 
 
 class _Pool:
-    """Splits of one problem, what they cost at least, and what part of the op a device computes under each."""
+    """Splits of one problem: what operands and results claim, first, and all by the axes of the devices.
 
-    def __init__(self, problem: ChoiceProblem, common: HloSharding, splits: Splits, prices: Prices) -> None:
-        self.problem, self.splits = problem, splits
-        self.work = work_per_device(problem, splits.num_tiles, problem.num_tiles(common))
-        self.least = least_seconds(problem, splits, prices)
+    For each what it costs at least, and what part of the op a device computes.
+    """
+
+    def __init__(self, problem: ChoiceProblem, prices: Prices, mesh: TileAssignment | None) -> None:
+        self.problem, self.prices = problem, prices
+        self.common = common_split(problem)
+        claimed = [s for s in candidate_splits(problem, self.common) if problem.can_be_computed(s)]
+        by_axes = _by_axes(problem, mesh)
+        rows = [None] * len(claimed) if by_axes is None else [by_axes.row(space) for space in claimed]
+        alien = [space for space, row in zip(claimed, rows, strict=True) if row is None]
+        self.tables = [] if by_axes is None else [by_axes]
+        if alien:
+            self.tables.append(Splits.of(alien, len(problem.signature.factors), prices.machine.num_devices))
+        found = iter(range(len(alien)))
+        last = len(self.tables) - 1
+        self.claimed = [(last, next(found)) if row is None else (0, row) for row in rows]
+        kept = problem.num_tiles(self.common)
+        self.work = [work_per_device(problem, table.num_tiles, kept) for table in self.tables]
+        self.least = [least_seconds(problem, table, prices) for table in self.tables]
+
+    def promising(self, most_work: float, *, claimed_only: bool) -> list[tuple[float, int, tuple[int, int]]]:
+        """(seconds at least, place in line, split) of those of no more work."""
+        claimed = list(dict.fromkeys(self.claimed))
+        found = [
+            (float(self.least[t][n]), place, (t, n))
+            for place, (t, n) in enumerate(claimed)
+            if self.work[t][n] <= most_work
+        ]
+        if claimed_only or self.tables == []:
+            return found
+        known = set(claimed)
+        return found + [
+            (float(self.least[0][n]), len(claimed) + n, (0, n))
+            for n in np.flatnonzero(self.work[0] <= most_work).tolist()
+            if (0, n) not in known
+        ]
+
+    def price(self, split: tuple[int, int], limit: float) -> FactorChoice | None:
+        """None where it costs more than the limit."""
+        table, number = split
+        return priced_split(self.problem, self.tables[table].space(number), self.prices, limit)
 
 
 def choose(
@@ -57,39 +95,30 @@ def choose(
     free = _free_split(problems, prices)
     if free is not None:
         return free
-    commons = [common_split(problem) for problem in problems]
-    claimed = [_claimed(p, common, prices) for p, common in zip(problems, commons, strict=True)]
-    most = _EXTRA_WORK * _necessary_work(problems, commons, claimed)
-    best = _cheapest(claimed, prices, most) or _cheapest(claimed, prices, math.inf)
+    pools = [_Pool(problem, prices, mesh) for problem in problems]
+    most = _EXTRA_WORK * _necessary_work(pools)
+    best = _cheapest(pools, most, claimed_only=True) if waits else None
+    if best is None or not best.choice.deferred or best.choice.fetching > 0:
+        best = _cheapest(pools, most) or _cheapest(pools, math.inf)
     assert best is not None, "an op that nobody splits can be computed"
-    moved = best.choice.fetching if waits and best.choice.deferred else best.choice.communication
-    if moved > 0:
-        by_axes = [_by_axes(p, common, prices, mesh) for p, common in zip(problems, commons, strict=True)]
-        best = _cheapest([pool for pool in by_axes if pool is not None], prices, most, best) or best
     return _with_copies_split(best, prices)
 
 
 def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoice | None:
-    """What is claimed first, if every device has its own part and all lies right: most ops are such."""
+    """What is claimed first, if all lies right, and nobody claims another or no device has a copy: most ops are such."""
     if len(problems) > 1:
         return None
     claims = problems[0].claims()
-    if not claims or claims[0].space.num_tiles < prices.machine.num_devices:
+    if not claims or not problems[0].can_be_computed(claims[0].space):
         return None
-    if not problems[0].can_be_computed(claims[0].space):
+    space = claims[0].space
+    if space.num_tiles < prices.machine.num_devices and any(claim.space is not space for claim in claims):
         return None
-    choice = priced_split(problems[0], claims[0].space, prices)
-    return choice if choice.communication == 0 else None
+    choice = priced_split(problems[0], space, prices)
+    return choice if choice is not None and choice.communication == 0 else None
 
 
-def _claimed(problem: ChoiceProblem, common: HloSharding, prices: Prices) -> _Pool:
-    """What operands and results claim, as far as it can be computed."""
-    spaces = [space for space in candidate_splits(problem, common) if problem.can_be_computed(space)]
-    splits = Splits.of(spaces, len(problem.signature.factors), prices.machine.num_devices)
-    return _Pool(problem, common, splits, prices)
-
-
-def _by_axes(problem: ChoiceProblem, common: HloSharding, prices: Prices, mesh: TileAssignment | None) -> _Pool | None:
+def _by_axes(problem: ChoiceProblem, mesh: TileAssignment | None) -> Splits | None:
     """Every way to put each axis of the devices on one factor, or on none; on windows only as claimed."""
     spaces = [claim.space for claim in problem.full_claims()]
     claimed = {split for space in spaces for split in enumerate(problem.num_tiles(space))}
@@ -98,39 +127,38 @@ def _by_axes(problem: ChoiceProblem, common: HloSharding, prices: Prices, mesh: 
         is_worth_a_try = problem.windows[factor] is None or (factor, num_tiles) in claimed
         return is_worth_a_try and problem.is_possible(factor, num_tiles)
 
-    splits = splits_by_axes(spaces, mesh, len(problem.signature.factors), may_be_split)
-    return None if splits is None else _Pool(problem, common, splits, prices)
+    return splits_by_axes(spaces, mesh, len(problem.signature.factors), may_be_split)
 
 
-def _cheapest(pools: Sequence[_Pool], prices: Prices, most_work: float, best: _Priced | None = None) -> _Priced | None:
-    """The cheapest split of so much work, or `best` where none is cheaper; only what may still win is priced."""
+def _cheapest(pools: Sequence[_Pool], most_work: float, *, claimed_only: bool = False) -> _Priced | None:
+    """The cheapest split of so much work; only what may still win is priced, what promises most first."""
+    best, found = None, (math.inf, 0, 0)
     lean = [
-        (float(p.least[n]), i, n) for i, p in enumerate(pools) for n in np.flatnonzero(p.work <= most_work).tolist()
+        (least, i, place, split)
+        for i, pool in enumerate(pools)
+        for least, place, split in pool.promising(most_work, claimed_only=claimed_only)
     ]
-    found = (best.choice.seconds, -1, -1) if best is not None else (math.inf, 0, 0)
-    for least, i, n in sorted(lean)[:_MOST_PRICED]:
+    for least, i, place, split in heapq.nsmallest(_MOST_PRICED, lean):
         if least > found[0]:
             break
-        problem = pools[i].problem
-        choice = priced_split(problem, pools[i].splits.space(n), prices)
-        if (choice.seconds, i, n) < found:
-            best, found = _Priced(problem, choice), (choice.seconds, i, n)
+        choice = pools[i].price(split, found[0])
+        if choice is not None and (choice.seconds, i, place) < found:
+            best, found = _Priced(pools[i].problem, choice), (choice.seconds, i, place)
     return best
 
 
-def _necessary_work(
-    problems: Sequence[ChoiceProblem], commons: Sequence[HloSharding], claimed: Sequence[_Pool]
-) -> float:
+def _necessary_work(pools: Sequence[_Pool]) -> float:
     """The work of the splits that operands and results have in common.
 
     A contraction computes far more than it reads: there it is that of the candidate that divides most, if that is less.
     What looks rows up computes nothing: its work, which has its price, may be repeated.
     """
-    if any(not divides_work(p.signature, f) for p in problems for f in range(len(p.signature.factors))):
+    signatures = [pool.problem.signature for pool in pools]
+    if any(not divides_work(s, f) for s in signatures for f in range(len(s.factors))):
         return math.inf
-    necessary = min(_work_of(p, space) for p, space in zip(problems, commons, strict=True))
-    least = min(float(pool.work.min()) for pool in claimed)
-    if necessary <= _EXTRA_WORK * least or not any(contracts(p.signature) for p in problems):
+    necessary = min(_work_of(pool.problem, pool.common) for pool in pools)
+    least = min(float(pool.work[t][n]) for pool in pools for t, n in pool.claimed)
+    if necessary <= _EXTRA_WORK * least or not any(map(contracts, signatures)):
         return necessary
     return least
 
@@ -156,6 +184,6 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
         if tiles > 1 or parts == 1 or is_reduced(signature, factor) or not problem.is_possible(factor, parts):
             continue
         shared = priced_split(problem, split_copies(space, factor, parts), prices)
-        if shared.communication <= choice.communication * _EXTRA_SECONDS:
+        if shared is not None and shared.communication <= choice.communication * _EXTRA_SECONDS:
             return shared
     return choice

@@ -98,12 +98,7 @@ def _boxes(
         if not factors:
             wanted, both = wanted * size, both * (high - low)
             continue
-        tiles = splits.num_tiles[:, factors[0], None]
-        index = splits.index[:, :, factors[0]]
-        index = tiles - 1 - index if dim in reversed_dims else index
-        tile = -(-size // tiles)
-        start = np.minimum(index * tile, size)
-        end = np.minimum(start + tile, size)
+        start, end = splits.ends(factors[0], size, reverse=dim in reversed_dims)
         wanted = wanted * (end - start)
         both = both * np.maximum(0, np.minimum(end, high) - np.maximum(start, low))
     return wanted, both

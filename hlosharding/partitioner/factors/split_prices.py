@@ -6,6 +6,7 @@ work: a part of the whole, 1/8 where 8 devices divide it, 1 where each does all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -33,19 +34,25 @@ from hlosharding.sharding import HloSharding, without_partials
 Table = npt.NDArray[np.int64]
 
 
-def priced_split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice:
-    """How the op is computed under a split of its iteration space, and for how much."""
+def priced_split(
+    problem: ChoiceProblem, space: HloSharding, prices: Prices, limit: float = math.inf
+) -> FactorChoice | None:
+    """How the op is computed under a split of its iteration space, and for how much; None for more than the limit."""
     signature, num_tiles = problem.signature, problem.num_tiles(space)
     deferred = tuple(f for f, n in enumerate(num_tiles) if n > 1 and is_reduced(signature, f))
     kind = next((reduce_kind_of(signature, f) for f in deferred), None)
     results = tuple(problem.result_sharding(result, space, deferred) for result in problem.results)
-    placed = [_placed(problem, number, space, prices) for number in range(len(problem.operands))]
-    fetching = seconds = sum(price for price, _ in placed)
+    fetching, operands = 0.0, list[HloSharding]()
+    for number in range(len(problem.operands)):
+        seconds, place = _placed(problem, number, space, prices)
+        fetching, operands = fetching + seconds, [*operands, place]
+        if fetching > limit:
+            return None
+    moving = fetching
     for result, source in zip(problem.results, results, strict=True):
-        seconds += _result_seconds(result, source, kind, prices)
-    operands = tuple(sharding for _, sharding in placed)
-    choice = FactorChoice(signature, space, operands, results, deferred, kind, fetching, seconds, seconds)
-    return replace(choice, seconds=seconds + _compute_seconds(problem, choice, prices))
+        moving += _result_seconds(result, source, kind, prices)
+    choice = FactorChoice(signature, space, tuple(operands), results, deferred, kind, fetching, moving, moving)
+    return replace(choice, seconds=moving + _compute_seconds(problem, choice, prices))
 
 
 def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:

@@ -1,13 +1,15 @@
 """Many splits of one op as arrays: those given, and all that put each device axis on one factor or on none.
 
-Floor: partitioner.  Knows which device computes which tile under each split; no prices.
+Floor: partitioner.  Knows which device computes which tile under each split; no prices, and no sizes: ops with as many
+factors share one table, and what was worked out of it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +22,11 @@ Axes = tuple[int, ...]
 
 _MOST = 2048
 """Splits by axes of one op; where there would be more, what is claimed must do."""
+_MOST_ENDS = 128
+"""Dims that a small table remembers where tiles begin and end for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Splits:
     """Splits of one iteration space."""
 
@@ -32,6 +36,7 @@ class Splits:
     """[split, device, factor]: which tile a device computes."""
     space: Callable[[int], HloSharding]
     """The sharding of the iteration space that a split is."""
+    _ends: dict[tuple[int, int, bool], tuple[Table, Table]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.num_tiles)
@@ -43,6 +48,29 @@ class Splits:
         num_tiles = np.array([s.data_dims if s.kind == "tiled" else whole for s in spaces], np.int64)
         index = np.stack([tile_indices(space, num_factors, num_devices) for space in spaces])
         return cls(num_tiles, index, spaces.__getitem__)
+
+    def row(self, space: HloSharding) -> int | None:
+        """The number of a split; None where it is not among these."""
+        return self._rows.get(tile_indices(space, self.index.shape[2], self.index.shape[1]).tobytes())
+
+    @cached_property
+    def _rows(self) -> dict[bytes, int]:
+        return {index.tobytes(): number for number, index in enumerate(self.index)}
+
+    def ends(self, factor: int, size: int, *, reverse: bool) -> tuple[Table, Table]:
+        """[split, device]: where a device's tile of a dim of that size, split as the factor is, begins and ends.
+
+        `reverse`: the first tile is the last of the dim.
+        """
+        known = self._ends.get((factor, size, reverse))
+        if known is None:
+            tiles, index = self.num_tiles[:, factor, None], self.index[:, :, factor]
+            tile = -(-size // tiles)
+            start = np.minimum((tiles - 1 - index if reverse else index) * tile, size)
+            known = start, np.minimum(start + tile, size)
+            if index.size <= _MOST and len(self._ends) < _MOST_ENDS:
+                self._ends[factor, size, reverse] = known
+        return known
 
 
 def splits_by_axes(
@@ -61,18 +89,32 @@ def splits_by_axes(
     tilings = [space.tiles for space in split]
     if mesh is not None and mesh.num_elements == tilings[0].num_elements:
         tilings.insert(0, mesh)
-    axes = axes_of(tilings)
-    found = _enumerated(axes, num_factors, may_be_split) if axes is not None else None
-    return _as_arrays(axes, found) if axes is not None and found else None
+    axes = axes_of(tuple(dict.fromkeys(tilings)))
+    if axes is None:
+        return None
+    counts = _counts(axes.sizes)
+    return _all_splits(axes, tuple(tuple(n for n in counts if may_be_split(f, n)) for f in range(num_factors)))
 
 
-def _enumerated(
-    axes: DeviceAxes, num_factors: int, may_be_split: Callable[[int, int], bool]
-) -> list[tuple[Axes, ...]] | None:
+@lru_cache(maxsize=1 << 10)
+def _counts(sizes: Axes) -> tuple[int, ...]:
+    """How often some of the axes together can split a dim."""
+    found = {1}
+    for size in sizes:
+        found |= {n * size for n in found}
+    return tuple(sorted(found - {1}))
+
+
+@lru_cache(maxsize=1 << 9)
+def _all_splits(axes: DeviceAxes, allowed: tuple[tuple[int, ...], ...]) -> Splits | None:
+    """`allowed`: per factor how often it may be split."""
+    found = _enumerated(axes, allowed)
+    return _as_arrays(axes, found) if found else None
+
+
+def _enumerated(axes: DeviceAxes, allowed: Sequence[Sequence[int]]) -> list[tuple[Axes, ...]] | None:
     """Per split the axes of each factor, major first; None for too many."""
-    largest = math.prod(axes.sizes)
-    allowed = [[n for n in range(2, largest + 1) if not largest % n and may_be_split(f, n)] for f in range(num_factors)]
-    found: dict[tuple[Axes, ...], None] = {}
+    num_factors, found = len(allowed), dict[tuple[Axes, ...], None]()
     for order in axes.orders:
         partial: list[tuple[Axes, ...]] = [((),) * num_factors]
         for axis in order:
@@ -98,7 +140,14 @@ def _as_arrays(axes: DeviceAxes, splits: Sequence[tuple[Axes, ...]]) -> Splits:
     options = np.array([[numbers.setdefault(parts, len(numbers)) for parts in split] for split in splits], np.int64)
     num_tiles = np.array([math.prod(axes.sizes[a] for a in parts) for parts in numbers], np.int64)
     index = np.stack([_index(axes, coordinates, parts) for parts in numbers])
-    return Splits(num_tiles[options], index[options].transpose(0, 2, 1), lambda n: _space(axes, splits[n]))
+    spaces: dict[int, HloSharding] = {}
+
+    def space(number: int) -> HloSharding:
+        if number not in spaces:
+            spaces[number] = _space(axes, splits[number])
+        return spaces[number]
+
+    return Splits(num_tiles[options], np.ascontiguousarray(index[options].transpose(0, 2, 1)), space)
 
 
 def _index(axes: DeviceAxes, coordinates: Table, parts: Axes) -> Table:

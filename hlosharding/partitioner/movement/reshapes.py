@@ -56,7 +56,7 @@ def reshape(context: Context, inst: Instruction) -> AnyValue:
 
 def _across_tile_edges(context: Context, inst: Instruction, value: Value, target: HloSharding) -> Value:
     """Where each group of dims is one line of elements on both sides: the elements between unlike tile edges move."""
-    transfer = _transfer(context, value.shape, value.whole_sharding, inst.shape, target)
+    transfer = transfer_between(context, value.shape, value.whole_sharding, inst.shape, target)
     assert transfer is not None, "only such a pair is chosen that has a transfer"
     emitter = context.emitter
     lines = [
@@ -68,7 +68,7 @@ def _across_tile_edges(context: Context, inst: Instruction, value: Value, target
     return Value(emitter.reshape(local, target.tile_shape(inst.shape.dims)), inst.shape, target)
 
 
-def _transfer(
+def transfer_between(
     context: Context, shape: Shape, source: HloSharding, result: Shape, target: HloSharding
 ) -> Transfer | None:
     """How elements get from the operand's tiles to the result's; None where lines of elements do not line up."""
@@ -123,7 +123,7 @@ def _transfer_seconds(context: Context, value: Value, shape: Shape, wanted: HloS
     own = value.whole_sharding
     if "tiled" not in (own.kind, wanted.kind):
         return None
-    transfer = _transfer(context, value.shape, own, shape, wanted)
+    transfer = transfer_between(context, value.shape, own, shape, wanted)
     if transfer is None:
         return None
     sent = context.prices.comparable_seconds(Cost(transfer.mean_bytes, transfer.seconds))

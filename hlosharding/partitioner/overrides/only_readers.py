@@ -40,7 +40,10 @@ def _asked(
     if given is None or given.is_unknown():
         return
     if user.opcode == "tuple" and _is_given_back(user) and all(o.shape.is_array for o in user.operands):
-        yield from zip(user.operands, given.normalize_tuple(len(user.operands)).leaves, strict=True)
+        leaves = list(given.normalize_tuple(len(user.operands)).leaves)
+        for element in user.users:
+            leaves[element.tuple_index] = shardings.get(element.id, leaves[element.tuple_index])
+        yield from zip(user.operands, leaves, strict=True)
     elif user.opcode == "copy" and user.name in bound and user.shape.is_array:
         yield user.operands[0], given
 

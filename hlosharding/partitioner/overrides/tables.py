@@ -44,5 +44,5 @@ def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: i
     yield ShardingTable(relaxed, reasons)
     other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
     if other is not None:
-        changed = {i: BATCH_OVER_ALL for i, s in other.items() if s != relaxed.get(i)}
+        changed = {i: BATCH_OVER_ALL for i, s in other.items() if s is not relaxed.get(i)}
         yield ShardingTable(other, reasons | changed)
