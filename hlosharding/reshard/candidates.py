@@ -13,6 +13,7 @@ from hlosharding.reshard.for_time import axis_searches_for_time, piecewise_searc
 from hlosharding.reshard.piecewise import PiecewiseSearch, piecewise_plans
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard, is_partial
+from hlosharding.reshard.steps import Pad, Permute
 from hlosharding.reshard.via_intermediate import (
     gather_last,
     reduce_first,
@@ -25,7 +26,11 @@ _FAR_TOO_MANY_PIECES = 100_000
 
 
 def candidates(reshard: Reshard) -> Iterator[Steps]:
-    """Axis plans first; where none is good enough, plans via an intermediate sharding, for time, and piecewise ones."""
+    """Axis plans first; where none is good enough, plans via an intermediate sharding, for time, and piecewise ones.
+
+    Partial sums along axes go by no better way: what that meets first is a move along axes, too.  But tiles that are
+    put into another order, or padded, may go in pieces.
+    """
     if is_partial(reshard.target) and not is_partial(reshard.source):
         yield from whole_to_partial(reshard)
         return
@@ -35,7 +40,8 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
     if best is not None and reshard.is_good_enough(best, reshard.least_bytes()):
         return
     if reshard.layouts[0].num_partial_sums > 1:
-        yield from reduce_first(reshard, best)
+        if best is None or any(isinstance(step, (Permute, Pad)) for step in best.steps):
+            yield from reduce_first(reshard, best)
     else:
         yield from _others(reshard, found, best)
 
