@@ -15,7 +15,7 @@ from hlosharding.partitioner import (
     LocalProgram,
     PartitionOptions,
     Prices,
-    cheapest_table,
+    best_table,
     check_devices,
     has_manual_groups,
     in_plain_forms,
@@ -91,7 +91,7 @@ def _alternatives(
             has_manual_groups=in_groups,
             annotated=annotated,
         )
-        table = table or cheapest_table(module, tables, decisions, num_partitions)
+        table = table or best_table(module, tables, decisions, num_partitions)
         local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
         yield Alternative(local, machine)
         if not any(decisions.faster_collective_matmuls.values()):

@@ -1,13 +1,13 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
 from hlosharding.partitioner.decisions import Decisions
+from hlosharding.partitioner.global_choice import best_table
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Prices
-from hlosharding.partitioner.table_price import cheapest_table
 
 __all__ = [
     "OVERLAPS",
@@ -17,7 +17,7 @@ __all__ = [
     "Prices",
     "ShardingOverride",
     "ShardingTable",
-    "cheapest_table",
+    "best_table",
     "check_devices",
     "has_manual_groups",
     "in_plain_forms",

@@ -105,7 +105,7 @@ def choose(
 
 
 def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoice | None:
-    """What is claimed first, if all lies right, and nobody claims another or no device has a copy: most ops are such."""
+    """What is claimed first, if all lies right, and no other is claimed or no device has a copy: most ops are such."""
     if len(problems) > 1:
         return None
     claims = problems[0].claims()

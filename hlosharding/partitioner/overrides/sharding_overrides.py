@@ -16,6 +16,7 @@ from hlosharding.sharding import HloSharding
 READ_IN_PART = "nobody reads it whole"
 BATCH_OVER_ALL = "batch over all devices: sums of activations would move more than weights"
 ONLY_READER = "its only reader wants it so"
+BOTH_ENDS = "the ops that make and read it cost less together"
 ONE_ORDER = "every manual group has its tiles in one order"
 SUMMED_LATER = "partial sums stay apart until their users' sum"
 

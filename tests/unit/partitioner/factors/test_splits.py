@@ -42,13 +42,13 @@ def parsed(*texts: str) -> list[TileAssignment]:
     ],
 )
 def test_the_axes_that_tilings_have_in_common(tilings: list[str], sizes: tuple[int, ...] | None) -> None:
-    found = axes_of(parsed(*tilings))
+    found = axes_of(tuple(parsed(*tilings)))
     assert (None if found is None else found.sizes) == sizes
 
 
 def test_a_mesh_in_another_order_of_devices() -> None:
     mesh = TileAssignment.from_flat((2, 2), (0, 3, 1, 2))
-    found = axes_of([mesh, TileAssignment.from_flat((4,), (0, 3, 1, 2))])
+    found = axes_of((mesh, TileAssignment.from_flat((4,), (0, 3, 1, 2))))
     assert found is not None
     assert (found.devices, found.sizes) == ((0, 3, 1, 2), (2, 2))
     assert found.coordinates().tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]

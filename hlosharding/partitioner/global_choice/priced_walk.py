@@ -1,13 +1,12 @@
-"""Which of several tables of shardings a program is built with: what it costs where they differ, before it is built.
+"""What a table of shardings costs in some ops, before anything is built: what has to move, and what is computed.
 
-Floor: partitioner.  A walk that makes the partitioner's decisions (the walk that builds finds them made), and adds up
-what values then have to move.  An op whose operands and results have the same shardings under
-all tables costs the same under all, and is not asked.
+Floor: partitioner.  Makes the partitioner's decisions (the walk that builds finds them made) and adds up their prices;
+nothing is emitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hlosharding.ir import Builder, Instruction, Module
@@ -17,7 +16,6 @@ from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lowering_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
-from hlosharding.partitioner.overrides import ShardingTable
 from hlosharding.partitioner.partial_sums import waiting_pays
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.strategies import lower
@@ -27,59 +25,33 @@ from hlosharding.sharding import HloSharding, is_local_reshape
 from hlosharding.spmd import Emitter, Program
 
 _MADE_ANYWHERE = frozenset({"constant", "iota"})
-# Of what the first table costs: another one must promise so much less.
-_LESS = 0.95
 
 
-def cheapest_table(
-    module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int
-) -> ShardingTable:
-    """The first, unless another costs clearly less: bytes, or seconds where the objective is time."""
-    if len(tables) == 1:
-        return tables[0]
-    is_time = decisions.prices.objective == "time"
-    contexts = [_context(module, table, decisions, num_partitions) for table in tables]
-    prices = [cost.seconds if is_time else cost.mean_bytes for cost in costs_where_they_differ(module, contexts)]
-    best = min(range(len(tables)), key=prices.__getitem__)
-    return tables[best] if prices[best] < _LESS * prices[0] else tables[0]
-
-
-def _context(module: Module, table: ShardingTable, decisions: Decisions, num_partitions: int) -> Context:
-    """To decide in; what is emitted there is nobody's."""
+def context_to_decide_in(
+    module: Module, shardings: Mapping[int, HloSharding], decisions: Decisions, num_partitions: int
+) -> Context:
+    """What is emitted there is nobody's."""
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    return Context(Emitter(program, program.builder.computation("main")), dict(table.shardings), decisions, lower)
-
-
-def costs_where_they_differ(module: Module, contexts: Sequence[Context]) -> list[Cost]:
-    """Per context, whose `shardings` are a table: what is received, and how long it takes, where the tables differ."""
-    differing = _differing(module, [context.shardings for context in contexts])
-    found: list[Cost] = []
-    for context in contexts:
-        walk = _Walk(context)
-        for inst in module.entry.instructions:
-            is_told_apart = inst.id in differing or not differing.isdisjoint([o.id for o in inst.operands])
-            if is_told_apart and not walk.is_at_rest(inst):
-                walk.visit(inst)
-        walk.finish()
-        found.append(walk.cost)
-    return found
-
-
-def _differing(module: Module, tables: Sequence[Mapping[int, HloSharding]]) -> set[int]:
-    first, *others = tables
-    return {i.id for i in module.entry.instructions if any(t.get(i.id) is not first.get(i.id) for t in others)}
+    return Context(Emitter(program, program.builder.computation("main")), dict(shardings), decisions, lower)
 
 
 @dataclass(slots=True)
-class _Walk:
+class PricedWalk:
     """One table: `context.values` holds what each operand is, as far as it was asked; nothing is emitted."""
 
     context: Context
     cost: Cost = NOTHING
+    compute: float = 0.0
+    """Seconds, as far as they count beside those of bytes."""
     moved: set[tuple[Value, HloSharding]] = field(default_factory=set)
     """Values that were brought into a sharding already."""
     passed_on: set[Instruction] = field(default_factory=set)
     """Partial sums that became others': of them no sum is made."""
+
+    @property
+    def price(self) -> float:
+        """`comparable_seconds` of it all."""
+        return self.context.prices.comparable_seconds(self.cost) + self.compute
 
     def is_at_rest(self, inst: Instruction) -> bool:
         """Is it an op on one element after the other, all its operands in its own sharding?  Most are."""
@@ -99,15 +71,15 @@ class _Walk:
         if inst.opcode == "tuple":
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
-                    self._bring(self._whole(operand), place)
+                    self.bring(self.whole(operand), place)
         elif inst.shape.is_array and inst.opcode != "copy" and not self._waits(inst):
-            _PRICED.get(inst.opcode, _Walk._by_factors)(self, inst, self.context.wanted_leaves(inst)[0])
+            _PRICED.get(inst.opcode, PricedWalk._by_factors)(self, inst, self.context.wanted_leaves(inst)[0])
 
     def finish(self) -> None:
         """The sums that nobody asked for, because who does is the same under all tables."""
         for inst in [i for i, value in self.context.values.items() if isinstance(value, DeferredReduction)]:
             if inst not in self.passed_on:
-                self._whole(inst)
+                self.whole(inst)
 
     def _waits(self, inst: Instruction) -> bool:
         """Do its operands' partial sums wait for those of others?"""
@@ -127,27 +99,30 @@ class _Walk:
         return isinstance(self.context.values.get(operand), DeferredReduction)
 
     def _by_factors(self, inst: Instruction, wanted: HloSharding | None) -> None:
-        signature, values = signature_of(inst), [self._whole(o) for o in inst.operands]
+        signature, values = signature_of(inst), [self.whole(o) for o in inst.operands]
         if not isinstance(signature, Signature):
             return
         choice = lowering_of(self.context, inst, signature, values, (wanted,)).choice
         for value, place in zip(values, choice.operands, strict=True):
-            self._bring(value, place)
+            self.bring(value, place)
+        self.compute += choice.seconds - choice.communication
+        if choice.reduce_kind == "other":
+            return
         [made] = choice.results
         partial = Value(inst, inst.shape, made, choice.reduce_kind)
         if choice.reduce_kind is not None:
             self.context.values[inst] = DeferredReduction(partial, wanted)
             if len(inst.users) != 1 or not waiting_pays(self.context, inst, inst.users[0]):
-                self._whole(inst)
+                self.whole(inst)
         elif wanted is not None:
-            self._bring(partial, wanted)
+            self.bring(partial, wanted)
 
     def _by_reshape(self, inst: Instruction, wanted: HloSharding | None) -> None:
-        value = self._whole(inst.operands[0])
+        value = self.whole(inst.operands[0])
         source, target = reshapes.choose_reshape(self.context, value, inst.shape, wanted)
-        self._bring(value, source)
+        self.bring(value, source)
         if is_local_reshape(source, value.shape.dims, target, inst.shape.dims):
-            self._bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)
+            self.bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)
         elif (sent := reshapes.transfer_between(self.context, value.shape, source, inst.shape, target)) is not None:
             self.cost += Cost(sent.mean_bytes, sent.seconds)
 
@@ -157,7 +132,7 @@ class _Walk:
             self._by_factors(inst, wanted)
             return
         for operand in movement.arrays:
-            self._whole(operand)
+            self.whole(operand)
         plan = cheapest_plan(self.context, movement, inst.shape, wanted)
         if plan is None:
             self._by_factors(inst, wanted)
@@ -171,18 +146,18 @@ class _Walk:
         if inst.operands[0].shape.rank:
             self._by_factors(inst, wanted)
 
-    def _whole(self, inst: Instruction) -> Value:
+    def whole(self, inst: Instruction) -> Value:
         """An operand with its sums made; a copy is what it is a copy of, wherever somebody wants it."""
         value = self.context.values.get(inst)
         if isinstance(value, Value):
             return value
         if inst.opcode == "copy":
-            made = self.context.values[inst] = self._whole(inst.operands[0])
+            made = self.context.values[inst] = self.whole(inst.operands[0])
             return made
         given = self.context.wanted_leaves(inst)[0] if inst.shape.is_array else None
         if isinstance(value, DeferredReduction):
             given = value.wanted if value.wanted is not None else value.partial.whole_sharding
-            self._bring(value.partial, given)
+            self.bring(value.partial, given)
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
         if inst.opcode == "broadcast":
             made.broadcast_dims = tuple(d for d in range(inst.shape.rank) if d not in inst.dimensions)
@@ -190,7 +165,7 @@ class _Walk:
             made.rematerialize = lambda _: made
         return made
 
-    def _bring(self, value: Value, place: HloSharding) -> None:
+    def bring(self, value: Value, place: HloSharding) -> None:
         """Once to each place."""
         if value.is_free or value.sharding is place or (value, place) in self.moved:
             return
@@ -199,17 +174,17 @@ class _Walk:
         self.cost += self.context.prices.reshard_cost(*moves, value.reduce_kind)
 
 
-_PRICED: dict[str, Callable[[_Walk, Instruction, HloSharding | None], None]] = {
-    "constant": _Walk._made_anywhere,
-    "iota": _Walk._made_anywhere,
-    "parameter": _Walk._made_anywhere,
-    "broadcast": _Walk._broadcast,
-    "reshape": _Walk._by_reshape,
-    "slice": _Walk._by_movement,
-    "pad": _Walk._by_movement,
-    "concatenate": _Walk._by_movement,
-    "reverse": _Walk._by_movement,
-    "dynamic-slice": _Walk._by_movement,
-    "dynamic-update-slice": _Walk._by_movement,
+_PRICED: dict[str, Callable[[PricedWalk, Instruction, HloSharding | None], None]] = {
+    "constant": PricedWalk._made_anywhere,
+    "iota": PricedWalk._made_anywhere,
+    "parameter": PricedWalk._made_anywhere,
+    "broadcast": PricedWalk._broadcast,
+    "reshape": PricedWalk._by_reshape,
+    "slice": PricedWalk._by_movement,
+    "pad": PricedWalk._by_movement,
+    "concatenate": PricedWalk._by_movement,
+    "reverse": PricedWalk._by_movement,
+    "dynamic-slice": PricedWalk._by_movement,
+    "dynamic-update-slice": PricedWalk._by_movement,
 }
 """By opcode; all others by their factors."""

@@ -1,0 +1,27 @@
+"""The table of shardings that a program is built with.
+
+Floor: partitioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlosharding.ir import Module
+from hlosharding.partitioner.decisions import Decisions
+from hlosharding.partitioner.global_choice.between_ops import cheaper_between_ops
+from hlosharding.partitioner.global_choice.cheapest_table import cheapest_table
+from hlosharding.partitioner.overrides import BOTH_ENDS, ShardingTable
+
+
+def best_table(
+    module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int
+) -> ShardingTable:
+    """The cheapest of the tables, with other shardings for values between ops where those save something."""
+    table = cheapest_table(module, tables, decisions, num_partitions)
+    if decisions.has_manual_groups:
+        return table
+    changed = cheaper_between_ops(module, table.shardings, decisions, num_partitions)
+    if not changed:
+        return table
+    return ShardingTable({**table.shardings, **changed}, {**table.reasons, **dict.fromkeys(changed, BOTH_ENDS)})

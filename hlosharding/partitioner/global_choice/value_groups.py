@@ -1,0 +1,112 @@
+"""Values that ops on one element after another make of each other: they lie alike, so one choice serves all of them.
+
+Floor: partitioner.  Looks at instructions and shardings alone.
+
+    h = dot(x, w1)                  a group of h, g and m: all three f32[512,4096], split alike;
+    g = tanh(h); m = g * h          made by the dot before them, read by the dot after them:
+    y = dot(m, w2)                  the two ops at its borders
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hlosharding.ir import Computation, Instruction
+from hlosharding.partitioner.factors import FAST_ELEMENTWISE
+from hlosharding.partitioner.overrides import BINDING, PACK
+from hlosharding.sharding import HloSharding
+
+_MADE_ANYWHERE = frozenset({"constant", "iota", "broadcast"})
+_FIXED = BINDING | PACK | {"reshape"}
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values of one shape and one sharding, in program order."""
+
+    sharding: HloSharding
+    members: list[Instruction] = field(default_factory=list[Instruction])
+    borders: list[Instruction] = field(default_factory=list[Instruction])
+    """Ops that make members of other values, or read them and make others."""
+    asked: list[tuple[Instruction, HloSharding]] = field(default_factory=list[tuple[Instruction, HloSharding]])
+    """Members that are wanted in a sharding of its own: of a result, of what the user annotated, of a loop."""
+
+
+def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> list[Group]:
+    """The groups that nobody binds; `bound` names the values that the user annotated."""
+    of = _joined(computation, shardings, bound)
+    borders: dict[Group, dict[Instruction, None]] = {}
+    for inst in computation.instructions:
+        mine = of.get(inst)
+        for group in (
+            {of[v] for v in (inst, *inst.operands) if v in of} if mine is None or not _is_inner(inst, of) else ()
+        ):
+            borders.setdefault(group, {})[inst] = None
+    for group, ops in borders.items():
+        for op in ops:
+            _add_border(group, op, of, shardings)
+    return list(dict.fromkeys(of.values()))
+
+
+def _joined(
+    computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]
+) -> dict[Instruction, Group]:
+    """The group of every value that has one."""
+    of: dict[Instruction, Group] = {}
+    for inst in computation.instructions:
+        given = shardings.get(inst.id)
+        if given is None or not inst.shape.is_array or not inst.shape.rank or inst.is_root:
+            continue
+        if inst.opcode in _FIXED or inst.opcode in _MADE_ANYWHERE or inst.name in bound:
+            continue
+        if given.kind not in ("tiled", "replicated") or given.is_manual_subgroup():
+            continue
+        group = Group(given)
+        if inst.opcode in FAST_ELEMENTWISE:
+            joined = {
+                of[o] for o in inst.operands if o in of and of[o].sharding is given and o.shape.dims == inst.shape.dims
+            }
+            group = _merged(joined, of) or group
+        group.members.append(inst)
+        of[inst] = group
+    return of
+
+
+def _merged(groups: set[Group], of: dict[Instruction, Group]) -> Group | None:
+    """All in the largest of them."""
+    if not groups:
+        return None
+    kept, *others = sorted(groups, key=lambda g: (-len(g.members), g.members[0].id))
+    for other in others:
+        kept.members += other.members
+        of.update(dict.fromkeys(other.members, kept))
+    return kept
+
+
+def _is_inner(inst: Instruction, of: Mapping[Instruction, Group]) -> bool:
+    return inst.opcode in FAST_ELEMENTWISE and all(
+        of.get(o) is of[inst] or o.opcode in _MADE_ANYWHERE for o in inst.operands
+    )
+
+
+def _add_border(
+    group: Group, op: Instruction, of: Mapping[Instruction, Group], shardings: Mapping[int, HloSharding]
+) -> None:
+    if op.opcode not in _FIXED or op.opcode == "reshape":
+        group.borders.append(op)
+        return
+    group.asked += [(o, place) for o, place in _wanted_by(op, shardings, group) if of.get(o) is group]
+
+
+def _wanted_by(
+    op: Instruction, shardings: Mapping[int, HloSharding], group: Group
+) -> Iterator[tuple[Instruction, HloSharding]]:
+    """The operands of an op that binds them, with the shardings that it wants."""
+    given = shardings.get(op.id)
+    if op.opcode == "tuple" and given is not None:
+        yield from zip(op.operands, given.normalize_tuple(len(op.operands)).leaves, strict=True)
+    elif op.opcode == "copy" and given is not None:
+        yield op.operands[0], given
+    else:
+        yield from ((o, group.sharding) for o in op.operands)
