@@ -48,18 +48,33 @@ class Partitioned(InNotebooks):
     (['all-reduce'], 8.0)
     """
 
-    def __init__(self, local: LocalProgram, source: Module, machine: Machine, propagation: Propagation | None) -> None:
-        self._local = local
+    def __init__(
+        self,
+        local: LocalProgram,
+        source: Module,
+        machine: Machine,
+        propagation: Propagation | Callable[[], Propagation] | None,
+    ) -> None:
+        self.local = local
+        """The per-device program with what the partitioner noted of it."""
         self._source = source
         self.machine = machine
         """The machine whose prices decided."""
-        self.propagation = propagation
-        """Why the shardings are what they are; None if the module was given with its shardings."""
+        self._propagation = propagation
+
+    @cached_property
+    def propagation(self) -> Propagation | None:
+        """Why the shardings are what they are; None if the module was given with its shardings.
+
+        Of a program that was read from disk it is found when asked for.
+        """
+        found = self._propagation
+        return found if found is None or isinstance(found, Propagation) else found()
 
     @property
     def module(self) -> Module:
         """The local module; entry parameters and root carry the shardings of their tiles."""
-        return self._local.module
+        return self.local.module
 
     @property
     def num_partitions(self) -> int:
@@ -69,7 +84,7 @@ class Partitioned(InNotebooks):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Ops that were not partitioned, each with its place and what that costs; loops whose trips are guesses."""
-        return (*self._local.warnings, *map(str, self._guessed_loops))
+        return (*self.local.warnings, *map(str, self._guessed_loops))
 
     @cached_property
     def _guessed_loops(self) -> tuple[GuessedLoop, ...]:
@@ -81,7 +96,7 @@ class Partitioned(InNotebooks):
 
         Inputs, outputs and what the user annotated are never among them.
         """
-        return self._local.overrides
+        return self.local.overrides
 
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """The local module as HLO text."""
@@ -290,7 +305,7 @@ def partition(
     propagation = module if isinstance(module, Propagation) else propagate(module)
     source = with_trip_counts(propagation.module, options.trips if options is not None else {})
     count = num_partitions if num_partitions is not None else _device_count(source)
-    prices = machine_of(machine) if machine is not None else _fitting_machine(max(1, count), source)
+    prices = prices_of(machine, count, source)
     if source.is_scheduled and source.num_partitions > 1:
         return Partitioned(LocalProgram(source, [_COMPILED_ALREADY]), source, prices, propagation)
     with blaming(source):
@@ -298,6 +313,11 @@ def partition(
             source, num_partitions=count, machine=prices, options=options, annotated=propagation.annotated
         )
     return Partitioned(local, source, prices, propagation)
+
+
+def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:
+    """The machine whose prices decide."""
+    return machine_of(machine) if machine is not None else _fitting_machine(max(1, num_devices), module)
 
 
 def _fitting_machine(num_devices: int, module: Module) -> Machine:

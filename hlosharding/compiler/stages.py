@@ -5,12 +5,14 @@ Floor: compiler.  What JAX's stages offer (`jax.stages`) these do, too, under th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hlosharding.compiler.partitioned import CompiledFunction, Partitioned, partition
+from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
+from hlosharding.compiler.warm_start import Keep, partitioned_once
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
@@ -100,7 +102,9 @@ class Traced(_OfOneTrace):
 
         `for_jax`: options with which `jax.export` asks for JAX's own `Lowered`, of the whole function.
         """
-        return self.usual().lower(**for_jax) if for_jax else self.propagate().partition()
+        if for_jax:
+            return self.usual().lower(**for_jax)
+        return PartitionedStage(self, *partitioned_once(self.module))
 
     def as_text(self) -> str:
         """HLO text."""
@@ -135,7 +139,7 @@ class PropagatedStage:
         self, *, machine: Machine | Topology | None = None, options: PartitionOptions | None = None
     ) -> PartitionedStage:
         """Rewrite to per-device shapes."""
-        return PartitionedStage(self.traced, partition(self.propagation, machine=machine, options=options))
+        return PartitionedStage(self.traced, *partitioned_once(self.propagation, machine=machine, options=options))
 
     def as_text(self) -> str:
         """HLO text with shardings."""
@@ -148,6 +152,7 @@ class PartitionedStage(_OfOneTrace):
 
     traced: Traced
     partitioned: Partitioned
+    keep: Keep
 
     def __repr__(self) -> str:
         return f"PartitionedStage({self.partitioned!r})"
@@ -186,8 +191,10 @@ class PartitionedStage(_OfOneTrace):
     ) -> Compiled:
         """Make it executable on `devices` (default: those of the mesh).  `compiler_options`: for XLA."""
         options = {**(self.traced.compiler_options or {}), **(compiler_options or {})}
+        start = time.perf_counter()
         function = self._function(devices, options)
         _ = function.executable.compiled  # now, not at the first call
+        self.keep(time.perf_counter() - start)
         return Compiled(self, function)
 
     def _function(

@@ -25,13 +25,11 @@ _PURE = ELEMENTWISE | frozenset(
 _CHEAP = ELEMENTWISE | frozenset("broadcast reshape transpose slice convert iota compare select constant".split())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UserCall:
     """One call of a function of the user's."""
 
     name: str
-    number: int
-    """No two calls of a program have the same."""
     is_round: bool = False
     """Not a call, but a round of a loop in a function."""
 
@@ -42,37 +40,41 @@ _Place: TypeAlias = tuple[str, tuple[int, int], tuple[int, int]]
 """A file, and where an expression in it begins and ends: line and column."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Stack:
     """A line's stack: the functions called, each with where from; and where in the innermost one the line stands."""
 
-    calls: tuple[tuple[str, tuple[_Place, ...]], ...]
-    here: _Place
+    names: tuple[str, ...]
+    """The functions called, the outermost first."""
+    calls: tuple[int, ...]
+    """A number for each call: the same for the same function called from the same places."""
+    sites: tuple[int, ...]
+    """A number for each function called and the lines of that call; behind them one for the line's own."""
+    places: tuple[_Place, ...]
+    """Where the line stands in the function at each depth (0: the outermost): a call's place; behind them its own."""
     is_backward: bool
 
-    def site(self, depth: int) -> object:
-        """The function called at `depth` and the lines of that call, or the line's own."""
-        name, places = self.calls[depth] if depth < len(self.calls) else ("", (self.here,))
-        return name, tuple((file, begin[0], end[0]) for file, begin, end in places)
+    def site(self, depth: int) -> int:
+        """That at `depth`, or the line's own."""
+        return self.sites[depth if depth < len(self.sites) else -1]
 
     def place(self, depth: int) -> _Place:
-        """Where the line stands in the function at `depth` (0: the outermost): its own place, or that of a call."""
-        return self.calls[depth][1][0] if depth < len(self.calls) else self.here
+        """Likewise."""
+        return self.places[depth if depth < len(self.places) else -1]
 
 
 _NAMELESS = frozenset({"", "<module>", "<lambda>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 """What Python calls functions that the user gave no name."""
 _OFTEN, _NEARLY_ALL = 2, 0.75
 _NOWHERE: _Place = ("", (0, 0), (0, 0))
-_NO_STACK = _Stack((), _NOWHERE, False)
 
 
 def by_calls(lines: Sequence[Line]) -> tuple[list[Line], dict[Instruction, Path]]:
     """The lines in an order that keeps calls together, and the calls of each; as they are where no stacks are known."""
-    stacks = _stacks(lines)
+    producers = [_producers(line) for line in lines]
+    stacks = _stacks(lines, producers)
     if not any(stack.calls for stack in stacks.values()):
         return list(lines), {}
-    producers = [_producers(line) for line in lines]
     paths = _Rounds(lines, producers, stacks).paths()
     return _together(lines, producers, paths), paths
 
@@ -84,22 +86,24 @@ def _producers(line: Line) -> tuple[Instruction, ...]:
 # ---- stacks
 
 
-def _stacks(lines: Sequence[Line]) -> dict[Instruction, _Stack]:
+def _stacks(lines: Sequence[Line], producers: Sequence[tuple[Instruction, ...]]) -> dict[Instruction, _Stack]:
     """Of lines that have none (a pass made them) the stack of a user, else of an operand."""
-    known: dict[tuple[int, bool], _Stack] = {}
-    shared = _shared_frames(lines)
-    stacks = {line.inst: _stack(line.inst, known, shared) for line in lines if line.inst.frames}
-    for line in reversed(lines):
+    known = [line.inst for line in lines if line.inst.frames]
+    reader = _StackReader(_shared_frames(known))
+    stacks = {inst: reader.stack(inst) for inst in known}
+    for line, operands in zip(reversed(lines), reversed(producers), strict=True):
         if line.inst in stacks:
-            stacks.update((o, stacks[line.inst]) for o in _producers(line) if o not in stacks and not o.frames)
-    for line in lines:
-        stacks.setdefault(line.inst, next((stacks[o] for o in _producers(line) if o in stacks), _NO_STACK))
+            stacks.update((o, stacks[line.inst]) for o in operands if o not in stacks and not o.frames)
+    nowhere = reader.read((), is_backward=False)
+    for line, operands in zip(lines, producers, strict=True):
+        if line.inst not in stacks:
+            stacks[line.inst] = next((stacks[o] for o in operands if o in stacks), nowhere)
     return stacks
 
 
-def _shared_frames(lines: Sequence[Line]) -> int:
+def _shared_frames(instructions: Sequence[Instruction]) -> int:
     """How many frames, outermost first, all stacks have in common: whoever called the function is no part of it."""
-    stacks = {line.inst.proto.metadata.stack_frame_id: line.inst for line in lines if line.inst.frames}
+    stacks = {inst.proto.metadata.stack_frame_id: inst for inst in instructions}
     users = [frames[:-1] for inst in stacks.values() if (frames := _users_frames(inst))]
     return sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*users, strict=False)))
 
@@ -109,27 +113,50 @@ def _users_frames(inst: Instruction) -> list[Frame]:
     return [frame for frame in inst.frames[::-1] if not frame.is_library]
 
 
-def _stack(inst: Instruction, known: dict[tuple[int, bool], _Stack], shared: int) -> _Stack:
-    key = inst.proto.metadata.stack_frame_id, "transpose(" in inst.op_name
-    if key not in known:
-        known[key] = _read(_users_frames(inst)[max(0, shared - 1) :], key[1])
-    return known[key]
+class _StackReader:
+    """Reads the stacks of a program; equal ones, and equal calls in them, once."""
+
+    def __init__(self, shared: int) -> None:
+        self._begin = max(0, shared - 1)
+        self._known: dict[tuple[int, bool], _Stack] = {}
+        self._numbers: dict[object, int] = {}
+
+    def stack(self, inst: Instruction) -> _Stack:
+        """An instruction's."""
+        metadata = inst.proto.metadata
+        key = metadata.stack_frame_id, "transpose(" in metadata.op_name
+        if key not in self._known:
+            self._known[key] = self.read(_users_frames(inst)[self._begin :], is_backward=key[1])
+        return self._known[key]
+
+    def read(self, frames: Sequence[Frame], *, is_backward: bool) -> _Stack:
+        """Of the user's frames, outermost first."""
+        # Where a function was inlined that had been traced on its own, its whole stack stands behind the caller's.
+        starts = [(frame.file, frame.line) for frame in frames]
+        begin = next((n - starts.index(starts[n]) for n in range(len(frames) - 1, 1, -1) if starts[n] in starts[:2]), 0)
+        calls: list[tuple[str, tuple[_Place, ...]]] = []
+        places: list[_Place] = []
+        for number, frame in enumerate(frames[begin:]):
+            name = function_name(frame)
+            if number and name not in _NAMELESS:
+                calls.append((name, tuple(places)))
+                places = []
+            places.append((frame.file, (frame.line, frame.column), (frame.end_line, frame.end_column)))
+        here = places[0] if places else _NOWHERE
+        return _Stack(
+            names=tuple(name for name, _ in calls),
+            calls=tuple(map(self._number, calls)),
+            sites=tuple(self._number(_site(*call)) for call in (*calls, ("", (here,)))),
+            places=(*(places[0] for _, places in calls), here),
+            is_backward=is_backward,
+        )
+
+    def _number(self, what: object) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))
 
 
-def _read(frames: Sequence[Frame], is_backward: bool) -> _Stack:
-    # Where a function was inlined that had been traced on its own, its whole stack stands behind the caller's.
-    starts = [(frame.file, frame.line) for frame in frames]
-    begin = next((n - starts.index(starts[n]) for n in range(len(frames) - 1, 1, -1) if starts[n] in starts[:2]), 0)
-    frames = frames[begin:]
-    calls: list[tuple[str, tuple[_Place, ...]]] = []
-    places: list[_Place] = []
-    for number, frame in enumerate(frames):
-        name = function_name(frame)
-        if number and name not in _NAMELESS:
-            calls.append((name, tuple(places)))
-            places = []
-        places.append((frame.file, (frame.line, frame.column), (frame.end_line, frame.end_column)))
-    return _Stack(tuple(calls), places[0] if places else _NOWHERE, is_backward)
+def _site(name: str, places: Sequence[_Place]) -> object:
+    return name, tuple((file, begin[0], end[0]) for file, begin, end in places)
 
 
 def function_name(frame: Frame) -> str:
@@ -146,81 +173,99 @@ def function_name(frame: Frame) -> str:
 
 
 class _Rounds:
-    """Tells a function's calls from one place apart: a value that flows up its text flows into the next round."""
+    """Tells a function's calls from one place apart: a value that flows up its text flows into the next round.
+
+    Lines are numbers here.
+    """
 
     def __init__(
         self, lines: Sequence[Line], producers: Sequence[tuple[Instruction, ...]], stacks: Mapping[Instruction, _Stack]
     ) -> None:
-        self._lines, self._producers, self._stacks = lines, producers, stacks
-        self._paths: dict[Instruction, Path] = {line.inst: () for line in lines}
+        number = {line.inst: n for n, line in enumerate(lines)}
+        self._instructions = tuple(number)
+        self._operands = [tuple(number[o] for o in of if o in number) for of in producers]
+        self._stacks = [stacks[inst] for inst in number]
+        self._signatures = list(map(_signature, number))
+        self._paths: list[Path] = [()] * len(lines)
         self._calls: dict[object, UserCall] = {}
 
     def paths(self) -> dict[Instruction, Path]:
         """Each line's calls; a round of a loop that makes several calls counts as one."""
-        for depth in range(max(len(stack.calls) for stack in self._stacks.values())):
-            rounds = self._rounds(depth)
-            mixed = self._mixed_rounds(rounds, depth)
-            for line in self._lines:
-                stack, path = self._stacks[line.inst], self._paths[line.inst]
-                if depth > len(stack.calls):
-                    continue
-                number = rounds[line.inst]
-                if (path, number) in mixed:
-                    outer = path[-1].name if path else "loop"
-                    path = (*path, self._call((path, number), f"{outer}_round", is_round=True))
-                if depth < len(stack.calls):
-                    name = f"{stack.calls[depth][0]}{'_grad' if stack.is_backward else ''}"
-                    path = (*path, self._call((path, stack.is_backward, stack.calls[depth], number), name))
-                self._paths[line.inst] = path
-        return self._paths
+        inside = list(range(len(self._stacks)))
+        for depth in range(max(len(stack.calls) for stack in self._stacks)):
+            # Lines of functions that were called less deep are through.
+            inside = [n for n in inside if depth <= len(self._stacks[n].calls)]
+            self._go_into(inside, depth)
+        return dict(zip(self._instructions, self._paths, strict=True))
+
+    def _go_into(self, inside: Sequence[int], depth: int) -> None:
+        rounds = self._rounds(inside, depth)
+        mixed = self._mixed_rounds(inside, rounds, depth)
+        for n in inside:
+            stack, path, number = self._stacks[n], self._paths[n], rounds[n]
+            if (path, number) in mixed:
+                outer = path[-1].name if path else "loop"
+                path = (*path, self._call((path, number), f"{outer}_round", is_round=True))
+            if depth < len(stack.calls):
+                name = f"{stack.names[depth]}{'_grad' if stack.is_backward else ''}"
+                path = (*path, self._call((path, stack.is_backward, stack.calls[depth], number), name))
+            self._paths[n] = path
 
     def _call(self, key: object, name: str, *, is_round: bool = False) -> UserCall:
-        return self._calls.setdefault(key, UserCall(name, len(self._calls), is_round))
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = UserCall(name, is_round)
+        return found
 
-    def _mixed_rounds(self, rounds: Mapping[Instruction, int], depth: int) -> set[tuple[Path, int]]:
+    def _mixed_rounds(self, inside: Sequence[int], rounds: Sequence[int], depth: int) -> set[tuple[Path, int]]:
         """Of functions that go through several rounds those that hold more than one call."""
         numbers: dict[Path, set[int]] = {}
-        sites: dict[tuple[Path, int], set[object]] = {}
-        for line in self._lines:
-            stack, path = self._stacks[line.inst], self._paths[line.inst]
-            if depth <= len(stack.calls):
-                numbers.setdefault(path, set()).add(rounds[line.inst])
-                sites.setdefault((path, rounds[line.inst]), set()).add(stack.site(depth))
+        sites: dict[tuple[Path, int], set[int]] = {}
+        for n in inside:
+            path, number = self._paths[n], rounds[n]
+            numbers.setdefault(path, set()).add(number)
+            sites.setdefault((path, number), set()).add(self._stacks[n].site(depth))
         return {key for key, found in sites.items() if len(numbers[key[0]]) > 1 and len(found) > 1}
 
-    def _rounds(self, depth: int) -> dict[Instruction, int]:
+    def _rounds(self, inside: Sequence[int], depth: int) -> list[int]:
         """In which round of its function's text, at `depth`, each line stands."""
-        rounds: dict[Instruction, int] = {}
-        turned: dict[Instruction, frozenset[int]] = {}
+        rounds = [0] * len(self._stacks)
+        turned = [frozenset[int]()] * len(self._stacks)
         seen: Counter[object] = Counter()
-        quotas = self._quotas(depth)
-        for line, producers in zip(self._lines, self._producers, strict=True):
-            inst, path = line.inst, self._paths[line.inst]
-            near = [o for o in producers if o in rounds and self._is_near(o, inst, depth)]
-            number = max((rounds[o] for o in near), default=0)
-            turns = [self._turns(o, inst, depth, turned[o]) for o in near if rounds[o] == number]
-            turned[inst] = frozenset[int]().union(*turns)
+        quotas, nearby, steps = self._quotas(inside, depth), self._nearby(inside), _Steps(depth)
+        for n in inside:
+            near = nearby[n]
+            number = max([rounds[o] for o in near]) if near else 0
+            ups = frozenset[int]()
+            for o in near:
+                if rounds[o] == number:
+                    ups |= self._turns(steps[self._stacks[o], self._stacks[n]], depth, turned[o])
             # Lines that were merged flow up the text as well; only a new round brings the same ops again.
-            what = path, _signature(inst)
-            if turned[inst] and seen[number, what] >= quotas.get(what, len(self._lines)):
-                number, turned[inst] = number + 1, frozenset()
-            rounds[inst] = number
+            what = self._paths[n], self._signatures[n]
+            if ups and seen[number, what] >= quotas.get(what, len(self._stacks)):
+                number, ups = number + 1, frozenset()
+            rounds[n], turned[n] = number, ups
             seen[number, what] += 1
-        return self._with_first_users(rounds, depth)
+        return self._with_first_users(rounds, nearby, steps)
 
-    def _quotas(self, depth: int) -> dict[object, int]:
+    def _nearby(self, inside: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Of each line's operands those in the same call and of the same direction."""
+        groups: dict[object, int] = {}
+        group = {n: groups.setdefault((self._paths[n], self._stacks[n].is_backward), len(groups)) for n in inside}
+        return {n: tuple(o for o in self._operands[n] if group.get(o) == own) for n, own in group.items()}
+
+    def _quotas(self, inside: Sequence[int], depth: int) -> dict[object, int]:
         """How often an op may occur in one round, for ops that occur in several.
 
         Of a call's ops only where nearly all inside are such: else it is the function called that holds a loop.
         """
-        inside: dict[tuple[Path, object], dict[object, Counter[object]]] = {}
-        for line in self._lines:
-            stack = self._stacks[line.inst]
-            if depth <= len(stack.calls):
-                sites = inside.setdefault((self._paths[line.inst], stack.site(depth)), {})
-                sites.setdefault(stack.site(depth + 1), Counter())[_signature(line.inst)] += 1
+        calls: dict[tuple[Path, int], dict[int, Counter[object]]] = {}
+        for n in inside:
+            stack = self._stacks[n]
+            sites = calls.setdefault((self._paths[n], stack.site(depth)), {})
+            sites.setdefault(stack.site(depth + 1), Counter())[self._signatures[n]] += 1
         quotas: dict[object, int] = {}
-        for (path, _), sites in inside.items():
+        for (path, _), sites in calls.items():
             often = [(counts, times) for counts in sites.values() if (times := median(counts.values())) >= _OFTEN]
             if len(often) >= _NEARLY_ALL * len(sites):
                 quotas |= {
@@ -228,46 +273,58 @@ class _Rounds:
                 }
         return quotas
 
-    def _turns(self, first: Instruction, second: Instruction, depth: int, turned: frozenset[int]) -> frozenset[int]:
+    @staticmethod
+    def _turns(step: _Step, depth: int, turned: frozenset[int]) -> frozenset[int]:
         """The depths at which the flow has gone up; what it did inside a call is forgotten behind that call."""
-        before, after = self._stacks[first], self._stacks[second]
-        is_inside = depth < len(before.calls) and before.site(depth) == after.site(depth)
-        kept = turned if is_inside else turned - {depth + 1}
-        return kept | {depth + is_inside} if self._goes_up(first, second, depth) else kept
+        kept = turned if step.is_inside else turned - {depth + 1}
+        return kept | {depth + step.is_inside} if step.goes_up else kept
 
-    def _with_first_users(self, rounds: dict[Instruction, int], depth: int) -> dict[Instruction, int]:
+    def _with_first_users(self, rounds: list[int], nearby: dict[int, tuple[int, ...]], steps: _Steps) -> list[int]:
         """What depends on nothing of a loop's (a weight's cast) belongs to the round that uses it first."""
-        latest: dict[Instruction, int] = {}
-        for line, producers in zip(reversed(self._lines), reversed(self._producers), strict=True):
-            inst = line.inst
-            if not rounds[inst]:
-                rounds[inst] = latest.get(inst, 0)
-            for o in producers:
-                if o in rounds and not rounds[o] and self._is_near(o, inst, depth):
-                    before = max(0, rounds[inst] - self._goes_up(o, inst, depth))
+        latest: dict[int, int] = {}
+        for n in reversed(nearby):
+            if not rounds[n]:
+                rounds[n] = latest.get(n, 0)
+            for o in nearby[n]:
+                if not rounds[o]:
+                    before = max(0, rounds[n] - steps[self._stacks[o], self._stacks[n]].goes_up)
                     latest[o] = min(latest.get(o, before), before)
         return rounds
 
-    def _is_near(self, first: Instruction, second: Instruction, depth: int) -> bool:
-        if self._stacks[first].is_backward != self._stacks[second].is_backward:
-            return False
-        reach = min(len(self._stacks[first].calls), len(self._stacks[second].calls))
-        return reach >= depth and self._paths[first] == self._paths[second]
 
-    def _goes_up(self, first: Instruction, second: Instruction, depth: int) -> bool:
-        """Up the text of the function at `depth`, or of one that it calls at one place: then it calls it again."""
-        before, after = self._stacks[first], self._stacks[second]
-        if depth < len(before.calls) and before.site(depth) == after.site(depth):
-            depth += 1
-        first_place, second_place = before.place(depth), after.place(depth)
-        if before.is_backward:
-            first_place, second_place = second_place, first_place
-        (file, begin, end), (other_file, other_begin, other_end) = first_place, second_place
-        if file != other_file:
-            return False
-        # An argument is computed before the call that it is for, and stands inside of it.
-        is_argument = begin <= other_begin and other_end <= end and first_place != second_place
-        return begin[0] > other_end[0] or is_argument
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From where a value is made to where it is used."""
+
+    is_inside: bool
+    """Of one call."""
+    goes_up: bool
+    """The text of the function at a depth, or of one that it calls at one place: then it calls it again."""
+
+
+class _Steps(dict[tuple[_Stack, _Stack], _Step]):
+    """The steps between stacks, seen at one depth; each is looked at once."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def __missing__(self, pair: tuple[_Stack, _Stack]) -> _Step:
+        before, after = pair
+        is_inside = self._depth < len(before.calls) and before.site(self._depth) == after.site(self._depth)
+        step = self[pair] = _Step(is_inside, _goes_up(before, after, self._depth + is_inside))
+        return step
+
+
+def _goes_up(before: _Stack, after: _Stack, depth: int) -> bool:
+    first_place, second_place = before.place(depth), after.place(depth)
+    if before.is_backward:
+        first_place, second_place = second_place, first_place
+    (file, begin, end), (other_file, other_begin, other_end) = first_place, second_place
+    if file != other_file:
+        return False
+    # An argument is computed before the call that it is for, and stands inside of it.
+    is_argument = begin <= other_begin and other_end <= end and first_place != second_place
+    return begin[0] > other_end[0] or is_argument
 
 
 def _signature(inst: Instruction) -> object:

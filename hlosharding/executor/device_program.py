@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding import xla_bridge
+from hlosharding.collector import collector_waits
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.callbacks import check_callbacks
@@ -152,6 +153,7 @@ class DeviceProgram:
         return typed
 
     @cached_property
+    @collector_waits
     def lowered(self) -> Any:
         """The program traced and lowered by JAX."""
         with self.own_settings():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from hlosharding.executor.text import is_plain_nan, literal_text, scalar_text
@@ -78,22 +79,27 @@ def tree_of(inst: Instruction, shape: Shape | None = None, path: tuple[int, ...]
     return tuple(tree_of(inst, part, (*path, i)) for i, part in enumerate(shape.tuple_shapes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """An instruction that is computed, with its operands resolved to values."""
 
     inst: Instruction
     operands: tuple[Tree, ...]
 
-    @property
-    def uses(self) -> list[Leaf]:
+    @cached_property
+    def uses(self) -> tuple[Leaf, ...]:
         """All operand leaves, in order, doubles and inline constants included."""
-        return [leaf for operand in self.operands for leaf in leaves(operand)]
+        return tuple(leaf for operand in self.operands for leaf in leaves(operand))
 
-    @property
-    def defines(self) -> list[Var]:
+    @cached_property
+    def constants(self) -> tuple[tuple[int, Constant], ...]:
+        """The inline constants among them, with their places."""
+        return tuple((n, leaf) for n, leaf in enumerate(self.uses) if isinstance(leaf, Constant))
+
+    @cached_property
+    def defines(self) -> tuple[Var, ...]:
         """All values it makes, in order."""
-        return [leaf for leaf in leaves(tree_of(self.inst)) if isinstance(leaf, Var)]
+        return tuple(leaf for leaf in leaves(tree_of(self.inst)) if isinstance(leaf, Var))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ Floor: executor.  Plans only; `source.py` writes the text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, groupby
 from typing import TypeAlias
 
@@ -39,7 +40,7 @@ class Shared:
     """Equal for functions that do the same."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Call:
     """One call of a shared function; results nobody uses are None."""
 
@@ -48,12 +49,12 @@ class Call:
     results: tuple[Var | None, ...]
 
     @property
-    def uses(self) -> list[Leaf]:
-        return list(self.arguments)
+    def uses(self) -> tuple[Leaf, ...]:
+        return self.arguments
 
-    @property
-    def defines(self) -> list[Var]:
-        return [r for r in self.results if r is not None]
+    @cached_property
+    def defines(self) -> tuple[Var, ...]:
+        return tuple(r for r in self.results if r is not None)
 
 
 Step: TypeAlias = "Line | Call"
@@ -88,12 +89,13 @@ class _Body:
     ) -> None:
         self.lines, self.structure, self.paths = lines, structure, paths
         self.producer = {var: i for i, line in enumerate(lines) for var in line.defines}
+        self.numbers = [structure.number(line.inst) for line in lines]
         self.references = [_references(line, self.producer) for line in lines]
         self.used_by = _last_uses(lines, live_out)
 
     def repeats(self, is_free: Sequence[bool]) -> dict[int, tuple[Call, int]]:
         """Calls for stretches that occur again and again among the free lines, each with its length."""
-        keys = _keys(self.lines, self.references, self.structure)
+        keys = _keys(self.lines, self.references, self.numbers)
         keys = [key if free else -1 - i for i, (key, free) in enumerate(zip(keys, is_free, strict=True))]
         lowest = min(keys, default=0)
         found = find_repeats([key - lowest for key in keys], self.references, alive_before(self.lines, self.used_by))
@@ -127,8 +129,8 @@ class _Body:
         """What equal stretches have in common: their ops and what these refer to inside."""
         return tuple(
             (
-                self.structure.number(line.inst),
-                tuple((n, leaf) for n, leaf in enumerate(line.uses) if isinstance(leaf, Constant)),
+                self.numbers[i],
+                line.constants,
                 tuple((p - begin, which) if p >= begin else None for p, which in self.references[i]),
             )
             for i, line in enumerate(self.lines[begin:end], begin)
@@ -203,13 +205,12 @@ def _references(line: Line, producer: dict[Var, int]) -> tuple[tuple[int, int], 
     return tuple(found)
 
 
-def _keys(lines: Sequence[Line], references: Sequence[tuple[tuple[int, int], ...]], structure: Structure) -> list[int]:
+def _keys(lines: Sequence[Line], references: Sequence[tuple[tuple[int, int], ...]], ops: Sequence[int]) -> list[int]:
     numbers: dict[object, int] = {}
-    keys = []
+    keys: list[int] = []
     for place, (line, reference) in enumerate(zip(lines, references, strict=True)):
-        constants = tuple((i, leaf) for i, leaf in enumerate(line.uses) if isinstance(leaf, Constant))
         near = tuple(place - p if p >= 0 and place - p < NEARBY else 0 for p, _ in reference)
-        key = (structure.number(line.inst), constants, near)
+        key = (ops[place], line.constants, near)
         keys.append(numbers.setdefault(key, len(numbers)))
     return keys
 
@@ -255,7 +256,7 @@ def _with_slots(
             key = tuple(uses[at] for uses in others)
             return Slot(slots.setdefault(key, len(slots)), _var(tree))
 
-        body.append(replace(line, operands=tuple(substitute(o) for o in line.operands)))
+        body.append(Line(line.inst, tuple(substitute(o) for o in line.operands)))
     return slots, body
 
 

@@ -26,6 +26,7 @@ class Structure:
         self._instructions: dict[Instruction, tuple[Any, ...]] = {}
         self._computations: dict[Computation, int] = {}
         self._numbers: dict[Any, int] = {}
+        self._number_of: dict[Instruction, int] = {}
 
     def instruction(self, inst: Instruction) -> tuple[Any, ...]:
         """Opcode, shapes and attributes, called computations included; operands are the caller's business."""
@@ -44,7 +45,10 @@ class Structure:
 
     def number(self, inst: Instruction) -> int:
         """One number for all instructions of one key."""
-        return self._numbers.setdefault(self.instruction(inst), len(self._numbers))
+        number = self._number_of.get(inst)
+        if number is None:
+            number = self._number_of[inst] = self._numbers.setdefault(self.instruction(inst), len(self._numbers))
+        return number
 
     def computation(self, computation: Computation) -> int:
         """One number for all computations that compute the same in the same order."""

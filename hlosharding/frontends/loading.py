@@ -10,12 +10,14 @@ import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
 from hlosharding.frontends.prepare import prepare as prepare_module
+from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
-from hlosharding.ir import Module
+from hlosharding.ir import Edit, Module
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
 _SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
@@ -35,6 +37,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 @deep_stack
+@collector_waits
 def load(source: Any, *, format: Format | None = None, prepare: bool | None = None, inputs: Any = None) -> Module:
     """A Module of a program.
 
@@ -62,7 +65,9 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
             raise
         where = f"{origin}, {error.where}" if error.where else str(origin)
         raise LoadError(error.what, where=where, remedy=error.remedy) from error
-    return prepare_module(module) if (is_prepared_by_default if prepare is None else prepare) else module
+    if not (is_prepared_by_default if prepare is None else prepare):
+        return module
+    return prepare_module(module) if module is source else prepared(Edit(module))
 
 
 def _read(path: Path) -> bytes:

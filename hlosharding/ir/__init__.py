@@ -26,6 +26,7 @@ from hlosharding.ir.opcode import (
 from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
+from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
 from hlosharding.ir.trip_counts import Trips, trip_count, with_trip_counts
@@ -77,6 +78,7 @@ __all__ = [
     "collective_kind",
     "custom_call_targets",
     "custom_partitioning_of",
+    "digest",
     "executions",
     "group_mode",
     "group_size",

@@ -1,4 +1,4 @@
-"""A clone of a module under edit, with XLA's own edit semantics: where new instructions go, in which order users stand.
+"""A module under edit, with XLA's own edit semantics: where new instructions go, in which order users stand.
 
 Floor: ir.  Propagation depends on the order of instructions and of users, so the passes that XLA runs before it must
 leave both as XLA does: new instructions at the end, a removed user replaced by the last one, names as XLA's NameUniquer
@@ -8,7 +8,7 @@ gives them.  Passes on per-device programs, where no order matters, use `rewrite
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from hlosharding import wire
@@ -32,15 +32,16 @@ SIDE_EFFECTS = frozenset(
 
 
 class Edit:
-    """The module under edit.  `finish` closes it; until then shardings are kept by instruction, not by id."""
+    """The module under edit.  `finish` closes it; until then shardings are kept by instruction, not by id.
+
+    The module is the editor's own from then on (`Edit.of_copy`: it stays as it was).
+    """
 
     def __init__(self, module: Module) -> None:
-        self.module = module.clone()
-        self.module._frames = {}  # the clone gets frames of its own
+        self.module = module
         self.shardings: dict[Instruction, HloSharding] = {
-            self.module.instructions[number]: sharding for number, sharding in module.shardings.items()
+            module.instructions[number]: sharding for number, sharding in module.shardings.items()
         }
-        self.module.proto = wire.HloModuleProto.FromString(self.module.proto.SerializeToString())
         self.frames = FrameTable(self.module.proto.stack_frame_index)
         self._live = {c: dict.fromkeys(c.instructions) for c in self.module.computations}
         self._names = NameUniquer(i.name for i in self.module.instructions)
@@ -50,15 +51,31 @@ class Edit:
             for before in instruction.control_predecessors:
                 self._control_successors.setdefault(before, []).append(instruction)
 
+    @classmethod
+    def of_copy(cls, module: Module) -> Edit:
+        """An edit of a clone, which gets frames of its own."""
+        copy = module.clone()
+        copy._frames = {}
+        copy.proto = wire.HloModuleProto.FromString(module.proto.SerializeToString())
+        return cls(copy)
+
     # ---- looking
 
-    def live(self, computation: Computation) -> Container[Instruction]:
-        """The living instructions of a computation, to ask whether one is among them."""
+    def live(self, computation: Computation) -> Collection[Instruction]:
+        """The living instructions of a computation, to ask about them while nothing changes."""
         return self._live[computation]
 
     def instructions(self, computation: Computation) -> Iterator[Instruction]:
         """The living instructions of a computation, in XLA's list order."""
         return iter(list(self._live[computation]))
+
+    def opcodes(self, computation: Computation) -> set[str]:
+        """Which ops the living instructions of a computation are."""
+        return {i.opcode for i in self._live[computation]}
+
+    def calls_of(self, computation: Computation) -> list[Instruction]:
+        """The living instructions that call a computation, in XLA's list order."""
+        return [i for i in self._live[computation] if i.called]
 
     def post_order(self, computation: Computation) -> list[Instruction]:
         """XLA's MakeInstructionPostOrder at this moment."""
@@ -85,9 +102,9 @@ class Edit:
             for callee in reversed(tuple(called)):
                 if callee not in seen:
                     seen.add(callee)
-                    stack.append((callee, iter(self._live[callee])))
+                    stack.append((callee, iter(self.calls_of(callee))))
 
-        for instruction in self._live[computation]:
+        for instruction in self.calls_of(computation):
             enter(instruction.called)
             while stack:
                 callee, remaining = stack[-1]

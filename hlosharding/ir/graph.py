@@ -176,23 +176,23 @@ class Computation:
 
     def post_order(self) -> list[Instruction]:
         """XLA's MakeInstructionPostOrder: depth first from each userless instruction, in text order."""
-        order: list[Instruction] = []
-        seen: dict[Instruction, bool] = {}  # False while on the stack below, True when placed
+        order: dict[Instruction, None] = {}
+        entered: set[Instruction] = set()
         stack = [i for i in reversed(self.instructions) if not i.users]
         while stack:
             current = stack[-1]
-            placed = seen.get(current)
-            if placed is not None:
-                stack.pop()
-                if not placed:
-                    seen[current] = True
-                    order.append(current)
-                continue
-            seen[current] = False
-            # Pushed in reverse, so that the first operand is visited first; control predecessors before all.
-            stack.extend(o for o in reversed(current.operands) if o not in seen)
-            stack.extend(o for o in current.control_predecessors if o not in seen)
-        return order
+            if current not in entered:
+                entered.add(current)
+                # Pushed in reverse, so that the first operand is visited first; control predecessors before all.
+                before = [o for o in reversed(current.operands) if o not in entered]
+                if current.control_predecessors:
+                    before += [o for o in current.control_predecessors if o not in entered]
+                if before:
+                    stack += before
+                    continue
+            stack.pop()
+            order[current] = None  # which stays where it is if it stands there already
+        return list(order)
 
     def __repr__(self) -> str:
         return f"Computation(%{self.name}, {len(self.instructions)} instructions)"

@@ -19,21 +19,24 @@ class NameUniquer:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._used: dict[str, set[int]] = {}
         self._next: dict[str, int] = {}
-        for name in taken:
-            self.fresh(name)
+        self._unread = tuple(taken)
+        """Names taken from the start: an edit that makes nothing new never reads them."""
 
     def fresh(self, wanted: str) -> str:
         """`wanted` if it is free, else its root with the smallest number not yet given out."""
-        root, separator, suffix = wanted.rpartition(".")
-        numbered = bool(root and separator and suffix.isascii() and suffix.isdigit())
-        root, number = (root, int(suffix)) if numbered else (wanted, 0)
+        for name in self._unread:
+            self._register(*_parts(name)[:2])
+        self._unread = ()
+        root, number, numbered = _parts(wanted)
         number = self._register(root, number)
         if number == 0:
             return f"{root}.0" if numbered else root
         return f"{root}.{number}"
 
     def _register(self, root: str, number: int) -> int:
-        used = self._used.setdefault(root, set())
+        used = self._used.get(root)
+        if used is None:
+            used = self._used[root] = set()
         if number not in used:
             used.add(number)
             return number
@@ -43,3 +46,11 @@ class NameUniquer:
         used.add(candidate)
         self._next[root] = candidate + 1
         return candidate
+
+
+def _parts(name: str) -> tuple[str, int, bool]:
+    """Root, number, and whether the name ends in one."""
+    root, _, suffix = name.rpartition(".")
+    if root and suffix.isdigit() and suffix.isascii():
+        return root, int(suffix), True
+    return name, 0, False

@@ -6,8 +6,9 @@ instruction's own proto as it was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -64,11 +65,13 @@ def _entry_id(proto: Any) -> int:
 
 def _read_computation(computation: Computation, by_id: dict[int, Computation]) -> None:
     instructions: dict[int, Instruction] = {}
+    instruction_of = instructions.__getitem__
     for p in computation.proto.instructions:
         try:
-            operands = tuple(instructions[n] for n in p.operand_ids)
-            called = tuple(by_id[n] for n in p.called_computation_ids)
-            before = tuple(instructions[n] for n in p.control_predecessor_ids)
+            operands = tuple(map(instruction_of, p.operand_ids))
+            called, before = p.called_computation_ids, p.control_predecessor_ids  # of most there are none
+            called = tuple(map(by_id.__getitem__, called)) if called else ()
+            before = tuple(map(instruction_of, before)) if before else ()
         except KeyError as error:
             raise ModuleError(
                 f"%{p.name} refers to id {error.args[0]}, which is not defined before it",
@@ -76,7 +79,7 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
             ) from None
         if p.id in instructions:
             raise ModuleError(f"id {p.id} is used twice", where=f"computation %{computation.name}, %{p.name}")
-        if not p.frontend_attributes.map:
+        if p.HasField("frontend_attributes") and not p.frontend_attributes.map:
             p.ClearField("frontend_attributes")  # XLA writes an empty one everywhere, and passes ask for it
         instruction = Instruction(p.name, p.opcode, _shape(p), operands, p, computation)
         instruction.called, instruction.control_predecessors = called, before
@@ -88,9 +91,14 @@ def _read_computation(computation: Computation, by_id: dict[int, Computation]) -
     computation.set_root(root)
 
 
+@lru_cache(maxsize=4096)
+def _shape_of(data: bytes) -> Shape:
+    return Shape.from_proto(wire.ShapeProto.FromString(data))
+
+
 def _shape(p: Any) -> Shape:
     try:
-        return Shape.from_proto(p.shape)
+        return _shape_of(p.shape.SerializeToString())
     except ModuleError as error:
         raise ModuleError(error.what, where=f"%{p.name} ({p.opcode})", remedy=error.remedy) from None
 
@@ -167,3 +175,49 @@ def _write_program_shape(computation: Computation, out: Any) -> None:
         out.parameters.add().CopyFrom(parameter.shape.proto)
         out.parameter_names.append(parameter.name)
     out.result.CopyFrom(computation.root.shape.proto)
+
+
+def digest(module: ModuleGraph) -> bytes:
+    """A checksum of all that is said of a module but its source lines: graph, attributes, shardings, mesh, boundary.
+
+    Equal modules of two processes have the same one, wherever their functions stand: only who calls whom counts.
+    """
+    found = sha256()
+    shapes: dict[Shape, str] = {}
+    numbers = {i: n for n, i in enumerate(i for c in module.computations for i in c.instructions)}
+    computations = {c: n for n, c in enumerate(module.computations)}
+    _add(found, _facts(module, computations), _without_places(module.proto))
+    for computation in module.computations:
+        _add(found, (computation.name, numbers[computation.root]), computation.proto.SerializeToString())
+        for i in computation.instructions:
+            shape = shapes.get(i.shape) or shapes.setdefault(i.shape, str(i.shape))
+            called = tuple(map(computations.__getitem__, i.called))
+            operands, before = map(numbers.get, i.operands), map(numbers.get, i.control_predecessors)
+            _add(found, (i.name, i.opcode, shape, *operands, called, *before), i.proto.SerializeToString())
+    spelled: dict[int, str] = {id(s): str(s) for s in module.distinct_shardings}
+    _add(found, tuple((number, spelled[id(s)]) for number, s in sorted(module.shardings.items())))
+    return found.digest()
+
+
+def _add(found: Any, said: tuple[Any, ...], proto: bytes = b"") -> None:
+    found.update(f"{said} {len(proto)}\n".encode() + proto)
+
+
+def _without_places(proto: Any) -> bytes:
+    """Without lines, files (a notebook's are named after its process) and the number that XLA counts modules by."""
+    copy = wire.HloModuleProto.FromString(proto.SerializeToString())
+    copy.ClearField("id")
+    for field in ("file_names", "function_names", "file_locations"):
+        copy.stack_frame_index.ClearField(field)
+    return copy.SerializeToString()
+
+
+def _facts(module: ModuleGraph, computations: Mapping[Computation, int]) -> tuple[Any, ...]:
+    mesh, signature = module.mesh, module.signature
+    return (
+        *(module.name, computations[module.entry], module.num_partitions, module.num_replicas),
+        *(module.open_parameters, module.open_outputs),
+        None if mesh is None else (mesh.names, mesh.sizes, mesh.device_ids),
+        [(name, str(w.dtype), w.shape, sha256(w.tobytes()).hexdigest()) for name, w in module.weights.items()],
+        None if signature is None else (signature.names, signature.parameters),
+    )

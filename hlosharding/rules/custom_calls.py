@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlosharding.errors import RuleError
-from hlosharding.ir import RULE_MARK, Instruction
+from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.checks import check_signature
@@ -156,3 +156,10 @@ def _enter_known_targets() -> None:
 
 
 _enter_known_targets()
+_KNOWN_TARGETS = frozenset(custom_rules)
+
+
+def has_users_rule(module: Module) -> bool:
+    """Whether the module calls a target that `register_rule` declared in this process."""
+    calls = (i for i in module.instructions if i.opcode == "custom-call")
+    return any(i.custom_call_target in custom_rules and i.custom_call_target not in _KNOWN_TARGETS for i in calls)

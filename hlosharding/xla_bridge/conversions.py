@@ -92,10 +92,18 @@ def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
 
 
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
-    if module.startswith(_BYTECODE):
-        module = _parsed(module).operation.get_asm(binary=True)
-    computation = jaxlib().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
-    return computation.as_serialized_hlo_module_proto()
+    # jaxlib reads portable artifacts, too, where all their ops are today's.
+    try:
+        return _computation(module)
+    except FATAL:
+        if not module.startswith(_BYTECODE):
+            raise
+        return _computation(_parsed(module).operation.get_asm(binary=True))
+
+
+def _computation(module: bytes) -> bytes:
+    found = jaxlib().mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
+    return found.as_serialized_hlo_module_proto()
 
 
 def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:

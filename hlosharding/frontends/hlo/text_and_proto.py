@@ -83,18 +83,23 @@ def _module(proto: Any) -> Module:
         module = Module.from_proto(proto)
     except (ModuleError, ShardingError) as error:
         raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
-    for computation in module.computations:
-        _into_id_order(computation)
-    module.renumber()
+    changed = [_into_id_order(computation) for computation in module.computations]
+    if any(changed):
+        module.renumber()
     return module
 
 
-def _into_id_order(computation: Computation) -> None:
-    """As XLA's HloComputation::CreateFromProto: users in the order of the wire, instructions by id."""
+def _into_id_order(computation: Computation) -> bool:
+    """As XLA's HloComputation::CreateFromProto: users in the order of the wire, instructions by id; true if changed."""
+    numbers = [i.proto.id for i in computation.instructions]
+    if numbers == sorted(numbers):
+        return False
     ordered = sorted(computation.instructions, key=lambda i: i.proto.id)
     position = {instruction: n for n, instruction in enumerate(ordered)}
-    if all(position[o] < n for n, i in enumerate(ordered) for o in i.operands):
+    is_lawful = all(position[o] < n for n, i in enumerate(ordered) for o in i.operands)
+    if is_lawful:
         rewrite.reorder(computation, ordered)
+    return is_lawful
 
 
 def _unwrapped(data: bytes) -> Any:

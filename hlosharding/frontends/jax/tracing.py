@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding import xla_bridge
+from hlosharding.collector import collector_waits
 from hlosharding.errors import TraceError
 from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
@@ -19,9 +20,9 @@ from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
 from hlosharding.frontends.jax.leaves import of_numbers
 from hlosharding.frontends.jax.signature import FunctionSignature
-from hlosharding.frontends.prepare import prepare as prepare_module
+from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import without_shardy_marks
-from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Instruction, Module
+from hlosharding.ir import PARTITIONING_MARK, RULE_MARK, Edit, Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
 
 
@@ -134,6 +135,7 @@ class TracedCall:
 
         return tuple(n for n, info in enumerate(jax.tree.leaves(self.jax.args_info)) if info.donated)
 
+    @collector_waits
     def module(self, platform: str | None = None, *, prepare: bool = True) -> Module:
         """Lowered and read."""
         found: list[dict[str, Any]] = []
@@ -142,7 +144,7 @@ class TracedCall:
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
         module.partitionings = custom_partitionings(found, self.call.mesh, trace)
-        return prepare_module(module) if prepare else module
+        return prepared(Edit(module)) if prepare else module
 
     def _lowered(self, options: dict[str, Any]) -> Any:
         try:

@@ -29,10 +29,9 @@ def _clone_for(edit: Edit, site: Instruction, computation: Computation) -> None:
     rewrite.set_called(site, (made.get(n, c) for n, c in enumerate(site.called)))
     worklist = list(made.values())
     while worklist:
-        for instruction in edit.instructions(worklist.pop()):
-            if instruction.called:
-                rewrite.set_called(instruction, [edit.clone_computation(c) for c in instruction.called])
-                worklist.extend(instruction.called)
+        for instruction in edit.calls_of(worklist.pop()):
+            rewrite.set_called(instruction, [edit.clone_computation(c) for c in instruction.called])
+            worklist.extend(instruction.called)
 
 
 class _CallGraph:
@@ -44,7 +43,7 @@ class _CallGraph:
         self.callees: dict[Computation, list[Computation]] = {}
         for computation in edit.module.computations:
             found: dict[Computation, None] = {}
-            for instruction in edit.instructions(computation):
+            for instruction in edit.calls_of(computation):
                 for callee in instruction.called:
                     self.sites.setdefault(callee, []).append(instruction)
                     found.setdefault(callee)
@@ -77,6 +76,8 @@ def inline_calls(edit: Edit) -> bool:
     """Inline every call that is not marked otherwise; true if there was one."""
     changed = False
     for computation in _CallGraph(edit).callees_first():
+        if "call" not in edit.opcodes(computation):
+            continue
         for instruction in edit.post_order(computation):
             if _is_inlineable(instruction):
                 _inline(edit, instruction)

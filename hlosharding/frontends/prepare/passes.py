@@ -24,7 +24,11 @@ def prepare(module: Module) -> Module:
     >>> prepare(from_hlo_text(text)).entry.root
     %n.1 = f32[4] negate(%x)
     """
-    edit = Edit(module)
+    return prepared(Edit.of_copy(module))
+
+
+def prepared(edit: Edit) -> Module:
+    """The same of a module that is the caller's to change."""
     _marks_to_moves(edit)
     flatten_calls(edit)
     if inline_calls(edit):
@@ -37,6 +41,8 @@ def prepare(module: Module) -> Module:
 def _marks_to_moves(edit: Edit) -> None:
     """XLA's ConvertMemoryPlacementToInternalAnnotations.  A mark that names no memory says nothing, and goes."""
     for computation in edit.module.computations:
+        if "custom-call" not in edit.opcodes(computation):
+            continue
         for instruction in edit.post_order(computation):
             if instruction.opcode != "custom-call" or instruction.custom_call_target != targets.PLACEMENT_MARK:
                 continue
@@ -60,7 +66,7 @@ def _remove_dead_code(edit: Edit) -> None:
         dead = [i for i in edit.instructions(computation) if _is_dead_root(edit, i)]
         for instruction in dead:
             edit.remove_with_unused_operands(instruction)
-        for instruction in edit.instructions(computation):
+        for instruction in edit.calls_of(computation):
             for callee in instruction.called:
                 if callee not in reached:
                     reached.add(callee)
@@ -81,6 +87,8 @@ def _is_dead_root(edit: Edit, instruction: Instruction) -> bool:
 
 def _zero_sized_to_constants(edit: Edit) -> None:
     for computation in edit.computations_post_order():
+        if not any(map(_is_empty, {i.shape for i in edit.live(computation)})):
+            continue
         for instruction in edit.post_order(computation):
             if instruction.opcode == "constant" or not _is_empty(instruction.shape):
                 continue
@@ -97,7 +105,7 @@ def _is_alive(edit: Edit, instruction: Instruction) -> bool:
 
 
 def _is_empty(shape: Shape) -> bool:
-    return shape.is_array and shape.size == 0
+    return 0 in shape.dims
 
 
 def _empty_constant(edit: Edit, computation: Computation, shape: Shape) -> Instruction:
@@ -107,6 +115,8 @@ def _empty_constant(edit: Edit, computation: Computation, shape: Shape) -> Instr
 def _conditionals_take_and_return_tuples(edit: Edit) -> None:
     """XLA's ConditionalCanonicalizer."""
     for computation in edit.computations_post_order():
+        if "conditional" not in edit.opcodes(computation):
+            continue
         for instruction in edit.post_order(computation):
             if instruction.opcode == "conditional":
                 _use_tuples(edit, instruction)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hlosharding.errors import LoadError
 from hlosharding.sharding import HloSharding, MeshInfo
@@ -52,7 +53,13 @@ class SdySharding:
             return HloSharding.replicate()
         groups = self.groups + (f", manual={{{', '.join(map(_quoted, inside))}}}" if inside else "")
         dims = ", ".join(f"{{{axes}}}" for axes in self.dims)
-        return HloSharding.parse(f"{{{self.mesh}, [{dims}]{groups}}}").without_names()
+        return _tiled(f"{{{self.mesh}, [{dims}]{groups}}}")
+
+
+@lru_cache(maxsize=4096)
+def _tiled(named: str) -> HloSharding:
+    """A program says one sharding of many values."""
+    return HloSharding.parse(named).without_names()
 
 
 def parse_meshes(text: str) -> Meshes:

@@ -28,7 +28,7 @@ _BODY = "manual_computation"
 
 
 def without_shardy_marks(module: Module) -> Module:
-    """The module without Shardy's attributes and calls; unchanged if it has none.  Sets `mesh` from Shardy's."""
+    """The module, which is changed, without Shardy's attributes and calls.  Sets `mesh` from Shardy's."""
     meshes = _meshes(module)
     if not has_shardy_marks(module):
         return module
@@ -54,9 +54,10 @@ def _meshes(module: Module) -> Meshes:
 
 
 def _is_marked(instruction: Instruction) -> bool:
-    if instruction.custom_call_target.startswith(targets.SHARDY_PREFIX):
+    proto = instruction.proto
+    if instruction.opcode == "custom-call" and proto.custom_call_target.startswith(targets.SHARDY_PREFIX):
         return True
-    return any(_is_mark(key) for key in instruction.frontend_attributes)
+    return proto.HasField("frontend_attributes") and any(_is_mark(e.key) for e in proto.frontend_attributes.map)
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class _Rewrite:
 
     def visit(self, computation: Computation) -> None:
         manual = self.manual.setdefault(computation, ())
-        instructions = self.edit.post_order(computation)
+        instructions = [i for i in self.edit.post_order(computation) if manual or i.called or _is_marked(i)]
         regions = self._regions(instructions)
         for instruction in instructions:
             for callee in instruction.called:

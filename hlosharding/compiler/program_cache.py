@@ -1,0 +1,196 @@
+"""Partitioned programs on disk, beside the executables that JAX keeps there: a second process repeats no pass.
+
+Floor: compiler.  Where JAX's compilation cache is on, and as its settings say.  A file is data, an HLO proto and a JSON
+record behind a checksum, written whole or not at all; the Python source is written anew from what was read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import version
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+from hlosharding.cost import Machine
+from hlosharding.errors import HloShardingError
+from hlosharding.ir import Module, digest
+from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
+from hlosharding.rules import has_users_rule
+from hlosharding.sharding import HloSharding
+
+FOLDER = "hlosharding"
+_MAGIC = b"hlosharding program 1\n"
+_LENGTH = struct.Struct(">Q")
+_DIGEST_SIZE = sha256().digest_size
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCache:
+    """A folder of partitioned programs, and what is worth keeping there."""
+
+    folder: Path
+    min_seconds: float = 0.0
+    """What was made faster is not kept."""
+    min_bytes: int = 0
+    """What is smaller is not kept."""
+    max_bytes: int = -1
+    """Of all files together: what was not used for longest goes; -1: no limit."""
+
+    @classmethod
+    def of_jax(cls) -> ProgramCache | None:
+        """As JAX's own is set; None where it is off, or no folder of this machine."""
+        import jax
+
+        config: Any = jax.config
+        root = config.jax_compilation_cache_dir
+        if not root or "://" in str(root) or not config.jax_enable_compilation_cache:
+            return None
+        return cls(
+            Path(root) / FOLDER,
+            config.jax_persistent_cache_min_compile_time_secs,
+            config.jax_persistent_cache_min_entry_size_bytes,
+            config.jax_compilation_cache_max_size,
+        )
+
+    def read(self, key: str, source: Module) -> LocalProgram | None:
+        """The program of that key, made of `source`; None where there is none, or a file that is none of ours."""
+        path = self.folder / key
+        try:
+            program = _unpacked(path.read_bytes(), key, source)
+            if self.max_bytes >= 0:
+                os.utime(path)
+        except (OSError, ValueError, LookupError, TypeError, HloShardingError):
+            return None
+        return program
+
+    def write(self, key: str, program: LocalProgram, seconds: float) -> None:
+        """Keep a program that took so long to make.  A folder that takes nothing is a warning, as with JAX."""
+        data = _packed(key, program)
+        if seconds < self.min_seconds or len(data) < self.min_bytes or 0 <= self.max_bytes < len(data):
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(len(data))
+            _write_whole(self.folder / key, data)
+        except OSError as error:
+            warnings.warn(f"the partitioned program is not kept in {self.folder}: {error}", stacklevel=2)
+
+    def _make_room(self, size: int) -> None:
+        if self.max_bytes < 0:
+            return
+        files = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(self.folder))
+        taken = size + sum(file[1] for file in files)
+        for _, length, path in files:
+            if taken <= self.max_bytes:
+                return
+            Path(path).unlink(missing_ok=True)
+            taken -= length
+
+
+def program_key(
+    module: Module,
+    machine: Machine,
+    options: PartitionOptions | None = None,
+    *,
+    annotated: frozenset[str] | None = None,
+) -> str | None:
+    """The name of a program's file: equal only where all is equal that the program depends on.
+
+    `annotated`: of a propagated module those whose shardings are the user's.  None for what no file can hold: functions
+    of this process that the program calls or was partitioned by, dumps of passes.
+    """
+    options = options or PartitionOptions()
+    if module.callbacks or module.partitionings or options.dump_passes is not None or has_users_rule(module):
+        return None
+    places = _places(module) if options.trips else ""  # which may name loops by their lines
+    said = (places, annotated and sorted(annotated), annotated is None, repr(machine), _spelled(options), _versions())
+    return f"{module.name[:100].replace('/', '_')}-{sha256(digest(module) + repr(said).encode()).hexdigest()}"
+
+
+def _spelled(options: PartitionOptions) -> list[Any]:
+    """Every field, also those of tomorrow."""
+    values = [(field.name, getattr(options, field.name)) for field in fields(options)]
+    return [(name, sorted(value.items()) if isinstance(value, Mapping) else value) for name, value in values]
+
+
+@lru_cache(maxsize=1)
+def _versions() -> tuple[str, ...]:
+    """Of whoever has a say: ours by every source file, for a working copy changes without a new number."""
+    package = Path(__file__).parent.parent
+    sources = sha256()
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_bytes()
+        sources.update(f"{path.relative_to(package)} {len(text)}\n".encode() + text)
+    return sources.hexdigest(), version("jax"), version("jaxlib")
+
+
+def _packed(key: str, program: LocalProgram) -> bytes:
+    record = {
+        "key": key,
+        "num_partitions": program.module.num_partitions,
+        "places": _places(program.module),
+        "warnings": list(program.warnings),
+        "overrides": [[o.name, o.opcode, o.shape, str(o.propagated), str(o.chosen), o.why] for o in program.overrides],
+    }
+    head = json.dumps(record).encode()
+    body = _LENGTH.pack(len(head)) + head + program.module.to_hlo_proto()
+    return _MAGIC + sha256(body).digest() + body
+
+
+def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
+    start = len(_MAGIC) + _DIGEST_SIZE
+    body = data[start:]
+    if not data.startswith(_MAGIC) or sha256(body).digest() != data[len(_MAGIC) : start]:
+        raise ValueError("no program of ours, or not all of it")
+    end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+    record = json.loads(body[_LENGTH.size : end])
+    if record["key"] != key:
+        raise ValueError("another program")
+    module = Module.from_proto(body[end:])
+    module.num_partitions = int(record["num_partitions"])
+    module.mesh, module.signature, module.weights = source.mesh, source.signature, source.weights
+    is_moved = record["places"] != _places(source)
+    if is_moved and (record["warnings"] or not _is_called_alike(module, source)):
+        raise ValueError("its words name lines that are others now")
+    module.proto.stack_frame_index.CopyFrom(source.proto.stack_frame_index)
+    overrides = tuple(_override(words, source) for words in record["overrides"])
+    return LocalProgram(module, [str(w) for w in record["warnings"]], overrides)
+
+
+def _places(module: Module) -> str:
+    """A checksum of the source lines."""
+    return sha256(module.proto.stack_frame_index.SerializeToString()).hexdigest()
+
+
+def _is_called_alike(module: Module, source: Module) -> bool:
+    """Do frames of the same numbers stand for the same calls?"""
+    ours, theirs = (m.proto.stack_frame_index.stack_frames for m in (module, source))
+    return len(ours) == len(theirs) and all(map(eq, ours, theirs))
+
+
+def _override(words: list[str], source: Module) -> ShardingOverride:
+    name, opcode, shape, propagated, chosen, why = map(str, words)
+    location = source.by_name(name).location
+    return ShardingOverride(
+        name, opcode, shape, location, HloSharding.parse(propagated), HloSharding.parse(chosen), why
+    )
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Readers see all of it or nothing, whoever else writes it now."""
+    made = path.with_name(f".{path.name[-64:]}.{secrets.token_hex(8)}")
+    try:
+        with made.open("xb") as file:
+            file.write(data)
+        os.replace(made, path)
+    finally:
+        made.unlink(missing_ok=True)
