@@ -31,6 +31,7 @@ QUESTIONS = (
     "zoo_against_xla",
     "memory_against_xla",
     "op_choice 300",
+    "stencils",
     "reshards",
     "random_programs 2000",
 )

@@ -1,5 +1,6 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
+from hlosharding.rules.affine_indices import Steps, affine_indices
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
@@ -39,9 +40,11 @@ __all__ = [
     "Relation",
     "Signature",
     "SignatureMaker",
+    "Steps",
     "TopK",
     "Whole",
     "addressing",
+    "affine_indices",
     "catalog",
     "check_signature",
     "has_users_rule",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hlosharding.ir import Instruction
-from hlosharding.partitioner.movement.op_movements import DataMovement, op_movement
+from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovement, op_movement
 from hlosharding.reshard import Region
 
 _LONGEST_CHAIN = 16
@@ -20,13 +20,14 @@ _LONGEST_CHAIN = 16
 def chained_movement(inst: Instruction, depth: int = _LONGEST_CHAIN) -> DataMovement | None:
     """The movement that an instruction and the movements before it make together; None where it is none.
 
-    Those before it are passed over if nobody else needs them and regions can say what both do.
+    Those before it are passed over if only movements need them, each of which may pass over them likewise, and regions
+    can say what both do.
     """
     found = op_movement(inst)
     if found is None or not depth:
         return found
     for operand in dict.fromkeys(found.operands):
-        if operand.is_root or any(user is not inst for user in operand.users):
+        if operand.is_root or any(user is not inst and user.opcode not in MOVEMENTS for user in operand.users):
             continue
         inner = chained_movement(operand, depth - 1)
         joined = _joined(found, operand, inner) if inner is not None else None

@@ -12,7 +12,7 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors import choice_of, lower_by_factors
 from hlosharding.partitioner.movement.chained_movements import chained_movement
 from hlosharding.partitioner.movement.movement_plans import cheapest_plan, reshard_all_cost
-from hlosharding.partitioner.movement.op_movements import DataMovement, op_movement
+from hlosharding.partitioner.movement.op_movements import MOVEMENTS, DataMovement, op_movement
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
@@ -44,12 +44,13 @@ def _cheaper_movement(
 ) -> tuple[Cost, tuple[DataMovement, MovementPlan] | None]:
     """The cheapest movement below the limit, and its cost; the limit where there is none.
 
-    The ops that a chain skips become dead code: what was paid for them counts as saved.
+    The ops that a chain skips become dead code: what was paid for them counts as saved.  Of several readers each
+    counts all of it: what one passes over the others pass over, too.
     """
     value_of, wanted = context.prices.objective_value, context.wanted_leaves(inst)[0]
     best, chosen = limit, None
     plan = cheapest_plan(context, single, inst.shape, wanted)
-    if plan is not None and value_of(plan.cost) < value_of(best):
+    if plan is not None and (value_of(plan.cost) < value_of(best) or (best.mean_bytes and _is_passed_over(inst))):
         best, chosen = plan.cost, (single, plan)
     chain = chained_movement(inst)
     if chain is not None and chain.skipped:
@@ -58,6 +59,16 @@ def _cheaper_movement(
         if plan is not None and value_of(plan.cost) < value_of(best + saved):
             best, chosen = plan.cost, (chain, plan)
     return best, chosen
+
+
+def _is_passed_over(inst: Instruction) -> bool:
+    """May all that reads an op be one movement with it?  Then nobody may need it, and it should not make its operand
+    whole: others would take from that what is there, as if it were free.
+    """
+    if inst.is_root or not inst.users or any(user.opcode not in MOVEMENTS for user in inst.users):
+        return False
+    chains = (chained_movement(user) for user in inst.users)
+    return all(chain is not None and inst in chain.skipped for chain in chains)
 
 
 def _is_along_split_dims(context: Context, movement: DataMovement, wanted: HloSharding | None) -> bool:

@@ -149,3 +149,5 @@ _MOVEMENTS: dict[str, Callable[[Instruction], DataMovement | None]] = {
     "reverse": _reverse,
     "slice": _slice,
 }
+MOVEMENTS = frozenset(_MOVEMENTS)
+"""Opcodes that only move elements, if their places are known."""

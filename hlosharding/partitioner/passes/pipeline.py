@@ -10,6 +10,7 @@ from hlosharding.ir import Module, Pass, Property, rewrite
 from hlosharding.partitioner.passes.condition_sync import verify_and_sync
 from hlosharding.partitioner.passes.loop_invariants import hoist_invariants
 from hlosharding.partitioner.passes.scattered_sums import scatter_sums
+from hlosharding.partitioner.passes.shared_strips import share_strips
 from hlosharding.partitioner.prices import Prices
 from hlosharding.spmd import Program, verify_partitioned
 
@@ -34,6 +35,7 @@ def per_device_passes(program: Program, prices: Prices, *, has_manual_groups: bo
 
     return (
         Pass(name="dead-code", run=_drop_dead_code, ensures=(DENSE_IDS,)),
+        Pass(name="shared-strips", run=share_strips, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="scattered-sums", run=scatter_sums, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="loop-invariants", run=hoist, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="condition-sync", run=verify, requires=(DENSE_IDS,), ensures=(DENSE_IDS, LAWFUL)),

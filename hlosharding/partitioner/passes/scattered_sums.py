@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from hlosharding.ir import Instruction, Module, reducer_kind, rewrite
-from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of, integers_of
+from hlosharding.partitioner.passes.on_devices import on_devices
+from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, devices_of
 
 # They stand between a sum and its slice, and do to the part what they do to the whole.
 _PARTWISE = frozenset({"transpose", "convert", "copy", "negate"})
-_DEEPEST = 8
-"""Ops from a partition id to where the device's part starts, at most."""
 
 
 class _Cut(NamedTuple):
@@ -87,7 +84,7 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
         return None
     whole, part = cut.slice.operands[0].shape.dims[cut.dim], cut.slice.shape.dims[cut.dim]
     groups = device_groups(inst, devices)
-    starts = _on_devices(cut.slice.operands[1 + cut.dim], devices)
+    starts = on_devices(cut.slice.operands[1 + cut.dim], devices)
     if starts is None or whole != part * len(groups[0]) or sum(map(len, groups)) != devices.count:
         return None
     found: list[tuple[int, ...]] = []
@@ -97,13 +94,6 @@ def _groups_in_order(inst: Instruction, cut: _Cut, devices: Devices) -> Groups |
             return None
         found.append(tuple(ordered))
     return tuple(found)
-
-
-def _on_devices(inst: Instruction, devices: Devices, depth: int = _DEEPEST) -> np.ndarray | None:
-    """The integer that `inst` is on each device; None where that depends on more than the device."""
-    if not depth or not inst.shape.is_array or inst.shape.size != 1 or inst.shape.dtype.kind not in "iu":
-        return None
-    return integers_of(inst, [_on_devices(operand, devices, depth - 1) for operand in inst.operands], devices)
 
 
 def _scatter(inst: Instruction, cut: _Cut, groups: Groups) -> None:

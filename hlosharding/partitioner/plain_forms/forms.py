@@ -1,6 +1,8 @@
 """Before the walk: ops in the one form that it takes.  What two ops start and end becomes the one op that they wrap;
 what a fusion computes stands in its place; start indices in one vector become scalars; `mulhi`, which neither StableHLO
-nor every JAX can say, becomes products of halves.
+nor every JAX can say, becomes products of halves.  Along split dims, updates and look-ups at known places lose their
+indices (`updates`, `lookups`), ops on slices are done where their result will be (`in_place`), and running reductions
+become those of tiles (`running_totals`).
 
 Floor: partitioner.  Works on a clone: propagation read the module as it was loaded, as XLA's does.  The value keeps the
 name and the sharding of the op that gave it.
@@ -8,13 +10,15 @@ name and the sharding of the op that gave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction, Module, NameUniquer, Shape, SliceDim, rewrite
+from hlosharding.ir import Instruction, Module, Shape, SliceDim, rewrite
+from hlosharding.partitioner.plain_forms.in_place import IN_PLACE, in_place_form
+from hlosharding.partitioner.plain_forms.lookups import lookup_form
+from hlosharding.partitioner.plain_forms.running_totals import running_totals_form
+from hlosharding.partitioner.plain_forms.updates import update_form
+from hlosharding.partitioner.plain_forms.writer import Form, Fresh, Writer
 
 _DONE = {"async-start": "async-done"} | {
     f"{op}-start": f"{op}-done" for op in ("all-gather", "all-reduce", "collective-permute", "copy")
@@ -43,10 +47,12 @@ def in_plain_forms(module: Module) -> Module:
     if not any(inst.opcode in _ENDS or _form_of(inst) for inst in special):
         return module
     made = module.clone()
-    names = NameUniquer(i.name for i in made.instructions)
-    while changes := [(form, i) for c in made.computations for i in c.instructions if (form := _form_of(i))]:
-        for form, inst in changes:
-            form(_Writer(inst, names))
+    fresh = Fresh(made)
+    while changes := [i for c in made.computations for i in c.instructions if _form_of(i)]:
+        for inst in changes:
+            form = _form_of(inst)  # asked again: a change before it may have made it needless
+            if form is not None:
+                form(Writer(inst, fresh))
     rewrite.dead_code(made)
     made.renumber()
     left = next((i for i in made.instructions if i.opcode in _ENDS), None)
@@ -55,55 +61,13 @@ def in_plain_forms(module: Module) -> Module:
     return made
 
 
-class _Writer:
-    """Writes ops where one stands, and puts their value into its place."""
-
-    def __init__(self, inst: Instruction, names: NameUniquer) -> None:
-        self.inst = inst
-        self._names = names
-
-    def __call__(
-        self, opcode: str, *operands: Instruction, shape: Shape | None = None, **attributes: Any
-    ) -> Instruction:
-        """A new op; without a shape it gets the one that follows."""
-        place, name = self._place(), self._names.fresh(opcode)
-        computation = self.inst.computation
-        return rewrite.insert(computation, place, opcode, shape, operands, name=name, like=self.inst, **attributes)
-
-    def number(self, value: int) -> Instruction:
-        """A number, everywhere in an array like operand 0."""
-        shape = self.inst.operands[0].shape
-        literal = np.asarray(value).astype(np.uint64).astype(shape.dtype)
-        scalar = self("constant", shape=Shape.array(shape.element_type), literal=literal)
-        return self("broadcast", scalar, shape=shape, dimensions=()) if shape.dims else scalar
-
-    def copy(self, inst: Instruction, operands: Sequence[Instruction]) -> Instruction:
-        """An op of another computation, with its sharding."""
-        made = rewrite.copy(inst, self._place(), operands, to=self.inst.computation)
-        rewrite.rename(made, self._names.fresh(inst.name))
-        made.id = inst.id  # tables of the module are read by it until it is renumbered
-        return made
-
-    def replace_by(self, value: Instruction) -> None:
-        """All that read the op read `value`, which takes its name and its sharding, where it is new."""
-        inst, name = self.inst, self.inst.name
-        rewrite.replace_uses(inst, value)
-        rewrite.remove(inst)
-        if value not in inst.operands and value.opcode != "parameter":
-            value.id = inst.id
-            rewrite.rename(value, name)
-
-    def _place(self) -> int:
-        return self.inst.computation.instructions.index(self.inst)
-
-
-_Form = Callable[[_Writer], None]
-
-
-def _form_of(inst: Instruction) -> _Form | None:
+def _form_of(inst: Instruction) -> Form | None:
     """What puts an op into the plain form; None for those that are in it, or go with their start."""
     form = _FORMS.get(inst.opcode)
     if form is not None:
+        return form
+    find = _FORMS_ALONG_SPLIT_DIMS.get(inst.opcode)
+    if find is not None and (form := find(inst)) is not None:
         return form
     first = _INDEXED.get(inst.opcode)
     has_vector = first is not None and len(inst.operands) == first + 1 and inst.operands[first].shape.rank == 1
@@ -113,7 +77,7 @@ def _form_of(inst: Instruction) -> _Form | None:
 # Asynchronous pairs and fusions
 
 
-def _end_at_once(write: _Writer) -> None:
+def _end_at_once(write: Writer) -> None:
     """The op between start and done, where the start was: nothing that it reads changes until it is done."""
     start = write.inst
     done = _end_of(start)
@@ -152,7 +116,7 @@ def _end_of(start: Instruction) -> Instruction:
     return found.users[0]
 
 
-def _inline(write: _Writer) -> None:
+def _inline(write: Writer) -> None:
     """The ops that a computation consists of, in the place of the one that runs it."""
     inst, callee = write.inst, write.inst.called[0]
     new: dict[Instruction, Instruction] = {}
@@ -166,7 +130,7 @@ def _inline(write: _Writer) -> None:
 # Start indices
 
 
-def _index_by_scalars(write: _Writer) -> None:
+def _index_by_scalars(write: Writer) -> None:
     inst = write.inst
     first = _INDEXED[inst.opcode]
     vector = inst.operands[first]
@@ -178,7 +142,7 @@ def _index_by_scalars(write: _Writer) -> None:
 # The high half of a product
 
 
-def _by_halves(write: _Writer) -> None:
+def _by_halves(write: Writer) -> None:
     """(ah 2^n + al)(bh 2^n + bl) without its low half, in words of 2n bits; products that overflow wrap around."""
     a, b = write.inst.operands
     bits = Shape.array(a.shape.element_type).bits
@@ -201,13 +165,21 @@ def _by_halves(write: _Writer) -> None:
     write.replace_by(high)
 
 
-_FORMS: dict[str, _Form] = {
+_FORMS: dict[str, Form] = {
     **dict.fromkeys(_DONE, _end_at_once),
     "fusion": _inline,
     "mulhi": _by_halves,
 }
 
-_SPECIAL = frozenset(_FORMS) | _ENDS | frozenset(_INDEXED)
+_FORMS_ALONG_SPLIT_DIMS: dict[str, Callable[[Instruction], Form | None]] = {
+    **dict.fromkeys(IN_PLACE, in_place_form),
+    "gather": lookup_form,
+    "reduce-window": running_totals_form,
+    "scatter": update_form,
+}
+"""What finds the form of one op, where it is split."""
+
+_SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_ALONG_SPLIT_DIMS) | _ENDS | frozenset(_INDEXED)
 """Opcodes that may need one."""
 
 
