@@ -32,6 +32,7 @@ QUESTIONS = (
     "memory_against_xla",
     "op_choice 300",
     "stencils",
+    "chains 100",
     "reshards",
     "random_programs 2000",
 )

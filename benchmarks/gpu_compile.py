@@ -4,8 +4,8 @@
 Both programs are read as XLA's executables have them: bytes of the collectives in the optimized HLO, memory by XLA's
 own analysis (arguments, outputs and temporaries, less what is aliased), seconds from trace to executable, caches empty:
 of the program that we generated, and of the function that `jax.jit` was given.  Our own propagation and partitioning
-stand apart.  `jax.jit` runs with Shardy and with GSPMD; what stands in the table is the one with fewer bytes, then with
-less memory.
+stand apart.  Collectives: as our program has them, as `hs.cost` expects XLA's combiner to leave them, as XLA left them.
+`jax.jit` runs with Shardy and with GSPMD; what stands in the table is the one with fewer bytes, then with less memory.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def figures(name: str, scale: int, chip: str) -> Row:
     partitioned = stage.partitioned
     _ = stage.as_python()
     found: Row = {"found_in": time.perf_counter() - start, "planned": partitioned.comm_bytes_per_device}
+    found["collectives"] = len(partitioned.collectives), partitioned.cost.num_combined
     ways: dict[str, tuple[Callable[[], Any], Any]] = {
         "ours": (lambda: anew(partitioned, mesh), nullcontext),
         "shardy": (lambda: theirs.lower(*arguments).compile(), nullcontext),
@@ -134,7 +135,13 @@ def read(executable: Any) -> Row:
         "temporaries": stats.temp_size_in_bytes,
     }
     module = hs.load(executable.as_text(), format="hlo")
-    return {"bytes": hs.cost(module).comm_bytes, "memory": sum(memory.values()), **memory}
+    priced = hs.cost(module)
+    return {
+        "bytes": priced.comm_bytes,
+        "collectives": len(priced.collectives),
+        "memory": sum(memory.values()),
+        **memory,
+    }
 
 
 # The parent
@@ -163,7 +170,7 @@ def tabulated(rows: Iterable[Row], chip: str) -> tuple[Table, bool]:
     table = Table(
         "model", "bytes", "jax.jit", "ratio", "memory", "jax.jit", "ratio", "temporaries", "found",
         "seconds", "jax.jit", "ratio",
-        "of", "planned",
+        "of", "planned", "collectives",
         title=f"The zoo compiled for eight {chip.upper()}: one device, one step, as XLA's executables have it",
     )  # fmt: skip
     for column in table.columns[1:]:
@@ -195,6 +202,7 @@ def line(row: Row) -> tuple[list[str], bool]:
         *(f"{ours['seconds']:.1f}", f"{xla['seconds']:.1f}", ratios["seconds"][0]),
         who,
         f"{ours['bytes'] / row['planned']:.3f}" if row["planned"] else "",
+        " ".join(map(str, (*row["collectives"], ours["collectives"]))),
     ]
     return cells, all(kept for _, kept in ratios.values())
 

@@ -13,8 +13,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import permutations, product
 from random import Random
 from typing import Any
 
@@ -22,16 +20,25 @@ import numpy as np
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.axis_splits import (
+    MESHES,
+    MOST_DEVICES,
+    SAME_WORK,
+    Assignment,
+    assignments,
+    bytes_of_xla,
+    divides,
+    in_jax,
+    moved,
+    num_parts,
+    random_spec,
+)
 from benchmarks.verdict import finish, judged
 
-MESHES = ((2, 4), (2, 2, 2), (4, 4), (2, 8))
 SIZES = (16, 48, 64, 256, 1024, 4096)
 MOST_ELEMENTS = 1 << 26
 SUM_LIMIT, WORST_LIMIT = 1.02, 1.1
 SHOWN = 8
-SAME_WORK = 1.06
-"""A program may add up partial results, too."""
-Assignment = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +107,8 @@ def random_case(random: Random, kinds: dict[str, Kind]) -> Case:
         tensors = (*kind.operands, kind.result)
         if max(math.prod(sizes[c] for c in t) for t in tensors) <= MOST_ELEMENTS:
             break
-    specs = tuple(_random_spec(random, len(t), len(mesh)) for t in tensors)
+    specs = tuple(random_spec(random, len(t), len(mesh)) for t in tensors)
     return Case(name, kind, mesh, sizes, specs)
-
-
-def _random_spec(random: Random, rank: int, num_axes: int) -> Assignment:
-    spec: list[list[int]] = [[] for _ in range(rank)]
-    for axis in random.sample(range(num_axes), num_axes):
-        place = random.randrange(rank + 1)
-        if place < rank:
-            spec[place].append(axis)
-    return tuple(map(tuple, spec))
 
 
 # ---- ours, XLA's
@@ -130,30 +128,14 @@ def measured(case: Case, objective: str) -> tuple[float, float]:
 
 def of_xla(case: Case, *, shardy: bool) -> float:
     """Bytes of live XLA's program, with the credits of `ideal_bytes`."""
-    import jax
-
-    import hlosharding as hs
-    from benchmarks import live_xla
-    from benchmarks.ideal import ideal_bytes
-
     mesh, arguments, specs, result = _as_jax(case)
-    placed = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax.sharding.NamedSharding(mesh, spec))
-        for a, spec in zip(arguments, specs, strict=True)
-    ]
-    out = jax.sharding.NamedSharding(mesh, result)
-    dump = live_xla.partitioned_by(case.kind.function, placed, shardy=shardy, out_shardings=out)
-    return ideal_bytes(hs.load(dump, format="hlo-proto"))
+    return bytes_of_xla(case.kind.function, arguments, mesh, specs, result, shardy=shardy)
 
 
 def _as_jax(case: Case) -> tuple[Any, list[Any], tuple[Any, ...], Any]:
     import jax
-    from jax.sharding import Mesh, PartitionSpec
 
-    count = math.prod(case.mesh)
-    names = tuple("abcd"[: len(case.mesh)])
-    mesh = Mesh(np.array(jax.devices("cpu")[:count]).reshape(case.mesh), names)
-    specs = [PartitionSpec(*(tuple(names[a] for a in axes) or None for axes in spec)) for spec in case.specs]
+    mesh, specs = in_jax(case.mesh, case.specs)
     arguments = [
         jax.ShapeDtypeStruct(case.dims(letters), np.int32 if n in case.kind.integers else np.float32)
         for n, letters in enumerate(case.kind.operands)
@@ -167,62 +149,28 @@ def _as_jax(case: Case) -> tuple[Any, list[Any], tuple[Any, ...], Any]:
 def least_bytes(case: Case, most_work: float) -> float:
     """The fewest bytes of all assignments of mesh axes that repeat no more work."""
     letters = sorted(set("".join(case.tensors)))
-    splits = (dict(zip(letters, axes, strict=True)) for axes in _assignments(len(case.mesh), len(letters)))
+    splits = (dict(zip(letters, axes, strict=True)) for axes in assignments(len(case.mesh), len(letters)))
     lean = (split for split in splits if _work(case, split) <= most_work * SAME_WORK and _divides(case, split))
     return min(_bytes(case, split) for split in lean)
 
 
-@cache
-def _assignments(num_axes: int, num_dims: int) -> tuple[Assignment, ...]:
-    found: dict[Assignment, None] = {}
-    for order in permutations(range(num_axes)):
-        for places in product(range(num_dims + 1), repeat=num_axes):
-            split = tuple(
-                tuple(a for a, place in zip(order, places, strict=True) if place == d) for d in range(num_dims)
-            )
-            found[split] = None
-    return tuple(found)
-
-
 def _work(case: Case, split: dict[str, tuple[int, ...]]) -> float:
     axes = (axis for letter, mine in split.items() if letter not in case.kind.looked_up for axis in mine)
-    return 1 / math.prod(case.mesh[axis] for axis in axes)
+    return 1 / num_parts(case.mesh, tuple(axes))
 
 
 def _divides(case: Case, split: dict[str, tuple[int, ...]]) -> bool:
-    return all(case.sizes[d] % math.prod(case.mesh[a] for a in axes) == 0 for d, axes in split.items())
+    return divides([case.sizes[d] for d in split], case.mesh, tuple(split.values()))
 
 
 def _bytes(case: Case, split: dict[str, tuple[int, ...]]) -> float:
     total = 0.0
     for letters, given in zip(case.kind.operands, case.specs[:-1], strict=True):
-        total += _moved(case.dims(letters), case.mesh, given, tuple(split[d] for d in letters), ())
+        total += moved(case.dims(letters), case.mesh, given, tuple(split[d] for d in letters), ())
     result = case.kind.result
     partial = tuple(sorted(a for d, axes in split.items() if d not in result for a in axes))
     wanted = tuple(split[d] for d in result)
-    return total + _moved(case.dims(result), case.mesh, wanted, case.specs[-1], partial)
-
-
-@cache
-def _moved(
-    dims: tuple[int, ...], mesh: tuple[int, ...], source: Assignment, target: Assignment, partial: tuple[int, ...]
-) -> float:
-    """Bytes from one split of 4-byte numbers to another; over axes `partial` devices hold partial sums."""
-    import hlosharding as hs
-
-    first, last = _sharding(mesh, source, partial), _sharding(mesh, target, ())
-    return hs.plan_reshard(dims, "f32", first, last, num_devices=math.prod(mesh)).mean_received_bytes
-
-
-def _sharding(mesh: tuple[int, ...], split: Assignment, partial: tuple[int, ...]) -> Any:
-    import hlosharding as hs
-
-    used = [axis for axes in split for axis in axes]
-    rest = [axis for axis in range(len(mesh)) if axis not in used and axis not in partial]
-    grid = np.arange(math.prod(mesh)).reshape(mesh).transpose([*used, *partial, *rest])
-    counts = [math.prod(mesh[a] for a in axes) for axes in split]
-    sums = math.prod(mesh[a] for a in partial)
-    return hs.HloSharding.subgroup(grid.reshape((*counts, sums, -1)), ("unreduced", "replicated"))
+    return total + moved(case.dims(result), case.mesh, wanted, case.specs[-1], partial)
 
 
 # ---- the table
@@ -236,7 +184,7 @@ def main() -> None:
     parser.add_argument("--objective", default="bytes")
     parser.add_argument("--without-xla", action="store_true")
     options = parser.parse_args()
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={MOST_DEVICES}"
     random, kinds = Random(options.seed), _kinds()
     rows = list(_rows([random_case(random, kinds) for _ in range(options.count)], options))
     _print(rows)

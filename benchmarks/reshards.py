@@ -158,7 +158,8 @@ def against_xla(pairs: list[Pair], elements: int) -> list[tuple[float, float, in
     shapes = [Shape.array("f32", p.dims(elements)) for p in pairs]
     ours, live = our_module(pairs, shapes, machine), xla_module(pairs, shapes)
     out: list[tuple[float, float, int]] = []
-    prices = [{row.instruction: row for row in hs.cost(module, machine).rows} for module in (ours, live)]
+    # Each reshard alone: XLA's combiner would join those of different pairs.
+    prices = [{row.instruction: row for row in hs.cost(module, machine, combine=False).rows} for module in (ours, live)]
     for mine, theirs in zip(ours.entry.root.operands, live.entry.root.operands[:-1], strict=True):
         # An annotation leaves a copy, and the reshard stands between two of them.
         last = next(op for op in upwards(theirs) if op.opcode == "copy")

@@ -10,7 +10,7 @@ from argparse import Namespace
 from difflib import get_close_matches
 
 from hlosharding import report
-from hlosharding.cli.programs import present, propagated_program
+from hlosharding.cli.programs import partitioned_program, present, propagated_program
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
@@ -20,9 +20,18 @@ _LINE = re.compile(r".+:\d+")
 
 def execute(arguments: Namespace) -> None:
     """Print the chain of causes of each value that NAME means."""
+    if arguments.splits:
+        _show_splits(arguments)
+        return
     propagated = propagated_program(arguments)
     found = _explanations(propagated, arguments.name)
     present(report.explanations_view(found, whole=arguments.whole), arguments.emit)
+
+
+def _show_splits(arguments: Namespace) -> None:
+    """How else the op could be split, and what each split would cost."""
+    partitioned = partitioned_program(arguments)
+    present(report.split_view(partitioned.explain(arguments.name)), arguments.emit)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:

@@ -68,6 +68,7 @@ def _add_partition(commands: Any) -> None:
     _partition_options(command)
     command.add_argument("--collectives", action="store_true", help="only the table of collectives")
     command.add_argument("--cost", action="store_true", help="the cost, by source line and by opcode")
+    _combine_option(command)
     command.add_argument(
         "--sharding-overrides", action="store_true", help="all values sharded otherwise than propagated"
     )
@@ -111,6 +112,10 @@ def _add_explain(commands: Any) -> None:
     command = _command(commands, "explain", "say why a value has its sharding")
     command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
     _propagation_options(command)
+    _partition_options(command)
+    command.add_argument(
+        "--splits", action="store_true", help="how else the op could be split, and what that would cost"
+    )
     command.add_argument("--whole", action="store_true", help="every step of a long chain")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
@@ -119,6 +124,7 @@ def _add_simulate(commands: Any) -> None:
     command = _command(commands, "simulate", "predict time and memory of a step on a machine")
     _propagation_options(command)
     _partition_options(command)
+    _combine_option(command)
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
@@ -194,6 +200,15 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
             action=argparse.BooleanOptionalAction,
             help=f"{edge} may be given shardings (default: what JAX or the first line of FILE leaves open)",
         )
+
+
+def _combine_option(command: Any) -> None:
+    command.add_argument(
+        "--no-combine",
+        dest="combine",
+        action="store_false",
+        help="price each collective alone, not as XLA's combiner joins those of one kind and group",
+    )
 
 
 def _partition_options(command: argparse.ArgumentParser, *, machine: bool = True) -> None:

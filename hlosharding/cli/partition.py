@@ -11,26 +11,28 @@ from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import as_json, in_format, partitioned_program
 from hlosharding.compiler import Partitioned
+from hlosharding.cost import CostReport, cost
 
 
 def execute(arguments: Namespace) -> None:
     """Write the local program in the form asked for; without `--emit`, tables."""
     partitioned = partitioned_program(arguments)
+    prices = partitioned.cost if arguments.combine else cost(partitioned, partitioned.machine, combine=False)
     if arguments.emit:
-        write(_in_form(partitioned, arguments), arguments.output)
+        write(_in_form(partitioned, prices, arguments), arguments.output)
     if arguments.collectives:
-        report.show(report.collectives_view(partitioned))
+        report.show(report.collectives_view(partitioned, cost=prices))
     if arguments.cost:
-        report.show(report.cost_view(partitioned.cost))
+        report.show(report.cost_view(prices))
     if arguments.sharding_overrides:
         report.show(report.overrides_view(partitioned))
     if not (arguments.emit or arguments.collectives or arguments.cost or arguments.sharding_overrides):
-        report.show(report.partitioned_view(partitioned))
+        report.show(report.partitioned_view(partitioned, cost=prices))
 
 
-def _in_form(partitioned: Partitioned, arguments: Namespace) -> str | bytes:
+def _in_form(partitioned: Partitioned, prices: CostReport, arguments: Namespace) -> str | bytes:
     if arguments.emit == "python":
         return partitioned.as_python()
     if arguments.emit == "json":
-        return as_json(report.partitioned_view(partitioned))
+        return as_json(report.partitioned_view(partitioned, cost=prices))
     return in_format(partitioned.module, arguments.emit, metadata=arguments.metadata)

@@ -11,6 +11,7 @@ from hlosharding.compiler.optimized import (
     compile_for,
 )
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
+from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
 from hlosharding.executor import ShardedArray
 
@@ -24,6 +25,7 @@ __all__ = [
     "PartitionedStage",
     "PropagatedStage",
     "ShardedArray",
+    "SplitExplanation",
     "Traced",
     "best_program",
     "compile_by_xla",

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
+from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
 from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
@@ -54,10 +55,12 @@ class Partitioned(InNotebooks):
         source: Module,
         machine: Machine,
         propagation: Propagation | Callable[[], Propagation] | None,
+        options: PartitionOptions | None = None,
     ) -> None:
         self.local = local
         """The per-device program with what the partitioner noted of it."""
         self._source = source
+        self._options = options or PartitionOptions()
         self.machine = machine
         """The machine whose prices decided."""
         self._propagation = propagation
@@ -80,6 +83,36 @@ class Partitioned(InNotebooks):
     def num_partitions(self) -> int:
         """Devices the program is for."""
         return self.module.num_partitions
+
+    def explain(self, name: str) -> SplitExplanation:
+        """Why an op of the program that was given is split as it is, and what other splits would cost.
+
+        The program is partitioned once more for the answer.  Raises ModuleError for a name that is not in it.
+        """
+        return explained_split(
+            self._source,
+            self._made_here,
+            name,
+            machine=self.machine,
+            options=self._options,
+            annotated=self.propagation.annotated if self.propagation is not None else (),
+            cause=self.propagation.explain(name) if self.propagation is not None else None,
+        )
+
+    @cached_property
+    def _made_here(self) -> LocalProgram:
+        """The program with the table it was made by, which one that was read from disk lacks."""
+        is_read = self.local.table is None and self.module is not self._source
+        if not is_read:
+            return self.local
+        annotated = self.propagation.annotated if self.propagation is not None else ()
+        return best_program(
+            self.propagation.module if self.propagation is not None else self._source,
+            num_partitions=self.num_partitions,
+            machine=self.machine,
+            options=self._options,
+            annotated=annotated,
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -312,7 +345,7 @@ def partition(
         local = best_program(
             source, num_partitions=count, machine=prices, options=options, annotated=propagation.annotated
         )
-    return Partitioned(local, source, prices, propagation)
+    return Partitioned(local, source, prices, propagation, options)
 
 
 def prices_of(machine: Machine | Topology | None, num_devices: int, module: Module) -> Machine:

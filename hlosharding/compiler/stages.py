@@ -13,6 +13,7 @@ from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
 from hlosharding.compiler.warm_start import Keep, partitioned_once
+from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
@@ -160,6 +161,10 @@ class PartitionedStage(_OfOneTrace):
     @property
     def _of_jax(self) -> Any:
         return self.traced.call.jax
+
+    def explain(self, name: str) -> SplitExplanation:
+        """Why an op is split as it is, and what other splits would cost."""
+        return self.partitioned.explain(name)
 
     @property
     def module(self) -> Module:

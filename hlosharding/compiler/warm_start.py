@@ -36,7 +36,7 @@ def partitioned_once(
     known = cache.read(key, module) if key is not None else None
     if known is not None:
         why = source if isinstance(source, Propagation) else lambda: propagate(module)
-        return Partitioned(known, module, prices, why), _kept_nowhere
+        return Partitioned(known, module, prices, why, options), _kept_nowhere
     start = time.perf_counter()
     made = partition(source, machine=machine, options=options)
     seconds = time.perf_counter() - start

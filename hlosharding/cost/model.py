@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
+from hlosharding.cost.combining import combined, was_combined
 from hlosharding.cost.fusing import absorbed, is_fused
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
@@ -101,6 +102,7 @@ class CostReport(InNotebooks):
     """Part of `time_s` in collectives."""
     machine: Machine
     collectives: tuple[Collective, ...]
+    """As they stand in the program, one an instruction."""
     peak_at: str
     """Name of the instruction during which memory peaks."""
     rows: tuple[Priced, ...]
@@ -109,6 +111,14 @@ class CostReport(InNotebooks):
     """Bytes in the host's memory at the worst moment, which `peak_memory_bytes` does not contain."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: all figures but memory are guesses then."""
+    combined: tuple[tuple[Collective, ...], ...] = ()
+    """Of `collectives`, those that XLA's combiner makes one of: each group is priced as one with the bytes of all, and
+    each member has its share of the time, by its bytes."""
+
+    @property
+    def num_combined(self) -> int:
+        """How many collectives are left of `collectives` behind XLA's combiner."""
+        return len(self.collectives) - sum(len(group) - 1 for group in self.combined)
 
     @cached_property
     def by_opcode(self) -> dict[str, Subtotal]:
@@ -139,13 +149,20 @@ class CostReport(InNotebooks):
 
 @deep_stack
 def cost(
-    module: Any, machine: Machine | Topology | None = None, *, trips: Mapping[str, int] = NOTHING_STATED
+    module: Any,
+    machine: Machine | Topology | None = None,
+    *,
+    trips: Mapping[str, int] = NOTHING_STATED,
+    combine: bool = True,
 ) -> CostReport:
     """Price a module: any Module, XLA's output included, or what holds one as `.module` (Partitioned, Propagation).
 
     A module that was not partitioned yet is priced as one device would run it.  `machine` defaults to an H100 node
     (or as many nodes as the module has devices for).  `trips`: how often loops run where the module does not tell, by
-    name or source line.  Raises ModuleError for an invalid module, or trips of what is no loop.
+    name or source line.  `combine`: price collectives of one kind and group as XLA's combiner will join them
+    (`CostReport.combined`); False prices each alone.  What XLA has compiled already stands as it is.
+
+    Raises ModuleError for an invalid module, or trips of what is no loop.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -160,7 +177,7 @@ def cost(
     module = with_trip_counts(module_of(module), trips)
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     with blaming(module):
-        table = _Table(module, machine, causes)
+        table = _Table(module, machine, causes, combine=combine and not was_combined(module))
         runs = executions(module)
         for computation, how_often in runs.items():
             table.add(computation, how_often)
@@ -171,24 +188,31 @@ def cost(
 class _Table:
     """Prices instruction by instruction and keeps the sums."""
 
-    def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str]) -> None:
-        self.machine, self.causes, self.devices = machine, causes, devices_of(module)
+    def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
+        self.machine, self.causes, self.devices, self.combine = machine, causes, devices_of(module), combine
         self.fuses = not is_fused(module)
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
+        self.combined: list[tuple[Collective, ...]] = []
         self.flops = self.transcendentals = self.traffic = self.comm_bytes = self.compute_s = self.comm_s = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
         hidden = absorbed(computation) if self.fuses and not runs.is_fused else set()
+        found: dict[Instruction, Collective] = {}
+        first = len(self.rows)
         for op in computation.instructions:
             opcode = op.opcode
             if opcode in FREE or opcode in CONTROL:
                 continue
             kind = collective_kind(opcode)
             if kind is not None:
-                self._add_collective(op, kind, runs)
+                found[op] = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
+                self._add_collective(op, found[op], runs)
             elif not runs.is_fused:
                 self._add_local(op, runs, hidden)
+        if self.combine:
+            self._combine(computation, found, first)
+        self.comm_s += sum(row.time_s for row in self.rows[first:] if row.instruction in found)
 
     def _add_local(self, op: Instruction, runs: Runs, hidden: set[Instruction]) -> None:
         count = runs.count
@@ -202,15 +226,28 @@ class _Table:
         self.compute_s += seconds * count
         self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count, runs.is_exact))
 
-    def _add_collective(self, op: Instruction, kind: str, runs: Runs) -> None:
-        found = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
+    def _add_collective(self, op: Instruction, found: Collective, runs: Runs) -> None:
         seconds = collective_seconds(found, self.machine) * runs.count
         flops = op_cost(op).flops * runs.count
         self.collectives.append(found)
         self.flops += flops
         self.comm_bytes += found.bytes_per_device
-        self.comm_s += seconds
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact))
+
+    def _combine(self, computation: Computation, found: Mapping[Instruction, Collective], first: int) -> None:
+        """Give those that run as one, in the rows from the `first`, their shares of its time."""
+        groups = combined(computation, found)
+        if not groups:
+            return
+        places = {row.instruction: n for n, row in enumerate(self.rows[first:], first) if row.instruction in found}
+        for group in groups:
+            members = tuple(found[op] for op in group)
+            whole = replace(members[0], nbytes=sum(one.nbytes for one in members))
+            rate = collective_seconds(whole, self.machine) / whole.nbytes if whole.nbytes else 0.0
+            for op, one in zip(group, members, strict=True):
+                row = self.rows[places[op]]
+                self.rows[places[op]] = row._replace(time_s=rate * one.nbytes * row.executions)
+            self.combined.append(members)
 
     def report(self, peak: int, peak_at: str, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
         return CostReport(
@@ -228,6 +265,7 @@ class _Table:
             rows=tuple(self.rows),
             host_memory_bytes=on_host,
             guessed_loops=guessed,
+            combined=tuple(self.combined),
         )
 
 

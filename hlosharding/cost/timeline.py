@@ -29,6 +29,13 @@ class Event:
     """Of a loop: how often its body runs."""
     is_exact: bool = True
     """False where that is a guess."""
+    joined: tuple[Instruction, ...] = ()
+    """Collectives that run as one with `instruction`, as XLA's combiner leaves them."""
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """All that runs then: one op, or collectives that are one."""
+        return (self.instruction, *self.joined)
 
     @property
     def seconds(self) -> float:

@@ -35,6 +35,8 @@ def _slice(event: Event) -> dict[str, Any]:
     details: dict[str, Any] = {"shape": str(inst.shape), "location": inst.location, "op_name": inst.op_name}
     if event.nbytes:
         details["bytes received"] = event.nbytes
+    if event.joined:
+        details["joined with it"] = ", ".join(op.name for op in event.joined)
     if event.trips != 1:
         details["trips"] = event.trips
     if not event.is_exact:

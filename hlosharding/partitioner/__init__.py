@@ -1,6 +1,7 @@
 """From a global module with shardings to a local one with explicit collectives."""
 
 from hlosharding.partitioner.decisions import Decisions
+from hlosharding.partitioner.factors import SplitAlternative, SplitAlternatives, alternatives_of
 from hlosharding.partitioner.global_choice import best_table
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
@@ -17,6 +18,9 @@ __all__ = [
     "Prices",
     "ShardingOverride",
     "ShardingTable",
+    "SplitAlternative",
+    "SplitAlternatives",
+    "alternatives_of",
     "best_table",
     "check_devices",
     "has_manual_groups",

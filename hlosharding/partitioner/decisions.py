@@ -40,6 +40,8 @@ class Decisions:
     """By a sharding's spelling (`uid`): the shape of a tile of an array of some shape."""
     readers: ElementReaders = field(default_factory=ElementReaders)
     """Who reads the elements of the program's tuples."""
+    watched: dict[str, Any] = field(default_factory=dict)
+    """By name, ops of which somebody asks how else they could be split; `lowering_of` says what was to be chosen."""
     by_group_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
@@ -53,5 +55,6 @@ class Decisions:
                 by_group_size=self.by_group_size,
                 local_shapes=self.local_shapes,
                 readers=self.readers,
+                watched=self.watched,
             )
         return self.by_group_size[groups.size]

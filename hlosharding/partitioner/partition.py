@@ -35,6 +35,8 @@ class LocalProgram:
     warnings: list[str] = field(default_factory=list)
     overrides: tuple[ShardingOverride, ...] = ()
     """Values with another sharding than `module.shardings` gave them, in program order."""
+    table: ShardingTable | None = None
+    """The shardings that the walk followed."""
 
 
 @collector_waits
@@ -52,7 +54,7 @@ def partition_module(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}

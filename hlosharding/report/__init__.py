@@ -9,7 +9,7 @@ from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.executables import executable_view
-from hlosharding.report.explanations import conflicts_view, explanations_view
+from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.json import Record
 from hlosharding.report.model import (
@@ -73,6 +73,7 @@ __all__ = [
     "sharding_view",
     "show",
     "simulation_view",
+    "split_view",
     "suggestions_view",
     "to_html",
     "to_record",

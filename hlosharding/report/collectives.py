@@ -32,7 +32,8 @@ def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
     """A program's collectives, largest volume first; in the table equal ones share a row.
 
     `program`: a Partitioned, a Module, or the collectives themselves.  Bytes are received by a device in one run, mean
-    over devices.  The column of priced times is there where the program has a `cost`, or one is given.
+    over devices.  The column of priced times is there where the program has a `cost`, or one is given; of those that
+    XLA's combiner makes one, each has its share of the time.
 
     >>> collectives_view([]).parts[0].total
     'all'
@@ -41,7 +42,7 @@ def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
     rows = cost.rows if cost is not None else ()
     seconds = {row.instruction.name: Figure(row.time_s, is_exact=row.is_exact) for row in rows}
     table = Table(
-        title="Collectives of one run",
+        title=_title(cost),
         key="collectives",
         columns=tuple(column for column in _COLUMNS if seconds or column.key != "priced"),
         rows=[_row(one) | {"priced": seconds.get(one.name, 0.0)} for one in _found(program)],
@@ -55,6 +56,13 @@ def collectives_view(program: Any, *, cost: CostReport | None = None) -> View:
 def collective_view(one: Collective) -> View:
     """One collective; bytes are those of all its executions."""
     return View((Facts(_row(one)), Text(printable(str(one)))))
+
+
+def _title(cost: CostReport | None) -> str:
+    """Says, too, how many are left behind XLA's combiner, where it finds some to join."""
+    if cost is None or not cost.combined:
+        return "Collectives of one run"
+    return f"Collectives of one run: {len(cost.collectives)} as planned, {cost.num_combined} as XLA combines them"
 
 
 def _found(program: Any) -> Iterable[Collective]:

@@ -44,6 +44,8 @@ def _totals(cost: CostReport) -> Facts:
         "time_s": Figure(cost.time_s, is_exact=is_exact),
         "compute_s": cost.compute_s,
         "comm_s": cost.comm_s,
+        "num_collectives": len(cost.collectives),
+        "num_combined": cost.num_combined,
         "guessed_loops": [loop._asdict() for loop in cost.guessed_loops],
     }
     host = Label("host_memory_bytes", "on the host", f"{as_bytes(cost.host_memory_bytes)}, not in the peak")
@@ -65,7 +67,8 @@ def _memory_note(cost: CostReport) -> str:
 
 
 def _time_note(cost: CostReport) -> str:
-    return f"{as_seconds(cost.compute_s)} kernels, {as_seconds(cost.comm_s)} collectives, no overlap"
+    joined = f" ({len(cost.collectives)}, combined {cost.num_combined})" if cost.combined else ""
+    return f"{as_seconds(cost.compute_s)} kernels, {as_seconds(cost.comm_s)} collectives{joined}, no overlap"
 
 
 def _grouped(cost: CostReport, by: Grouping, groups: dict[str, Subtotal], *, is_shown: bool, most: int) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import Event, Simulation
+from hlosharding.cost import CostReport, Event, Simulation
 from hlosharding.ir import Instruction, Module
 from hlosharding.printable import printable
 from hlosharding.report.collectives import collectives_view
@@ -51,16 +51,20 @@ def _instruction_facts(inst: Instruction) -> dict[str, Any]:
     }
 
 
-def partitioned_view(partitioned: Partitioned) -> View:
-    """The totals, the collectives, the values that propagation had sharded otherwise, and the warnings."""
+def partitioned_view(partitioned: Partitioned, *, cost: CostReport | None = None) -> View:
+    """The totals, the collectives, the values that propagation had sharded otherwise, and the warnings.
+
+    `cost`: other prices than the program's own.
+    """
+    cost = cost if cost is not None else partitioned.cost
     count = partitioned.num_partitions
     overrides = overrides_view(partitioned, most=_OVERRIDES_SHOWN) if partitioned.sharding_overrides else None
     head = Text(f"{printable(partitioned.module.name)} on {count} device{'' if count == 1 else 's'}", style="bold")
     parts: tuple[Part, ...] = (
         head,
         _boundary(partitioned),
-        Within("cost", cost_view(partitioned.cost, by=())),
-        *collectives_view(partitioned).parts,
+        Within("cost", cost_view(cost, by=())),
+        *collectives_view(partitioned, cost=cost).parts,
         *(overrides.parts if overrides else (Facts({"sharding_overrides": ()}),)),
         *warnings_view(partitioned).parts,
     )
@@ -167,6 +171,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
 def _event_row(event: Event) -> dict[str, Any]:
     return {
         "name": event.instruction.name,
+        "joined": [op.name for op in event.joined],
         "opcode": event.instruction.opcode,
         "shape": str(event.instruction.shape),
         "location": event.instruction.location,

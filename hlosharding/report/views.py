@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlosharding.compiler import Partitioned
+from hlosharding.compiler import Partitioned, SplitExplanation
 from hlosharding.cost import CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
@@ -18,7 +18,7 @@ from hlosharding.report import html, json
 from hlosharding.report.changes import suggestions_view
 from hlosharding.report.collectives import collective_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.explanations import conflicts_view, explanations_view
+from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
 from hlosharding.report.plans import axes_view, reshard_view
@@ -34,6 +34,7 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Module: module_view,
     Propagation: propagation_view,
     Explanation: lambda explanation: explanations_view([explanation]),
+    SplitExplanation: split_view,
     LostOffer: lambda lost: conflicts_view([lost]),
     Suggestion: lambda suggestion: suggestions_view([suggestion]),
     AxisPropagation: axes_view,

@@ -187,3 +187,29 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
         if shared is not None and shared.communication <= choice.communication * _EXTRA_SECONDS:
             return shared
     return choice
+
+
+class Promising(NamedTuple):
+    """A split that `choose` might take, and the part of the op that a device computes under it."""
+
+    problem: ChoiceProblem
+    space: HloSharding
+    work: float
+
+
+def promising_splits(
+    problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None, *, most: int
+) -> tuple[list[Promising], float]:
+    """The splits with the lowest bounds whatever work they repeat, and the most work that `choose` allows."""
+    pools = [_Pool(problem, prices, mesh) for problem in problems]
+    every = (
+        (float(least), i, t, n)
+        for i, p in enumerate(pools)
+        for t, bounds in enumerate(p.least)
+        for n, least in enumerate(bounds)
+    )
+    found = [
+        Promising(pools[i].problem, pools[i].tables[t].space(n), float(pools[i].work[t][n]))
+        for _, i, t, n in heapq.nsmallest(most, every)
+    ]
+    return found, _EXTRA_WORK * _necessary_work(pools)

@@ -12,6 +12,7 @@ from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
 from hlosharding.partitioner.factors.factor_choice import choose
 from hlosharding.partitioner.factors.factor_roles import splittable
@@ -45,6 +46,15 @@ class _Op(NamedTuple):
         return self.windows[number] if self.windows is not None else (None,) * len(self.signatures[number].factors)
 
 
+class Asked(NamedTuple):
+    """What was to be chosen of a watched op."""
+
+    problems: list[ChoiceProblem]
+    waits: bool
+    """Would partial results be reduced later than at the op?"""
+    decisions: Decisions
+
+
 def lowering_of(
     context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
 ) -> Lowering:
@@ -55,6 +65,8 @@ def lowering_of(
     given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims) for v in values]
     waits = _may_wait(context, inst)
     key = (op, waits, *asked, *given)
+    if inst.name in context.decisions.watched:
+        context.decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, context.decisions)
     lowering = known.get(key)
     if lowering is None:
         lowering = known[key] = _decided(context, inst, op, values, wanted, waits)
@@ -81,19 +93,30 @@ def _decided(
     context: Context, inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted, waits: bool
 ) -> Lowering:
     rule, leaves = local_rule(op.opcode), op.shape.leaves
-    broadcast_dims: tuple[Dims, ...] = ((),) * len(leaves)
-    if rule.keeps_broadcast_dims:
-        broadcast_dims = broadcast_dims_of_results(op.signatures[0], [v.broadcast_dims for v in values])
-    problems = [
-        _problem(op, number, _operands(inst, op, number, values), _results(op, number, wanted, broadcast_dims))
-        for number in range(len(op.signatures))
-    ]
+    broadcast_dims = _broadcast_dims(op, values)
+    problems = _problems(inst, op, values, wanted)
     choice = choose(problems, context.prices, waits=waits, mesh=context.decisions.mesh)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
     is_plain = not choice.deferred and not any(masked)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
     return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself)
+
+
+def _broadcast_dims(op: _Op, values: Sequence[Value]) -> tuple[Dims, ...]:
+    """Per result leaf the dims along which all elements are the same."""
+    if local_rule(op.opcode).keeps_broadcast_dims:
+        return broadcast_dims_of_results(op.signatures[0], [v.broadcast_dims for v in values])
+    return ((),) * len(op.shape.leaves)
+
+
+def _problems(inst: Instruction, op: _Op, values: Sequence[Value], wanted: Wanted) -> list[ChoiceProblem]:
+    """The op with each of its signatures."""
+    known = _broadcast_dims(op, values)
+    return [
+        _problem(op, number, _operands(inst, op, number, values), _results(op, number, wanted, known))
+        for number in range(len(op.signatures))
+    ]
 
 
 def _problem(op: _Op, number: int, operands: tuple[Operand, ...], results: tuple[Result, ...]) -> ChoiceProblem:

@@ -1,0 +1,113 @@
+"""Why an op is split as it is, and what other splits would cost: one more walk of the partitioner, watching that op.
+
+Floor: compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hlosharding.cost import Machine
+from hlosharding.errors import PartitionError
+from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import InNotebooks
+from hlosharding.partitioner import (
+    Decisions,
+    LocalProgram,
+    PartitionOptions,
+    Prices,
+    SplitAlternative,
+    SplitAlternatives,
+    alternatives_of,
+    has_manual_groups,
+    in_plain_forms,
+    partition_module,
+)
+from hlosharding.printable import printable
+from hlosharding.propagation import Explanation
+from hlosharding.sharding import MeshInfo, spell_short
+
+
+@dataclass(frozen=True, slots=True)
+class SplitExplanation(InNotebooks):
+    """Why one op is split as it is.  `str` prints the cause of its sharding, its split, and those that were not taken.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m, num_partitions=2
+    ... ENTRY e {
+    ...   x = f32[4,8] parameter(0), sharding={devices=[1,2]<=[2]}
+    ...   y = f32[8,4] parameter(1), sharding={devices=[2,1]<=[2]}
+    ...   ROOT z = f32[4,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+    ... }'''
+    >>> found = hs.partition(hs.load(text)).explain("z")
+    >>> found.splits.chosen.comm_bytes, found.splits.chosen.work
+    (64.0, 0.5)
+    """
+
+    name: str
+    opcode: str
+    cause: Explanation | None
+    """Why the value has its sharding; None where the program was given with its shardings."""
+    splits: SplitAlternatives | None
+    """None for what is not split by its dims: parameters, ops that only move elements, loops, calls."""
+    mesh: MeshInfo | None
+
+    def __str__(self) -> str:
+        lines, name = [] if self.cause is None else [str(self.cause)], printable(self.name)
+        if self.splits is None:
+            lines.append(f"%{name} ({self.opcode}) is not split by its dims: there is no choice of a split")
+        else:
+            lines += [f"%{name} is split {self.told(self.splits.chosen)}"]
+            lines += [f"  else {self.told(one)}; not taken: {one.excluded}" for one in self.splits.others]
+        return "\n".join(lines)
+
+    def told(self, one: SplitAlternative) -> str:
+        """A split and its figures in a line."""
+        return (
+            f"{' '.join(one.factors)} as {spell_short(one.space, self.mesh)}: {one.comm_bytes:,.0f} bytes received,"
+            f" {one.seconds * 1e6:.3g} us, {one.work:.3g} of the work, {one.memory_bytes:,} bytes of memory"
+        )
+
+
+def explained_split(
+    source: Module,
+    local: LocalProgram,
+    name: str,
+    *,
+    machine: Machine,
+    options: PartitionOptions,
+    annotated: Collection[str],
+    cause: Explanation | None,
+) -> SplitExplanation:
+    """Partitions `source` once more, as `local` was, and prices the splits of the op of that name.
+
+    Raises ModuleError for a name that is not in the module, PartitionError for a program that XLA partitioned.
+    """
+    inst = source.by_name(name)
+    if local.table is None:
+        raise PartitionError("nothing was chosen: the program was partitioned already", remedy="ask of its source")
+    splits = _watched(source, local, inst, machine, options, frozenset(annotated))
+    return SplitExplanation(inst.name, inst.opcode, cause, splits, source.mesh)
+
+
+def _watched(
+    source: Module,
+    local: LocalProgram,
+    inst: Instruction,
+    machine: Machine,
+    options: PartitionOptions,
+    annotated: frozenset[str],
+) -> SplitAlternatives | None:
+    assert local.table is not None
+    module, count = in_plain_forms(source), local.module.num_partitions
+    decisions = Decisions(
+        Prices(machine.with_devices(count), options.objective),
+        mesh=module.mesh.assignment if module.mesh is not None else None,
+        has_manual_groups=has_manual_groups(module),
+        annotated=annotated,
+        watched={inst.name: None},
+    )
+    partition_module(module, local.table, decisions, num_partitions=count)
+    asked = decisions.watched[inst.name]
+    return alternatives_of(asked) if asked is not None else None

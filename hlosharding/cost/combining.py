@@ -1,0 +1,129 @@
+"""Which collectives run as one: XLA's combiner joins those of one kind and group that do not wait for each other.
+
+Floor: cost.  Follows CombineInstructionsByKey as XLA's GPU compiler runs it: first all-gathers, then all-reduces, then
+reduce-scatters, each computation for itself, in program order.  A module that XLA has scheduled, or fused, was
+combined before; it stands as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from hlosharding.cost.fusing import is_fused
+from hlosharding.ir import Computation, Instruction, Module, reducer_kind
+from hlosharding.spmd import Collective
+
+KINDS: Final = ("all-gather", "all-reduce", "reduce-scatter")
+"""In the order of XLA's passes: what one joined, the next finds."""
+MOST_BYTES: Final = 30 * 1024 * 1024 + 7
+"""Of the results of those joined: XLA's `xla_gpu_all_reduce_combine_threshold_bytes`, and its two sisters."""
+MOST_JOINED: Final = 256
+
+
+class _Candidate(NamedTuple):
+    bit: int
+    key: Hashable
+    nbytes: int
+
+
+def was_combined(module: Module) -> bool:
+    """Has XLA's combiner seen this module already?"""
+    return module.proto.HasField("schedule") or is_fused(module)
+
+
+def combined(computation: Computation, found: Mapping[Instruction, Collective]) -> list[tuple[Instruction, ...]]:
+    """Of the collectives found in a computation those that run as one, two and more of them together.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m, num_partitions=8
+    ... f { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+    ... ENTRY e {
+    ...   x = f32[8] parameter(0)
+    ...   y = f32[8] all-reduce(x), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=f
+    ...   z = f32[8] all-reduce(x), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=f
+    ...   ROOT t = (f32[8], f32[8]) tuple(y, z)
+    ... }''')
+    >>> [group] = combined(module.entry, {module.by_name(c.name): c for c in hs.collectives(module)})
+    >>> [i.name for i in group]
+    ['y', 'z']
+    """
+    keys = {op: key for op, one in found.items() if (key := _key(op, one)) is not None}
+    times = Counter(keys.values())
+    ops = [op for op in keys if times[keys[op]] > 1]
+    if not ops:
+        return []
+    ancestors = _ancestors(computation, ops)
+    candidates = [_Candidate(1 << n, keys[op], found[op].shape.byte_size) for n, op in enumerate(ops)]
+    groups: list[tuple[Instruction, ...]] = []
+    for kind in KINDS:
+        mine = [candidates[n] for n, op in enumerate(ops) if op.opcode == kind]
+        groups += [tuple(ops[c.bit.bit_length() - 1] for c in group) for group in _joined(mine, ancestors)]
+    return groups
+
+
+def _key(op: Instruction, one: Collective) -> Hashable | None:
+    """What two collectives must have in common to be joined; None for one that is not."""
+    if op.opcode not in KINDS or len(op.operands) != 1 or one.shape.byte_size > MOST_BYTES:
+        return None
+    place = (op.opcode, one.groups, bool(op.channel_id), op.use_global_device_ids)
+    if op.opcode == "all-gather":
+        return place
+    kind = reducer_kind(op.called[0]) if op.called else "other"
+    return None if kind == "other" else (*place, kind, one.dtype)
+
+
+def _ancestors(computation: Computation, ops: list[Instruction]) -> list[int]:
+    """For each of the ops, as bits: which of them it waits for."""
+    number = {op: n for n, op in enumerate(ops)}
+    before: dict[Instruction, int] = {}
+    found = [0] * len(ops)
+    for op in computation.instructions:
+        bits = 0
+        for operand in op.operands:
+            bits |= before.get(operand, 0)
+        for operand in op.control_predecessors:
+            bits |= before.get(operand, 0)
+        n = number.get(op)
+        if n is not None:
+            found[n] = bits
+            bits |= 1 << n
+        if bits:
+            before[op] = bits
+    return found
+
+
+def _joined(left: list[_Candidate], ancestors: list[int]) -> Iterator[list[_Candidate]]:
+    """Groups of one kind; whoever waits for one of a group then waits for all that the group waits for."""
+    while left:
+        group, left = _first_group(left, ancestors)
+        if len(group) < 2:
+            continue
+        members = sum(c.bit for c in group)
+        needed = 0
+        for c in group:
+            needed |= ancestors[c.bit.bit_length() - 1]
+        for n, bits in enumerate(ancestors):
+            if bits & members:
+                ancestors[n] = bits | members | needed
+        for c in group:
+            ancestors[c.bit.bit_length() - 1] = needed
+        yield group
+
+
+def _first_group(left: list[_Candidate], ancestors: list[int]) -> tuple[list[_Candidate], list[_Candidate]]:
+    """The first candidate and those behind it that join it, up to one that must wait or is too much; and the rest."""
+    group, rest = [left[0]], list[_Candidate]()
+    members, needed, nbytes = left[0].bit, ancestors[left[0].bit.bit_length() - 1], left[0].nbytes
+    for n, c in enumerate(left[1:], 1):
+        if c.key != left[0].key:
+            rest.append(c)
+            continue
+        mine = ancestors[c.bit.bit_length() - 1]
+        waits = mine & members or needed & c.bit
+        if waits or nbytes + c.nbytes > MOST_BYTES or len(group) == MOST_JOINED:
+            return group, rest + left[n:]
+        group.append(c)
+        members, needed, nbytes = members | c.bit, needed | mine, nbytes + c.nbytes
+    return group, rest

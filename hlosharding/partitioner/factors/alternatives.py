@@ -1,0 +1,167 @@
+"""How else an op could be split, and why it is not: asked of one op at a time, by who wants to know.
+
+Floor: partitioner.  Looks at every split that a choice is made from, however much work it repeats, and prices those
+that promise most; the choice itself is `factor_choice`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from hlosharding.ir import Shape
+from hlosharding.partitioner.choice import FactorChoice
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
+from hlosharding.partitioner.factors.factor_roles import num_points
+from hlosharding.partitioner.factors.lowering_choice import Asked
+from hlosharding.partitioner.factors.split_prices import priced_split
+from hlosharding.partitioner.prices import Cost, Number, Prices
+from hlosharding.sharding import HloSharding
+
+_MOST_PRICED = 48
+"""Of all splits those that promise most."""
+_EQUAL = 1 + 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitAlternative:
+    """One way to split an op; figures are of one device and one execution."""
+
+    factors: tuple[str, ...]
+    """Names of the op's dims, each as often as it is an extent of its own: `m0`, `k0`, `n0` of a product."""
+    space: HloSharding
+    """The split: a dim for each factor."""
+    comm_bytes: float
+    """Received to bring operands, and the result, into place: mean over devices."""
+    seconds: float
+    """Predicted, of that and of the computation."""
+    work: float
+    """The part of the op that a device computes: 1/8 where 8 devices divide it."""
+    memory_bytes: int
+    """Tiles of operands and results that the op itself reads and writes."""
+    price: float
+    """What is compared: bytes and seconds weighed as the objective says."""
+    excluded: str
+    """Why it is not the one chosen; "" of that one."""
+
+
+class SplitAlternatives(NamedTuple):
+    """The split of an op, and others that are better in some figure."""
+
+    chosen: SplitAlternative
+    others: tuple[SplitAlternative, ...]
+
+
+@dataclass(slots=True)
+class _InBytes(Prices):
+    """The same plans, counted in bytes received."""
+
+    def comparable_seconds(self, cost: Cost) -> float:
+        return cost.mean_bytes
+
+    def halo_seconds(self, nbytes: float, messages: int) -> float:
+        return nbytes
+
+    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
+        return 0 * points
+
+
+@dataclass(slots=True)
+class _InSeconds(Prices):
+    """The same plans, counted in predicted seconds."""
+
+    def comparable_seconds(self, cost: Cost) -> float:
+        return cost.seconds
+
+    def halo_seconds(self, nbytes: float, messages: int) -> float:
+        return messages * self.machine.inside.latency + nbytes / self.machine.inside.bandwidth
+
+    def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
+        rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
+        return 2 * points / rate + nbytes / self.machine.memory_bandwidth
+
+
+def alternatives_of(asked: Asked, *, most: int = 3) -> SplitAlternatives:
+    """The split that is chosen; of those with fewer bytes, less time, or less memory, the `most` best."""
+    decisions = asked.decisions
+    choice = choose(asked.problems, decisions.prices, waits=asked.waits, mesh=decisions.mesh)
+    pricing = _Pricing(asked, choice)
+    chosen = pricing.priced(_problem_of(asked.problems, choice), choice.space, "")
+    found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}
+    best: dict[HloSharding, SplitAlternative] = {}
+    for figure in ("comm_bytes", "seconds", "memory_bytes"):
+        ranked = sorted(found.values(), key=lambda one: (getattr(one, figure), one.price))
+        better = [one for one in ranked if getattr(one, figure) * _EQUAL < getattr(chosen, figure)]
+        best |= {one.space: one for one in better[:most]}
+    return SplitAlternatives(chosen, tuple(sorted(best.values(), key=lambda one: (one.comm_bytes, one.seconds))))
+
+
+def _problem_of(problems: Sequence[ChoiceProblem], choice: FactorChoice) -> ChoiceProblem:
+    return next(problem for problem in problems if problem.signature == choice.signature)
+
+
+class _Pricing:
+    """Prices splits of one op in each measure."""
+
+    def __init__(self, asked: Asked, choice: FactorChoice) -> None:
+        self.asked, self.choice, self.prices = asked, choice, asked.decisions.prices
+        self.in_bytes = _InBytes(self.prices.machine, self.prices.objective)
+        self.in_seconds = _InSeconds(self.prices.machine, self.prices.objective)
+
+    def all_promising(self, chosen: SplitAlternative) -> Iterator[SplitAlternative]:
+        """Those with the lowest bounds, whatever work they repeat."""
+        splits, most_work = promising_splits(
+            self.asked.problems, self.prices, self.asked.decisions.mesh, most=_MOST_PRICED
+        )
+        for problem, space, work in splits:
+            yield self._judged(self.priced(problem, space, ""), chosen, work, most_work)
+
+    def _judged(
+        self, found: SplitAlternative, chosen: SplitAlternative, work: float, most_work: float
+    ) -> SplitAlternative:
+        if work > most_work:
+            allowed = f"{work:.3g} of the op on a device, where {most_work:.3g} is allowed"
+            return replace(found, excluded=f"repeats work: {allowed}")
+        return replace(found, excluded=self._why_not(found, chosen))
+
+    def _why_not(self, found: SplitAlternative, chosen: SplitAlternative) -> str:
+        if chosen.comm_bytes == 0 < found.comm_bytes:
+            return "moves data, where the one taken moves none"
+        if found.price >= chosen.price:
+            return f"dearer by the objective {self.prices.objective!r}"
+        if self.asked.waits:
+            return "moves operands, where the one taken leaves partial sums that others share"
+        return "promised less than those that were priced"
+
+    def priced(self, problem: ChoiceProblem, space: HloSharding, excluded: str) -> SplitAlternative:
+        by_objective, in_bytes, in_seconds = (
+            _split(problem, space, prices) for prices in (self.prices, self.in_bytes, self.in_seconds)
+        )
+        num_tiles, whole = problem.num_tiles(space), (1,) * len(problem.signature.factors)
+        return SplitAlternative(
+            factors=tuple(factor.name for factor in problem.signature.factors),
+            space=space,
+            comm_bytes=in_bytes.communication,
+            seconds=in_seconds.seconds,
+            work=num_points(problem.signature, num_tiles) / (num_points(problem.signature, whole) or 1),
+            memory_bytes=_memory(problem, by_objective),
+            price=by_objective.seconds,
+            excluded=excluded,
+        )
+
+
+def _split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> FactorChoice:
+    choice = priced_split(problem, space, prices)
+    assert choice is not None, "no limit, so nothing is above it"
+    return choice
+
+
+def _memory(problem: ChoiceProblem, choice: FactorChoice) -> int:
+    """Bytes of the tiles that the local op reads and writes."""
+    tensors: list[tuple[Shape, HloSharding]] = [
+        *((o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True)),
+        *((r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)),
+    ]
+    return sum(shape.with_dims(s.tile_shape(shape.dims)).byte_size for shape, s in tensors if shape.is_array)
