@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
-from hlosharding.compiler.warm_start import Keep, partitioned_once
 from hlosharding.compiler.split_explanation import SplitExplanation
+from hlosharding.compiler.warm_start import Keep, partitioned_once
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
