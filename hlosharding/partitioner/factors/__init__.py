@@ -8,10 +8,13 @@ from hlosharding.partitioner.factors.factor_lowering import (
     lower_by_factors,
     lower_by_signature,
 )
-from hlosharding.partitioner.factors.lowering_choice import lowering_of
+from hlosharding.partitioner.factors.lowering_choice import lowering_of, ways_to_lie
+from hlosharding.partitioner.factors.option_prices import Options, Slots, prices_of_options
 
 __all__ = [
     "FAST_ELEMENTWISE",
+    "Options",
+    "Slots",
     "SplitAlternative",
     "SplitAlternatives",
     "alternatives_of",
@@ -20,4 +23,6 @@ __all__ = [
     "lower_by_factors",
     "lower_by_signature",
     "lowering_of",
+    "prices_of_options",
+    "ways_to_lie",
 ]

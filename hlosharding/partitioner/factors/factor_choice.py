@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from hlosharding.partitioner.factors.factor_roles import contracts, divides_work
 from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import Numbers, Prices
 from hlosharding.sharding import HloSharding, TileAssignment
 
 # Repeated work that may buy bytes.
@@ -58,7 +59,11 @@ class _Pool:
         self.claimed = [(last, next(found)) if row is None else (0, row) for row in rows]
         kept = problem.num_tiles(self.common)
         self.work = [work_per_device(problem, table.num_tiles, kept) for table in self.tables]
-        self.least = [least_seconds(problem, table, prices) for table in self.tables]
+
+    @cached_property
+    def least(self) -> list[Numbers]:
+        """Of each table, seconds at least."""
+        return [least_seconds(self.problem, table, self.prices) for table in self.tables]
 
     def promising(self, most_work: float, *, claimed_only: bool) -> list[tuple[float, int, tuple[int, int]]]:
         """(seconds at least, place in line, split) of those of no more work."""
@@ -120,7 +125,11 @@ def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoi
 
 def _by_axes(problem: ChoiceProblem, mesh: TileAssignment | None) -> Splits | None:
     """Every way to put each axis of the devices on one factor, or on none; on windows only as claimed."""
-    spaces = [claim.space for claim in problem.full_claims()]
+    return splits_by_mesh(problem, mesh, [claim.space for claim in problem.full_claims()])
+
+
+def splits_by_mesh(problem: ChoiceProblem, mesh: TileAssignment | None, spaces: Sequence[HloSharding]) -> Splits | None:
+    """Every way to put each axis of the mesh, cut where the given splits cut it, on one factor, or on none."""
     claimed = {split for space in spaces for split in enumerate(problem.num_tiles(space))}
 
     def may_be_split(factor: int, num_tiles: int) -> bool:
@@ -128,6 +137,11 @@ def _by_axes(problem: ChoiceProblem, mesh: TileAssignment | None) -> Splits | No
         return is_worth_a_try and problem.is_possible(factor, num_tiles)
 
     return splits_by_axes(spaces, mesh, len(problem.signature.factors), may_be_split)
+
+
+def most_work(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None) -> float:
+    """The part of the op that a device may compute at most."""
+    return _EXTRA_WORK * _necessary_work([_Pool(problem, prices, mesh) for problem in problems])
 
 
 def _cheapest(pools: Sequence[_Pool], most_work: float, *, claimed_only: bool = False) -> _Priced | None:
@@ -187,6 +201,17 @@ def _with_copies_split(best: _Priced, prices: Prices) -> FactorChoice:
         if shared is not None and shared.communication <= choice.communication * _EXTRA_SECONDS:
             return shared
     return choice
+
+
+def other_splits(
+    problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None, *, most: int
+) -> list[tuple[ChoiceProblem, HloSharding]]:
+    """Of as little work as `choose` allows, those that promise most."""
+    pools = [_Pool(problem, prices, mesh) for problem in problems]
+    limit = _EXTRA_WORK * _necessary_work(pools)
+    lean = [(least, i, n, s) for i, p in enumerate(pools) for least, n, s in p.promising(limit, claimed_only=False)]
+    found = heapq.nsmallest(most, lean)
+    return [(pools[i].problem, pools[i].tables[table].space(number)) for _, i, _, (table, number) in found]
 
 
 class Promising(NamedTuple):

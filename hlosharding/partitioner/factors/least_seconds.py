@@ -23,15 +23,16 @@ _ROUNDING = 1 - 1e-9
 
 def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
     """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
-    seconds = _compute_seconds(problem, splits, prices)
+    seconds = compute_seconds(problem, splits, prices)
     for operand in problem.operands:
-        seconds += prices.least_seconds(_operand_bytes(problem, operand, splits, prices))
+        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices))
     for result in problem.results:
-        seconds += prices.least_seconds(_result_bytes(problem, result, splits, prices))
+        seconds += prices.least_seconds(result_bytes(problem, result, splits, prices))
     return seconds * _ROUNDING
 
 
-def _operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:
+def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: mean bytes that devices lack of their tiles of an operand."""
     if operand.is_free or not operand.shape.size:
         return np.zeros(len(splits))
     layout = layout_of(operand.sharding, operand.shape.dims, prices.machine.num_devices)
@@ -41,7 +42,8 @@ def _operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, pri
     return (wanted - both).mean(1) * _item_bytes(operand.shape)
 
 
-def _result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: mean bytes that devices lack of their tiles of a result, partial sums to be added up among them."""
     if not result.shape.is_array or not result.shape.size:
         return np.zeros(len(splits))
     signature = problem.signature
@@ -104,7 +106,8 @@ def _boxes(
     return wanted, both
 
 
-def _compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
+def compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Numbers:
+    """[split]: seconds of one device's part of the op, as far as they count."""
     signature = problem.signature
     sizes = [f.size for f in signature.factors]
     computed = [n for n in range(len(sizes)) if divides_work(signature, n)]

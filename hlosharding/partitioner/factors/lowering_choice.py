@@ -14,7 +14,7 @@ from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operand, Result
-from hlosharding.partitioner.factors.factor_choice import choose
+from hlosharding.partitioner.factors.factor_choice import choose, other_splits
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
 from hlosharding.partitioner.partial_sums import deferral_rule, waiting_pays
@@ -71,6 +71,25 @@ def lowering_of(
     if lowering is None:
         lowering = known[key] = _decided(context, inst, op, values, wanted, waits)
     return lowering
+
+
+def ways_to_lie(
+    context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted, *, most: int
+) -> list[tuple[HloSharding, ...]]:
+    """How the result and the operands lie under the splits of the op that promise most."""
+    found: list[tuple[HloSharding, ...]] = []
+    problems = problems_of(inst, signature, values, wanted)
+    for problem, space in other_splits(problems, context.prices, context.decisions.mesh, most=most):
+        operands = [problem.operand_sharding(operand, space) for operand in problem.operands]
+        found.append((problem.result_sharding(problem.results[0], space, ()), *operands))
+    return found
+
+
+def problems_of(
+    inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
+) -> list[ChoiceProblem]:
+    """The op between its operands and what is wanted, with each of its signatures."""
+    return _problems(inst, _op_of(inst, signature, values), values, wanted)
 
 
 def _may_wait(context: Context, inst: Instruction) -> bool:

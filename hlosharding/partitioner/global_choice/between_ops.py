@@ -7,152 +7,178 @@ groups that an op joins are tried together.  No device gets larger tiles by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
-from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors import lowering_of
-from hlosharding.partitioner.global_choice.priced_walk import PricedWalk, context_to_decide_in
+from hlosharding.partitioner.factors import Options, Slots
+from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices, Shardings
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
-from hlosharding.partitioner.value import Value
-from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import HloSharding, without_partials
+from hlosharding.partitioner.prices import Numbers
+from hlosharding.sharding import HloSharding
 
 # Of what the ops at the borders cost: another sharding must promise so much less.
 _LESS = 0.98
-_SWEEPS = 2
-_MOST_OPTIONS = 6
+_SWEEPS = 3
+_SMALL = 0.02
+"""A group of which less is moved, as a part of what is of another one, is left as it is."""
 _MOST_BORDERS = 12
 """Of a group with more of them (what runs through all layers) there is no local choice."""
-Taken = dict[Group, HloSharding]
 
 
 def cheaper_between_ops(
-    module: Module, shardings: Mapping[int, HloSharding], decisions: Decisions, num_partitions: int
+    module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int
 ) -> dict[int, HloSharding]:
     """By id, the values that take another sharding than they have in the table."""
-    found: dict[int, HloSharding] = {}
-    context = context_to_decide_in(module, shardings, decisions, num_partitions)
+    prices = OpPrices.of(module, shardings, decisions, num_partitions)
+    taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
-        found_groups = groups_of(computation, shardings, decisions.annotated)
-        groups = [group for group in found_groups if 0 < len(group.borders) <= _MOST_BORDERS]
-        if groups:
-            _Search(context, groups).run(found)
-    return found
+        groups = groups_of(computation, shardings, decisions.annotated)
+        taken |= _Search(prices, [group for group in groups if 0 < len(group.borders) <= _MOST_BORDERS]).run()
+    return {member.id: sharding for group, sharding in taken.items() for member in group.members}
+
+
+class _Ask(NamedTuple):
+    """What an op is asked: its price for every way in which some groups lie."""
+
+    key: Key
+    op: Instruction
+    slots: Slots
+    choices: Options
+    """Of each group around it."""
+    places: tuple[int | None, ...]
+    """Of each group around it, its number among those looked at; None for another one."""
 
 
 @dataclass(slots=True)
 class _Search:
-    context: Context
-    """Its table changes as groups take other shardings."""
-    groups: list[Group]
-    order: dict[Instruction, int] = field(init=False)
-    by_border: dict[Instruction, list[Group]] = field(default_factory=dict[Instruction, list[Group]])
+    """Group by group, and pair by pair, as long as something gets cheaper."""
 
-    def __post_init__(self) -> None:
+    prices: OpPrices
+    groups: list[Group]
+    taken: dict[Group, HloSharding] = field(default_factory=dict[Group, HloSharding])
+    """The groups that left their sharding."""
+    at_border: dict[Instruction, list[Group]] = field(default_factory=dict[Instruction, list[Group]])
+    totals: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
+    options: dict[Group, tuple[HloSharding, ...]] = field(default_factory=dict[Group, tuple[HloSharding, ...]])
+
+    def run(self) -> dict[Group, HloSharding]:
+        """The groups that leave their sharding."""
         for group in self.groups:
             for op in group.borders:
-                self.by_border.setdefault(op, []).append(group)
-
-    def run(self, found: dict[int, HloSharding]) -> None:
+                self.at_border.setdefault(op, []).append(group)
+        waiting = self.groups
         for _ in range(_SWEEPS):
-            changed = [group for group in self.groups if self._improve(group)]
+            moved = {group: self._moved(group) for group in waiting}
+            least = _SMALL * max(moved.values(), default=0.0)
+            seen = set[tuple[Group, Group]]()
+            changed = [one for group in waiting if moved[group] > least for one in self._improved(group, seen)]
             if not changed:
-                return
-            for group in changed:
-                found.update(dict.fromkeys([m.id for m in group.members], self.context.shardings[group.members[0].id]))
+                break
+            waiting = list(dict.fromkeys(g for one in changed for g in (one, *self._neighbours(one))))
+        return self.taken
 
-    def _improve(self, group: Group) -> bool:
-        """Does the group, alone or together with a neighbour, take another sharding?"""
-        own = self.context.shardings[group.members[0].id]
-        if not self._moves_anything([group]):
-            return False
-        options = self._options(group)
-        tried: list[Taken] = [{group: option} for option in options if option is not own]
-        best, least, before = None, 0.0, self._price([group], {})
-        for taken in tried:
-            saved = before - self._price([group], taken)
-            if saved > max(least, (1 - _LESS) * before):
-                best, least = taken, saved
-        for other in self._neighbours(group):
-            pair = [group, other]
-            before = self._price(pair, {})
-            for mine, its in product(options, self._options(other)):
-                saved = before - self._price(pair, {group: mine, other: its})
-                if saved > max(least, (1 - _LESS) * before):
-                    best, least = {group: mine, other: its}, saved
-        if best is None:
-            return False
-        for one, sharding in best.items():
-            self.context.shardings.update(dict.fromkeys([m.id for m in one.members], sharding))
-        return True
+    def _improved(self, group: Group, seen: set[tuple[Group, Group]]) -> list[Group]:
+        """The groups that take other shardings: this one, alone or together with a neighbour, or none.
+
+        `seen`: the pairs that were looked at in this sweep.
+        """
+        best, least = dict[Group, HloSharding](), 0.0
+        others = [other for other in self._neighbours(group) if (other, group) not in seen]
+        seen.update((group, other) for other in others)
+        for pair in ([group], *([group, other] for other in others)):
+            options = [self._options(one) for one in pair]
+            prices = self._prices(pair, options)
+            cheapest = np.unravel_index(int(prices.argmin()), prices.shape)
+            own = tuple(options[n].index(self._lies(one)) for n, one in enumerate(pair))
+            saved = float(prices[own] - prices[cheapest])
+            if saved > max(least, (1 - _LESS) * float(prices[own])):
+                chosen = {one: options[n][int(cheapest[n])] for n, one in enumerate(pair)}
+                best, least = {one: s for one, s in chosen.items() if s is not self._lies(one)}, saved
+        self.taken |= best
+        return list(best)
+
+    def _prices(self, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> Numbers:
+        """[option of each group]: what the ops at their borders cost, other groups lying as they do."""
+        asks = [self._ask(op, groups, options) for op in dict.fromkeys(op for g in groups for op in g.borders)]
+        asked = [(n, m.shape, place.uid) for n, group in enumerate(groups) for m, place in group.asked]
+        key = (tuple([(ask.key, ask.places) for ask in asks]), tuple(asked), tuple(map(len, options)))
+        known = self.totals.get(key)
+        if known is None:
+            known = self.totals[key] = self._summed(asks, groups, options)
+        return known
+
+    def _ask(self, op: Instruction, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> _Ask:
+        around = self.at_border[op]
+        choices = tuple([options[groups.index(g)] if g in groups else (self._lies(g),) for g in around])
+        slots = tuple([next((n for n, g in enumerate(around) if v in g.values), None) for v in (op, *op.operands)])
+        places = tuple([groups.index(g) if g in groups else None for g in around])
+        return _Ask(self.prices.key(op, slots, choices), op, slots, choices, places)
+
+    def _summed(
+        self, asks: Sequence[_Ask], groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]
+    ) -> Numbers:
+        total = np.zeros([len(one) for one in options])
+        for ask in asks:
+            prices = self.prices.of_options(ask.key, ask.op, ask.slots, ask.choices)
+            total += _along(prices, ask.places, len(groups))
+        for n, (group, mine) in enumerate(zip(groups, options, strict=True)):
+            for member, place in group.asked:
+                moves = np.array([self.prices.of_move(member, option, place) for option in mine])
+                total += _along(moves, (n,), len(groups))
+        return total
+
+    def _lies(self, group: Group) -> HloSharding:
+        return self.taken.get(group, group.sharding)
 
     def _neighbours(self, group: Group) -> list[Group]:
-        """Groups that an op with a contraction joins with this one."""
-        joined = [g for op in group.borders if op.opcode not in ELEMENTWISE for g in self.by_border[op]]
+        """Groups that another op than an elementwise one joins with this one."""
+        joined = [g for op in group.borders if op.opcode not in ELEMENTWISE for g in self.at_border[op]]
         return [g for g in dict.fromkeys(joined) if g is not group]
 
-    def _moves_anything(self, groups: list[Group]) -> bool:
-        walk = self._walk(groups, {})
-        return walk.cost.mean_bytes > 0
-
-    def _price(self, groups: list[Group], taken: Taken) -> float:
-        return self._walk(groups, taken).price
-
-    def _walk(self, groups: list[Group], taken: Taken) -> PricedWalk:
-        """What the ops at the borders cost if some groups lie otherwise."""
-        context = self.context
-        kept = {m.id: context.shardings[m.id] for group in taken for m in group.members}
-        for group, sharding in taken.items():
-            context.shardings.update(dict.fromkeys([m.id for m in group.members], sharding))
-        context.values.clear()
-        walk = PricedWalk(context)
-        ops = dict.fromkeys(op for group in groups for op in group.borders)
-        for op in sorted(ops, key=lambda op: op.id):
-            walk.visit(op)
-        walk.finish()
-        for group in groups:
-            for member, place in group.asked:
-                walk.bring(walk.whole(member), place)
-        context.shardings.update(kept)
-        return walk
-
-    def _options(self, group: Group) -> list[HloSharding]:
-        """The shardings that an op at the borders would make it in, or read it in, were it for that op to say."""
-        own = self.context.shardings[group.members[0].id]
-        asked = [own, *(place for _, place in group.asked)]
+    def _moved(self, group: Group) -> float:
+        """Bytes of the members that an op at the borders has elsewhere, or makes elsewhere."""
+        moved, lies = 0.0, self._lies(group)
         for op in group.borders:
-            asked += self._preferred(group, op)
-        shape = group.members[0].shape
-        return [
-            s
-            for s in dict.fromkeys(asked)
-            if s.num_tiles >= own.num_tiles and s.kind in ("tiled", "replicated") and _is_even(s, shape.dims)
-        ][:_MOST_OPTIONS]
+            slots = zip((op, *op.operands), self.prices.moves(op, self._around(op)), strict=True)
+            moved += sum(v.shape.byte_size for v, is_moved in slots if is_moved and v in group.values)
+        return moved + sum(m.shape.byte_size for m, place in group.asked if place is not lies)
 
-    def _preferred(self, group: Group, op: Instruction) -> Iterable[HloSharding]:
-        signature = signature_of(op)
-        if not isinstance(signature, Signature) or not op.shape.is_array:
-            return
-        members, walk = set(group.members), PricedWalk(self.context)
-        self.context.values.clear()
-        values = [walk.whole(o) for o in op.operands]
-        if op in members:
-            yield without_partials(lowering_of(self.context, op, signature, values, (None,)).choice.results[0])
-        if any(o in members for o in op.operands):
-            free = [_anywhere(v) if o in members else v for o, v in zip(op.operands, values, strict=True)]
-            wanted = self.context.wanted_leaves(op)
-            choice = lowering_of(self.context, op, signature, free, wanted).choice
-            yield from (s for o, s in zip(op.operands, choice.operands, strict=True) if o in members)
+    def _around(self, op: Instruction) -> dict[int, HloSharding]:
+        """By id, how an op's values lie that do not lie as in the table."""
+        changed = [(group, self.taken[group]) for group in self.at_border[op] if group in self.taken]
+        return {v.id: sharding for group, sharding in changed for v in (op, *op.operands) if v in group.values}
+
+    def _options(self, group: Group) -> tuple[HloSharding, ...]:
+        """Its own sharding, and those in which an op at its borders would make it, or read it."""
+        known = self.options.get(group)
+        if known is None:
+            known = self.options[group] = tuple(dict.fromkeys([group.sharding, *self._asked(group)]))
+        return known
+
+    def _asked(self, group: Group) -> Iterator[HloSharding]:
+        dims = group.members[0].shape.dims
+        wanted = [place for _, place in group.asked]
+        for op in group.borders:
+            wanted += self.prices.preferred(op, group.values)
+        for sharding in wanted:
+            is_plain = sharding.kind in ("tiled", "replicated") and not sharding.is_manual_subgroup()
+            if is_plain and sharding.num_tiles >= group.sharding.num_tiles and _is_even(sharding, dims):
+                yield sharding.meaning
 
 
-def _anywhere(value: Value) -> Value:
-    made = Value(value.local, value.shape, value.sharding)
-    made.rematerialize = lambda _: made
-    return made
+def _along(prices: Numbers, places: tuple[int | None, ...], rank: int) -> Numbers:
+    """Prices with a dim for each of some groups as an array of `rank` dims; what has no place has no choice, either."""
+    kept = prices.reshape([size for size, place in zip(prices.shape, places, strict=True) if place is not None])
+    real = [place for place in places if place is not None]
+    shape = [1] * rank
+    for place, size in zip(real, kept.shape, strict=True):
+        shape[place] = size
+    return kept.transpose(np.argsort(real)).reshape(shape)
 
 
 def _is_even(sharding: HloSharding, dims: tuple[int, ...]) -> bool:

@@ -18,7 +18,8 @@ from hlosharding.partitioner.overrides import BINDING, PACK
 from hlosharding.sharding import HloSharding
 
 _MADE_ANYWHERE = frozenset({"constant", "iota", "broadcast"})
-_FIXED = BINDING | PACK | {"reshape"}
+_FIXED = BINDING | PACK | {"reshape", "slice", "pad", "concatenate", "reverse", "dynamic-slice", "dynamic-update-slice"}
+"""Ops whose values keep their sharding, and that (but for reshapes) are given others' as they are."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +32,8 @@ class Group:
     """Ops that make members of other values, or read them and make others."""
     asked: list[tuple[Instruction, HloSharding]] = field(default_factory=list[tuple[Instruction, HloSharding]])
     """Members that are wanted in a sharding of its own: of a result, of what the user annotated, of a loop."""
+    values: set[Instruction] = field(default_factory=set[Instruction])
+    """The members, to be asked for."""
 
 
 def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> list[Group]:
@@ -46,7 +49,10 @@ def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bo
     for group, ops in borders.items():
         for op in ops:
             _add_border(group, op, of, shardings)
-    return list(dict.fromkeys(of.values()))
+    found = list(dict.fromkeys(of.values()))
+    for group in found:
+        group.values.update(group.members)
+    return found
 
 
 def _joined(

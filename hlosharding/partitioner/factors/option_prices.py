@@ -1,0 +1,97 @@
+"""What an op costs at least for each way in which some of its values may lie, all at once.
+
+Floor: partitioner.  By the bounds of `least_seconds`, which are near the prices: an op whose operand and result may lie
+in a dozen ways each has 144 prices, and none of them needs a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hlosharding.ir import Instruction
+from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.factors.candidate_splits import common_split
+from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
+from hlosharding.partitioner.factors.factor_choice import most_work, splits_by_mesh
+from hlosharding.partitioner.factors.least_seconds import compute_seconds, operand_bytes, result_bytes
+from hlosharding.partitioner.factors.lowering_choice import problems_of
+from hlosharding.partitioner.factors.split_prices import work_per_device
+from hlosharding.partitioner.factors.splits import Splits
+from hlosharding.partitioner.prices import Numbers, Prices
+from hlosharding.partitioner.value import Value
+from hlosharding.rules import Signature
+from hlosharding.sharding import HloSharding, TileAssignment
+
+Slots = tuple[int | None, ...]
+"""Of the result and each operand: the number of the variable that says how it lies; None where that is given."""
+Options = tuple[tuple[HloSharding, ...], ...]
+"""Of each variable the shardings it may take; the first of each is the one it has."""
+
+
+def prices_of_options(
+    context: Context,
+    inst: Instruction,
+    signature: Signature,
+    values: Sequence[Value],
+    wanted: HloSharding | None,
+    slots: Slots,
+    options: Options,
+) -> Numbers | None:
+    """[option of each variable]: least `comparable_seconds` of the op, of no more work than now; None for what is not
+    split by axes.
+    """
+    problems = problems_of(inst, signature, values, (wanted,))
+    prices, mesh = context.prices, context.decisions.mesh
+    limit = most_work(problems, prices, mesh)
+    tables = [_table(problem, prices, mesh, limit, slots, options) for problem in problems]
+    found = [table for table in tables if table is not None]
+    return np.minimum.reduce(found) if len(found) == len(tables) else None
+
+
+def _table(
+    problem: ChoiceProblem,
+    prices: Prices,
+    mesh: TileAssignment | None,
+    limit: float,
+    slots: Slots,
+    options: Options,
+) -> Numbers | None:
+    variants = [_variant(problem, slots, options, number) for number in range(max(map(len, options)))]
+    splits = splits_by_mesh(problem, mesh, [claim.space for one in variants for claim in one.full_claims()])
+    if splits is None:
+        return None
+    lean = work_per_device(problem, splits.num_tiles, problem.num_tiles(common_split(problem))) <= limit
+    if not lean.any():
+        return None
+    total = compute_seconds(problem, splits, prices)[lean].reshape((*(1 for _ in options), -1))
+    for slot, variable in enumerate(slots):
+        choices = [problem] if variable is None else variants[: len(options[variable])]
+        shape = [len(choices) if number == variable else 1 for number in range(len(options))]
+        seconds = np.stack([_slot_seconds(choice, slot, splits, prices)[lean] for choice in choices])
+        total = total + seconds.reshape((*shape, -1))
+    return total.min(-1)
+
+
+def _slot_seconds(problem: ChoiceProblem, slot: int, splits: Splits, prices: Prices) -> Numbers:
+    if slot == 0:
+        return prices.least_seconds(result_bytes(problem, problem.results[0], splits, prices))
+    return prices.least_seconds(operand_bytes(problem, problem.operands[slot - 1], splits, prices))
+
+
+def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int) -> ChoiceProblem:
+    """The problem with every variable at its option of that number (or its last one)."""
+
+    def lies(slot: int) -> HloSharding | None:
+        variable = slots[slot]
+        return None if variable is None else options[variable][min(number, len(options[variable]) - 1)]
+
+    result, operands = problem.results[0], list(problem.operands)
+    for slot, operand in enumerate(problem.operands, 1):
+        sharding = lies(slot)
+        if sharding is not None:
+            operands[slot - 1] = replace(operand, sharding=sharding, is_free=False, reduce_kind=None)
+    wanted = lies(0) or result.wanted
+    return replace(problem, operands=tuple(operands), results=(replace(result, wanted=wanted),))

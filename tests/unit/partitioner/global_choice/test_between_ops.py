@@ -1,0 +1,62 @@
+"""Values between two ops lie where both together cost least; what is annotated stays."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlosharding as hs
+from hlosharding.partitioner import PartitionOptions
+from tests.support.split_programs import mark, right, split
+
+ROWS, COLUMNS = "[8,1]<=[8]", "[1,8]<=[8]"
+BOTH_ENDS = "the ops that make and read it cost less together"
+
+
+def attention(batch: int, length: int, between: str = "") -> str:
+    """Scores and mixed values of `batch` sequences; queries, keys and values are split along their length."""
+    lengths, batches = mark("[1,8,1]<=[8]"), mark("[8,1,1]<=[8]")
+    return f"""
+        q = f32[{batch},{length},16] parameter(0){batches}
+        k = f32[{batch},{length},16] parameter(1){lengths}
+        v = f32[{batch},{length},16] parameter(2){lengths}
+        s = f32[{batch},{length},{length}] dot(q, k), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+          lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}, sharding={{devices=[1,1,8]<=[8]}}
+        t = f32[{batch},{length},{length}] tanh(s), sharding={{devices=[1,1,8]<=[8]}}{between}
+        ROOT o = f32[{batch},{length},16] dot(t, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+          lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}{batches}"""
+
+
+def overrides(local: hs.Partitioned) -> dict[str, str]:
+    return {o.name: str(o.chosen) for o in local.sharding_overrides if o.why == BOTH_ENDS}
+
+
+def test_a_value_that_both_ends_want_elsewhere_moves_there() -> None:
+    local = right(attention(16, 64))
+    assert overrides(local) == dict.fromkeys(["s", "t"], "{devices=[8,1,1]<=[8]}")
+    # Keys and values change places, each device keeps an eighth of its eighth; the scores stay.
+    moved = 2 * 16 * 64 * 16 * 4 * 7 / 64
+    assert local.comm_bytes_per_device == pytest.approx(moved)
+
+
+def test_what_the_user_annotated_stays() -> None:
+    module = hs.load("HloModule m, num_partitions=8\nENTRY e {" + attention(16, 64) + "\n}")
+    propagated = hs.propagate(module)
+    assert {"s", "t"} <= set(propagated.annotated) or not overrides(hs.partition(propagated))
+
+
+@pytest.mark.parametrize("objective", ["bytes", "balanced", "time"])
+def test_it_never_costs_more_bytes_than_a_program_without_choice(objective: str) -> None:
+    text = "HloModule m, num_partitions=8\nENTRY e {" + attention(16, 512) + "\n}"
+    local = hs.partition(hs.load(text), options=PartitionOptions(objective=objective))
+    scores = 16 * 512 * 512 * 4 * 7 / 64
+    assert local.comm_bytes_per_device < scores
+
+
+def test_a_program_that_moves_nothing_is_left_alone() -> None:
+    local = split(f"""
+        x = f32[64,32] parameter(0){mark(ROWS)}
+        w = f32[32,16] parameter(1), sharding={{replicated}}
+        h = f32[64,16] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark(ROWS)}
+        ROOT y = f32[64,16] tanh(h){mark(ROWS)}""")
+    assert not local.sharding_overrides
+    assert not local.collectives
