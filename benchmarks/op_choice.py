@@ -115,7 +115,10 @@ def random_case(random: Random, kinds: dict[str, Kind]) -> Case:
 
 
 def measured(case: Case, objective: str) -> tuple[float, float]:
-    """(bytes a device receives, the part of the work that one device does) of our program."""
+    """(bytes a device receives, the part of the work that one device does) of our program.
+
+    Of the objective "time" seconds in collectives, each priced alone, in place of bytes.
+    """
     import hlosharding as hs
     from hlosharding.partitioner import PartitionOptions
 
@@ -123,7 +126,8 @@ def measured(case: Case, objective: str) -> tuple[float, float]:
     module = hs.trace(case.kind.function, mesh=mesh, in_shardings=specs, out_shardings=result)(*arguments)
     ours = hs.partition(module, options=PartitionOptions(objective=objective))
     alone = hs.cost(hs.partition(hs.trace(case.kind.function, mesh=mesh)(*arguments))).flops
-    return ours.comm_bytes_per_device, hs.cost(ours).flops / alone if alone and not case.kind.looked_up else 1.0
+    work = hs.cost(ours).flops / alone if alone and not case.kind.looked_up else 1.0
+    return hs.cost(ours, combine=False).comm_s if objective == "time" else ours.comm_bytes_per_device, work
 
 
 def of_xla(case: Case, *, shardy: bool) -> float:
@@ -146,12 +150,12 @@ def _as_jax(case: Case) -> tuple[Any, list[Any], tuple[Any, ...], Any]:
 # ---- brute force
 
 
-def least_bytes(case: Case, most_work: float) -> float:
-    """The fewest bytes of all assignments of mesh axes that repeat no more work."""
+def least_sent(case: Case, most_work: float, objective: str = "bytes") -> float:
+    """The fewest bytes, or seconds, of all assignments of mesh axes that repeat no more work."""
     letters = sorted(set("".join(case.tensors)))
     splits = (dict(zip(letters, axes, strict=True)) for axes in assignments(len(case.mesh), len(letters)))
     lean = (split for split in splits if _work(case, split) <= most_work * SAME_WORK and _divides(case, split))
-    return min(_bytes(case, split) for split in lean)
+    return min(_sent(case, split, objective) for split in lean)
 
 
 def _work(case: Case, split: dict[str, tuple[int, ...]]) -> float:
@@ -163,14 +167,14 @@ def _divides(case: Case, split: dict[str, tuple[int, ...]]) -> bool:
     return divides([case.sizes[d] for d in split], case.mesh, tuple(split.values()))
 
 
-def _bytes(case: Case, split: dict[str, tuple[int, ...]]) -> float:
+def _sent(case: Case, split: dict[str, tuple[int, ...]], objective: str) -> float:
     total = 0.0
     for letters, given in zip(case.kind.operands, case.specs[:-1], strict=True):
-        total += moved(case.dims(letters), case.mesh, given, tuple(split[d] for d in letters), ())
+        total += moved(case.dims(letters), case.mesh, given, tuple(split[d] for d in letters), (), objective)
     result = case.kind.result
     partial = tuple(sorted(a for d, axes in split.items() if d not in result for a in axes))
     wanted = tuple(split[d] for d in result)
-    return total + moved(case.dims(result), case.mesh, wanted, case.specs[-1], partial)
+    return total + moved(case.dims(result), case.mesh, wanted, case.specs[-1], partial, objective)
 
 
 # ---- the table
@@ -187,20 +191,21 @@ def main() -> None:
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={MOST_DEVICES}"
     random, kinds = Random(options.seed), _kinds()
     rows = list(_rows([random_case(random, kinds) for _ in range(options.count)], options))
-    _print(rows)
+    what = "Seconds in collectives" if options.objective == "time" else "Bytes"
+    _print(rows, f"{what} against brute force, sums")
 
 
 def _rows(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for case in track(cases, "ops"):
         ours, work = measured(case, options.objective)
-        row: dict[str, Any] = {"case": case, "ours": ours, "least": least_bytes(case, work)}
-        if not options.without_xla:
+        row: dict[str, Any] = {"case": case, "ours": ours, "least": least_sent(case, work, options.objective)}
+        if not options.without_xla and options.objective != "time":
             row |= {"GSPMD": of_xla(case, shardy=False), "Shardy": of_xla(case, shardy=True)}
         yield row
 
 
-def _print(rows: Sequence[dict[str, Any]]) -> None:
-    table = Table("op", "number", "ours", "GSPMD", "Shardy", "above 1.1", title="Bytes against brute force, sums")
+def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
+    table = Table("op", "number", "ours", "GSPMD", "Shardy", "above 1.1", title=title)
     for name in sorted({row["case"].name for row in rows}):
         table.add_row(*_row(name, [row for row in rows if row["case"].name == name]))
     table.add_section()
