@@ -7,7 +7,7 @@ from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches,
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
-from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
+from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.invalid_modules import blaming
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
@@ -41,6 +41,7 @@ __all__ = [
     "ELEMENTWISE_BINARY",
     "ELEMENTWISE_TERNARY",
     "ELEMENTWISE_UNARY",
+    "MAY_ACT",
     "PARTITIONING_MARK",
     "REDUCER_KINDS",
     "RULE_MARK",

@@ -7,8 +7,10 @@ else.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 import numpy.typing as npt
@@ -256,6 +258,30 @@ class ModuleGraph:
             raise ModuleError(f"no instruction %{name.removeprefix('%')}", remedy=remedy)
         return found
 
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[Instruction]]:
+        found: dict[str, list[Instruction]] = defaultdict(list)
+        for instruction in self.instructions:
+            found[instruction.opcode].append(instruction)
+        return dict(found)
+
+    def of_opcodes(self, *opcodes: str) -> list[Instruction]:
+        """The instructions of these opcodes in text order, as of the last `renumber`: what is asked for is mostly rare.
+
+        >>> import hlosharding as hs
+        >>> module = hs.load("HloModule m\\n\\nENTRY e {\\n x = f32[2] parameter(0)\\n ROOT y = f32[2] sine(x)\\n}\\n")
+        >>> module.of_opcodes("sine", "cosine")
+        [%y = f32[2] sine(%x)]
+        """
+        found = [self._by_opcode[opcode] for opcode in dict.fromkeys(opcodes) if opcode in self._by_opcode]
+        if len(found) < 2:
+            return list(*found)
+        return sorted(chain(*found), key=lambda instruction: instruction.id)
+
+    def forget_opcodes(self) -> None:
+        """An instruction became another op: `of_opcodes` looks anew."""
+        self.__dict__.pop("_by_opcode", None)
+
     @property
     def is_scheduled(self) -> bool:
         """Whether XLA put the instructions in the order in which they run: it does so when it compiles a module."""
@@ -270,12 +296,15 @@ class ModuleGraph:
         """Make ids dense again after a rewrite, in text order; the sharding table follows."""
         old, self.shardings = self.shardings, {}
         self.instructions = [i for c in self.computations for i in c.instructions]
-        if old:
-            ids = [i.id for i in self.instructions]
-            self.shardings = {position: old[i] for position, i in enumerate(ids) if i >= 0 and i in old}
+        by_opcode: dict[str, list[Instruction]] = defaultdict(list)
         for position, instruction in enumerate(self.instructions):
+            number = instruction.id
             instruction.id = position
+            by_opcode[instruction.opcode].append(instruction)
+            if number in old and number >= 0:
+                self.shardings[position] = old[number]
         self.__dict__.pop("_by_name", None)
+        self._by_opcode = dict(by_opcode)
 
     def frames(self, frame_id: int) -> tuple[Frame, ...]:
         """The Python stack of a frame id, innermost first (memoised)."""

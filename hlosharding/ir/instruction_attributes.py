@@ -41,7 +41,7 @@ class InstructionAttributes:
     def know(self, attributes: dict[str, Any]) -> None:
         """Attributes just written into the proto need not be decoded again."""
         for name, value in attributes.items():
-            if name in _CACHED and isinstance(value, tuple | int | str | dict):
+            if name in _CACHED and isinstance(value, _FROZEN):
                 self.__dict__[name] = value
 
     @decoded
@@ -168,5 +168,6 @@ class InstructionAttributes:
         return str(self.proto.metadata.op_name)
 
 
+_FROZEN = (tuple, int, str, dict)
 _OFTEN_DECODED = ("dimensions", "dot_dims")
 _CACHED = frozenset(k for k, v in vars(InstructionAttributes).items() if isinstance(v, decoded))

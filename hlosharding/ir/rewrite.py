@@ -184,6 +184,7 @@ def number(module: ModuleGraph, made: Instruction) -> None:
     """A provisional id for the side tables, free until the module is renumbered."""
     made.id = len(module.instructions)
     module.instructions.append(made)
+    module.forget_opcodes()
 
 
 def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Instruction] | None = None) -> None:
@@ -193,6 +194,7 @@ def change_opcode(instruction: Instruction, opcode: str, operands: Iterable[Inst
     proto.shape.CopyFrom(old.shape)
     proto.metadata.CopyFrom(old.metadata)
     instruction.proto, instruction.opcode, instruction.called = proto, opcode, ()
+    instruction.module.forget_opcodes()
     if operands is not None:
         set_operands(instruction, operands)
 
@@ -201,6 +203,7 @@ def change_kind(instruction: Instruction, opcode: str, shape: Shape) -> None:
     """Turn an instruction into another op of the same operands and attributes."""
     instruction.own_proto()
     instruction.opcode, instruction.shape = opcode, shape
+    instruction.module.forget_opcodes()
 
 
 def fresh_name(module: ModuleGraph, name: str) -> str:
@@ -225,7 +228,7 @@ def dead_code(module: ModuleGraph) -> bool:
         computation = stack.pop()
         if computation not in reachable:
             reachable.add(computation)
-            stack.extend(c for i in computation.instructions for c in i.called)
+            stack.extend(c for i in computation.instructions if i.called for c in i.called)
     kept = [c for c in module.computations if c in reachable]
     changed |= len(kept) != len(module.computations)
     module.computations[:] = kept
@@ -240,9 +243,35 @@ def _stays(instruction: Instruction) -> bool:
 
 
 def _dead_instructions(computation: Computation) -> bool:
-    root = computation.root
+    live = _live_instructions(computation)
+    if len(live) == len(computation.instructions):
+        return False
+    dead = [i for i in computation.instructions if i not in live]
+    computation.instructions[:] = [i for i in computation.instructions if i in live]
+    for operand in {o for i in dead for o in i.operands if o in live}:
+        operand.users = [u for u in operand.users if u in live]
+    return True
+
+
+def _live_instructions(computation: Computation) -> set[Instruction]:
+    """The root, what stays of itself, and all that these need."""
+    live, dead = {computation.root}, list[Instruction]()
+    need, drop = live.update, dead.append
+    for i in reversed(computation.instructions):
+        if i in live or ((i.called or i.opcode in _MAY_STAY) and _stays(i)):
+            live.add(i)
+            need(i.operands)
+            if i.control_predecessors:
+                need(i.control_predecessors)
+        else:
+            drop(i)
+    return live if live.isdisjoint(dead) else _live_in_any_order(computation)
+
+
+def _live_in_any_order(computation: Computation) -> set[Instruction]:
+    """As `_live_instructions`, where something stands before what it needs."""
     stack = [i for i in computation.instructions if (i.called or i.opcode in _MAY_STAY) and _stays(i)]
-    stack.append(root)
+    stack.append(computation.root)
     live = set(stack)
     while stack:
         instruction = stack.pop()
@@ -254,10 +283,4 @@ def _dead_instructions(computation: Computation) -> bool:
             if needed not in live:
                 live.add(needed)
                 stack.append(needed)
-    if len(live) == len(computation.instructions):
-        return False
-    dead = [i for i in computation.instructions if i not in live]
-    computation.instructions[:] = [i for i in computation.instructions if i in live]
-    for operand in {o for i in dead for o in i.operands if o in live}:
-        operand.users = [u for u in operand.users if u in live]
-    return True
+    return live

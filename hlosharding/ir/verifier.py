@@ -6,12 +6,15 @@ Floor: ir.  What is true of any module; of per-device programs more is (`spmd/ve
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir.attribute_laws import fault_of_attributes
 from hlosharding.ir.control_flow import NUM_CALLED
 from hlosharding.ir.graph import Computation, Instruction, ModuleGraph
-from hlosharding.ir.opcode import ALL_OPCODES, NUM_OPERANDS
+from hlosharding.ir.opcode import ALL_OPCODES, ELEMENTWISE, NUM_OPERANDS
 from hlosharding.ir.shape_laws import USUALLY_OF_ONE_SHAPE, fault_of_shape
 
 
@@ -21,23 +24,26 @@ def verify(module: ModuleGraph) -> None:
     >>> import hlosharding as hs
     >>> verify(hs.load("HloModule m\\n\\nENTRY e {\\n  ROOT x = f32[2] parameter(0)\\n}\\n"))
     """
-    instructions = [i for c in module.computations for i in c.instructions]
-    if len({i.name for i in instructions}) < len(instructions):
-        double = Counter(i.name for i in instructions).most_common(1)[0][0]
-        raise ModuleError(f"two instructions are named %{double}")
+    names: set[str] = set()
+    lawful: set[tuple[Any, ...]] = set()
     for computation in module.computations:
-        _verify_computation(computation)
+        _verify_computation(computation, names, lawful)
+    if len(names) < sum([len(c.instructions) for c in module.computations]):
+        double = Counter(i.name for c in module.computations for i in c.instructions).most_common(1)[0][0]
+        raise ModuleError(f"two instructions are named %{double}")
     if module.entry not in module.computations:
         raise ModuleError("the entry computation is not in the module")
 
 
-def _verify_computation(computation: Computation) -> None:
+def _verify_computation(computation: Computation, names: set[str], lawful: set[tuple[Any, ...]]) -> None:
+    """`names` collects those of instructions, `lawful` the ops that need no second look."""
     seen: set[Instruction] = set()
     uses = known = 0
     numbers: list[int] = []
-    plain, takes, define = USUALLY_OF_ONE_SHAPE, NUM_OPERANDS.get, seen.add
+    plain, takes, define, name = USUALLY_OF_ONE_SHAPE, NUM_OPERANDS.get, seen.add, names.add
     for instruction in computation.instructions:
         operands, opcode = instruction.operands, instruction.opcode
+        name(instruction.name)
         if not seen.issuperset(operands):
             raise ModuleError("an operand is not defined before its use", where=_place(instruction))
         define(instruction)
@@ -51,13 +57,35 @@ def _verify_computation(computation: Computation) -> None:
         shape = instruction.shape
         if count == takes(opcode) and opcode in plain and operands[0].shape is shape and operands[-1].shape is shape:
             continue  # most ops: seen without a call
-        _verify_op(instruction)
+        said = _SAID.get(opcode)
+        if said is None:
+            _verify_op(instruction)
+            continue
+        op = (opcode, shape, said(instruction), instruction.called, *[o.shape for o in operands])
+        if op not in lawful:
+            _verify_op(instruction)
+            lawful.add(op)
     if computation.root not in seen:
         raise ModuleError("the root is not in its computation", where=f"computation %{computation.name}")
     if sorted(numbers) != list(range(len(numbers))):
         raise ModuleError(f"parameter numbers are {sorted(numbers)}", where=f"computation %{computation.name}")
     if known != uses:
         raise _users_disagree(computation)
+
+
+def _nothing(instruction: Instruction) -> None:
+    """Of ops without attributes that their laws ask for."""
+
+
+_SAID: dict[str, Callable[[Instruction], Any]] = dict.fromkeys(ELEMENTWISE | {"reshape"}, _nothing) | {
+    "broadcast": attrgetter("dimensions"),
+    "dot": attrgetter("dot_dims"),
+    "get-tuple-element": attrgetter("tuple_index"),
+    "reduce": attrgetter("dimensions"),
+    "transpose": attrgetter("dimensions"),
+}
+"""Ops that programs are full of: what their laws depend on beside opcode, callees and shapes.  Equal ones are verified
+once."""
 
 
 def _verify_op(instruction: Instruction) -> None:

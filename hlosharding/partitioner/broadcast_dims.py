@@ -8,6 +8,7 @@ cost nothing there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from hlosharding.ir import Shape
 from hlosharding.partitioner.iteration_space import Dims, untile
@@ -43,6 +44,7 @@ def common_dims(left: Dims, right: Dims) -> Dims:
     return left if left == right else tuple(d for d in left if d in right)
 
 
+@lru_cache(maxsize=1 << 12)
 def broadcast_dims_after_reshape(dims: Dims, after: Dims, broadcast_dims: Dims) -> Dims:
     """The dims along which an array is constant after a reshape.
 

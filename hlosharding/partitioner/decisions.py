@@ -29,6 +29,9 @@ class Decisions:
     """Does the program have manual regions over some of the mesh axes?"""
     annotated: frozenset[str] = frozenset()
     """Names of the values that the user annotated."""
+    ops: dict[Instruction, Any] = field(default_factory=dict)
+    """All of an instruction that its lowering depends on, and `equal_ops`: equal ones as one object."""
+    equal_ops: dict[Any, Any] = field(default_factory=dict)
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
     moves: dict[Any, MovementPlan | None] = field(default_factory=dict)

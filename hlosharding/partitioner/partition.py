@@ -49,7 +49,7 @@ def partition_module(
     shardings are for that many devices (`check_devices`).
     """
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    program.channel = max((i.channel_id for i in module.instructions if i.opcode in _CHANNELED), default=0)
+    program.channel = max((i.channel_id for i in module.of_opcodes(*_CHANNELED)), default=0)
     local = _walk(module, table, decisions, program)
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)

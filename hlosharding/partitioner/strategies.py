@@ -47,7 +47,7 @@ KINDS = (
     Kind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
     Kind("custom call on one device", _CALLS, one_device.is_on_one_device),
-    Kind("array of dynamic size", None, lambda _, inst: whole_operands.is_dynamic(inst)),
+    Kind("array of dynamic size", None, whole_operands.is_dynamic),
     Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
 """Asked in this order, before the opcode."""
@@ -95,10 +95,11 @@ STRATEGIES: dict[str, Strategy] = {
 
 def kind_of(context: Context, inst: Instruction) -> str:
     """What the table knows an instruction as."""
-    for kind in _possible_kinds(inst.opcode):
+    opcode = inst.opcode
+    for kind in _possible_kinds(opcode):
         if kind.holds(context, inst):
             return kind.name
-    return inst.opcode
+    return opcode
 
 
 @cache
@@ -111,12 +112,13 @@ def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Partition one instruction whose operands are partitioned."""
     if inst.opcode in FAST_ELEMENTWISE and (value := lower_aligned_elementwise(context, inst)) is not None:
         return value
-    groups, written = manual.region_of(context, inst), context.emitter.written
+    groups = manual.region_of(context, inst) if context.decisions.has_manual_groups else None
+    written = context.emitter.written
     made = _lower(context if groups is None else context.inside(groups), inst)
-    for part in () if isinstance(made, Value) else parts_of(made):
+    for part in () if type(made) is Value else parts_of(made):
         if isinstance(part, DeferredReduction):
             context.emitter.note_partial_sums(part.partial.local, written)
-    if isinstance(made, DeferredReduction) or inst.id not in context.shardings:
+    if type(made) is DeferredReduction or inst.id not in context.shardings:
         context.emitter.program.undecided[inst] = made
     return made if groups is None else manual.stamped(made, groups)
 

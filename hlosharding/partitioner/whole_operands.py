@@ -46,7 +46,7 @@ def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
         )
 
 
-def is_dynamic(inst: Instruction) -> bool:
+def is_dynamic(_: Context, inst: Instruction) -> bool:
     """Does the instruction make or read an array of dynamic size?  Tuples only hold such."""
     if inst.shape.dynamic_dims:
         return inst.opcode not in _HOLDERS

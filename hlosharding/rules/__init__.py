@@ -8,7 +8,7 @@ from hlosharding.rules.custom_calls import has_users_rule, register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
 from hlosharding.rules.iota_indices import addressing, iota_columns, iota_constant, iota_signature
-from hlosharding.rules.local import local_attributes
+from hlosharding.rules.local import has_local_attributes, local_attributes
 from hlosharding.rules.notation import NamedRule, parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import TopK, top_k
 from hlosharding.rules.signature import (
@@ -47,6 +47,7 @@ __all__ = [
     "affine_indices",
     "catalog",
     "check_signature",
+    "has_local_attributes",
     "has_users_rule",
     "iota_columns",
     "iota_constant",

@@ -37,6 +37,11 @@ def local_attributes(inst: Instruction, operands: Sequence[Sizes], result: Sizes
     return rule(inst, operands, result) if rule is not None else {}
 
 
+def has_local_attributes(opcode: str) -> bool:
+    """May a piece have other attributes than the op?"""
+    return opcode in _local
+
+
 @_local.register("dynamic-slice")
 def _dynamic_slice(inst: Instruction, operands: Sequence[Sizes], result: Sizes) -> dict[str, Any]:
     return {"dynamic_slice_sizes": result}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Computation, ComputationBuilder, Instruction, Shape
+from hlosharding.ir import MAY_ACT, Computation, ComputationBuilder, Instruction, Shape
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.program import Program
 from hlosharding.spmd.scalar_computations import attributes_of
@@ -107,19 +107,31 @@ class OpWriter:
         """The op of the global instruction `source`, on local operands; attributes given replace the global ones."""
         called = tuple([self.program.scalars.copy(c) for c in source.called]) if source.called else ()
         opcode, operands = opcode or source.opcode, tuple(operands)
-        if opcode in _NEVER_MERGED or source.has_side_effect:
+        if opcode in _NEVER_MERGED or self._acts(source, called):
             return self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
-        changed = tuple(sorted(attrs.items())) if attrs else ()
-        key = (opcode, shape, operands or attributes_of(source), called, changed)
+        key: tuple[Any, ...] = (opcode, shape, operands or attributes_of(source), called)
+        if attrs:
+            key = (*key, tuple(sorted(attrs.items())))
         known = self._copied.get(key)
         # Nearly all ops with equal keys are equal: attributes are compared only then.
         if known is not None and not _have_equal_attributes(known[0], source):
-            key = (*key, attributes_of(source))
+            key = (*key, "and", attributes_of(source))
             known = self._copied.get(key)
         if known is None:
-            made = self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
+            write = self.computation
+            made = (
+                write.add(opcode, shape, operands, like=source, called=called, **attrs)
+                if attrs
+                else write.again(source, opcode, shape, operands, called, source.name)
+            )
             known = self._copied[key] = source, made
         return known[1]
+
+    def _acts(self, source: Instruction, called: tuple[Computation, ...]) -> bool:
+        """Has an op that calls copies of its computations a side effect?"""
+        if source.opcode in MAY_ACT:
+            return source.has_side_effect
+        return bool(called) and any(map(self.program.scalars.acts, called))
 
     def constant(self, value: Any) -> Instruction:
         """A constant of a numpy scalar or array."""

@@ -11,9 +11,6 @@ from typing import Any
 from hlosharding import wire
 from hlosharding.ir import REDUCER_KINDS, Builder, Computation, Instruction, Shape
 
-# Nearly all that reducers consist of: opcode, shape and number say what they compute.
-_WITHOUT_ATTRIBUTES = frozenset({"parameter", *REDUCER_KINDS})
-
 
 class ScalarComputations:
     """The computations on scalars of one program."""
@@ -23,6 +20,7 @@ class ScalarComputations:
         self._reducers: dict[tuple[str, str], Computation] = {}
         self._copies: dict[Computation, Computation] = {}
         self._by_meaning: dict[tuple[Any, ...], Computation] = {}
+        self._acts: dict[Computation, bool] = {}
 
     def reducer(self, kind: str, element_type: str) -> Computation:
         """The scalar computation `kind(a, b)`, made once per element type."""
@@ -45,6 +43,13 @@ class ScalarComputations:
             self._copies[source] = self._by_meaning[meaning]
         return self._copies[source]
 
+    def acts(self, copied: Computation) -> bool:
+        """Has any op of a computation that `copy` made a side effect?"""
+        known = self._acts.get(copied)
+        if known is None:
+            known = self._acts[copied] = any(i.has_side_effect for i in copied.instructions)
+        return known
+
     def _copied(self, source: Computation, called: Mapping[Computation, Computation]) -> Computation:
         body = self._builder.computation(source.name)
         made: dict[Instruction, Instruction] = {}
@@ -65,9 +70,11 @@ def _meaning(source: Computation, called: Mapping[Computation, Computation]) -> 
 
 
 def _token(inst: Instruction, number: Mapping[Instruction, int], called: Mapping[Computation, Computation]) -> Any:
+    if inst.opcode == "parameter":
+        return inst.opcode, inst.shape, inst.parameter_number, inst.is_root
     operands = tuple([number[o] for o in inst.operands])
-    if inst.opcode in _WITHOUT_ATTRIBUTES:
-        return inst.opcode, inst.shape, inst.parameter_number, operands, inst.is_root
+    if inst.opcode in REDUCER_KINDS:
+        return inst.opcode, inst.shape, operands, inst.is_root
     callees = tuple(called[c] for c in inst.called)
     return attributes_of(inst), inst.opcode, operands, callees, inst.is_root
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Computation, Instruction, Module, callers, collective_kind, verify
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers, collective_kind, verify
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.participants import (
     Devices,
@@ -50,7 +50,7 @@ def verify_partitioned(module: Module, partial_sums: PartialSums | None = None) 
     hlosharding.errors.ModuleError: collective-permute has device 1 twice among its targets; at %y = f32[2] ...
     """
     verify(module)
-    collectives = [i for i in module.instructions if collective_kind(i.opcode)]
+    collectives = module.of_opcodes(*COLLECTIVES, *[f"{opcode}-start" for opcode in COLLECTIVES])
     devices = devices_of(module)
     for inst in collectives:
         _verify_participants(inst, devices)

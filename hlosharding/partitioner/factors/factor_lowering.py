@@ -28,7 +28,8 @@ FAST_ELEMENTWISE = ELEMENTWISE - {"copy", "convert", "bitcast-convert"}
 
 def lower_by_signature(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """By the factors of its signature; whole on every device, with a warning, where it has none."""
-    signature = signature_of(inst)
+    known = context.decisions.ops.get(inst)
+    signature = signature_of(inst) if known is None else known.signatures[0]
     if isinstance(signature, Signature):
         return lower_by_factors(context, inst, signature)
     return compute_whole(context, inst, getattr(signature, "reason", "no rule is known for it"))
@@ -49,6 +50,8 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
         return DeferredReduction(results[0], wanted[0])
     kind = lowering.choice.reduce_kind
     reason = f"{kind} of partial results" if kind else "reshard result"
+    if not inst.shape.is_tuple:
+        return to_wanted(context, results[0], wanted[0], reason)
     made = [to_wanted(context, v, w, reason) for v, w in zip(results, wanted, strict=True)]
     return from_leaves(inst.shape, made)
 
@@ -83,12 +86,14 @@ def _op_itself(
 
 def _computed(context: Context, inst: Instruction, lowering: Lowering, values: list[Value]) -> list[Value]:
     """The result leaves, partial results among them."""
-    matmul = collective_matmul_for(context, inst, lowering, values)
+    rule, matmul = local_rule(inst.opcode), None
+    if rule.has_collective_matmul:
+        matmul = collective_matmul_for(context, inst, lowering, values)
     operands = _local_operands(context, inst, lowering, values, None if matmul is None else matmul.operand)
     if matmul is not None:
         return [emit_collective_matmul(context, inst, lowering, matmul, operands)]
     op = LocalOp(inst, lowering.choice, operands, lowering.shapes)
-    local = local_rule(inst.opcode).emit(context.emitter, op)
+    local = rule.emit(context.emitter, op)
     if lowering.choice.reduce_kind == "other":
         return _custom_reduced(context, op, local)
     return _results(context, inst, lowering, local)

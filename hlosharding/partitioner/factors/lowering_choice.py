@@ -6,7 +6,8 @@ Floor: partitioner.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
@@ -17,10 +18,10 @@ from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operan
 from hlosharding.partitioner.factors.factor_choice import choose, other_splits
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
-from hlosharding.partitioner.partial_sums import deferral_rule, waiting_pays
+from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, waiting_pays
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
-from hlosharding.rules import Reduce, Signature
+from hlosharding.rules import Factor, Reduce, Signature
 from hlosharding.sharding import HloSharding, uneven_dims
 
 Wanted = tuple[HloSharding | None, ...]
@@ -30,8 +31,12 @@ Dims = tuple[int, ...]
 _NO_PARTIAL_SUMS = frozenset({"f4e2m1fn", "f8e8m0fnu"})
 
 
-class _Op(NamedTuple):
-    """All of an instruction that a choice depends on."""
+_Parts = tuple[str, Shape, tuple[Signature, ...], tuple[WindowedFactors, ...] | None, bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Op:
+    """All of an instruction that a choice depends on; equal ones are one object (`_op_of`)."""
 
     opcode: str
     shape: Shape
@@ -59,17 +64,18 @@ def lowering_of(
     context: Context, inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
 ) -> Lowering:
     """The cheapest split over all signatures of the op, and what follows from it."""
-    op, known = _op_of(inst, signature, values), context.decisions.lowerings
+    decisions = context.decisions
+    op, waits = _op_of(decisions, inst, signature, values), _may_wait(context, inst)
     # Spellings, not meanings: no call of a sharding's own hash.
-    asked = [None if w is None else w.uid for w in wanted]
-    given = [(v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims) for v in values]
-    waits = _may_wait(context, inst)
-    key = (op, waits, *asked, *given)
-    if inst.name in context.decisions.watched:
-        context.decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, context.decisions)
-    lowering = known.get(key)
+    asked: list[Any] = [None if w is None else w.uid for w in wanted]
+    for v in values:
+        asked += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims)
+    key = (op, waits, *asked)
+    if decisions.watched and inst.name in decisions.watched:
+        decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, decisions)
+    lowering = decisions.lowerings.get(key)
     if lowering is None:
-        lowering = known[key] = _decided(context, inst, op, values, wanted, waits)
+        lowering = decisions.lowerings[key] = _decided(context, inst, op, values, wanted, waits)
     return lowering
 
 
@@ -89,23 +95,40 @@ def problems_of(
     inst: Instruction, signature: Signature, values: Sequence[Value], wanted: Wanted
 ) -> list[ChoiceProblem]:
     """The op between its operands and what is wanted, with each of its signatures."""
-    return _problems(inst, _op_of(inst, signature, values), values, wanted)
+    return _problems(inst, _Op(*_parts_of(inst, signature, values)), values, wanted)
 
 
 def _may_wait(context: Context, inst: Instruction) -> bool:
     """Would partial results be reduced later than here?"""
-    makes = deferral_rule(inst).makes_partial_sums and len(inst.users) == 1 and not inst.is_root
-    return makes and waiting_pays(context, inst, inst.users[0])
+    rule = DEFERRAL_RULES.get(inst.opcode)
+    if rule is None or not rule.makes_partial_sums or len(inst.users) != 1 or inst.is_root:
+        return False
+    return waiting_pays(context, inst, inst.users[0])
 
 
-def _op_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
+def _op_of(decisions: Decisions, inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
+    """Of an instruction asked once, unless it depends on what became of the operands."""
+    known = decisions.ops.get(inst)
+    if known is not None:
+        return known
+    parts = _parts_of(inst, signature, values)
+    op = decisions.equal_ops.get(parts)
+    if op is None:
+        op = decisions.equal_ops[parts] = _Op(*parts)
+    if local_rule(inst.opcode).alternative is None:
+        decisions.ops[inst] = op
+    return op
+
+
+def _parts_of(inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Parts:
+    """What an `_Op` consists of."""
     rule, signatures = local_rule(inst.opcode), (signature,)
     if rule.alternative is not None:
         alternative = rule.alternative(inst, signature, values[0].sharding if values else None)
         signatures = (signature, alternative) if alternative is not None else signatures
     windows = None if rule.windows is None else tuple(rule.windows(inst, s) for s in signatures)
     has_reduction = rule.custom_reduction is not None and rule.custom_reduction.applies(inst)
-    return _Op(inst.opcode, inst.shape, signatures, windows, has_reduction)
+    return inst.opcode, inst.shape, signatures, windows, has_reduction
 
 
 def _decided(
@@ -117,9 +140,14 @@ def _decided(
     choice = choose(problems, context.prices, waits=waits, mesh=context.decisions.mesh)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
-    is_plain = not choice.deferred and not any(masked)
+    is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
     itself = is_plain and choice.reduce_kind is None and rule.is_same_op and not op.shape.is_tuple
     return Lowering(choice, shapes, masked, is_plain, broadcast_dims, itself)
+
+
+def _enters_once(factor: Factor) -> bool:
+    """Is there an operand that must enter the partial results of one device only?"""
+    return isinstance(factor.owes, Reduce) and bool(factor.owes.once)
 
 
 def _broadcast_dims(op: _Op, values: Sequence[Value]) -> tuple[Dims, ...]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.ir import Instruction, Shape, is_neutral
 from hlosharding.partitioner.choice import FactorChoice
-from hlosharding.rules import Signature, local_attributes
+from hlosharding.rules import Signature, has_local_attributes, local_attributes
 from hlosharding.spmd import Emitter, identity
 
 
@@ -55,6 +55,8 @@ def emit_same_op(
 ) -> Instruction:
     """The op itself on local shapes.  `changes` make an attribute from the one the local op would have."""
     operands = operands or op.operands
+    if not changes and not has_local_attributes(op.inst.opcode) and op.inst.opcode != "custom-call":
+        return emitter.local(op.inst, shape or op.shape, operands)
     result = op.result_shapes[0].dims if op.result_shapes else ()
     attributes = local_attributes(op.inst, [o.shape.dims for o in operands], result)
     if op.inst.opcode == "custom-call" and op.inst.proto.constrain_layout:

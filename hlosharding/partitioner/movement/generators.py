@@ -12,12 +12,11 @@ import numpy as np
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import lower_by_factors
+from hlosharding.partitioner.factors import lower_by_signature
 from hlosharding.partitioner.local_ops import as_index
 from hlosharding.partitioner.region_values import array_of, unpack
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
-from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, offsets, without_partials
 
 
@@ -68,9 +67,7 @@ def broadcast(context: Context, inst: Instruction) -> AnyValue | DeferredReducti
     """A broadcast scalar is made at the tile's size; others by their signature."""
     operand = array_of(context, inst.operands[0])
     if operand.shape.rank or operand.sharding is not REPLICATED:
-        signature = signature_of(inst)
-        assert isinstance(signature, Signature)
-        return lower_by_factors(context, inst, signature)
+        return lower_by_signature(context, inst)
 
     def make(sharding: HloSharding) -> Instruction:
         return context.emitter.full(operand.local, local_shape(context, inst.shape, sharding))

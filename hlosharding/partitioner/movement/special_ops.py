@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.factors import lower_by_factors
+from hlosharding.partitioner.factors import lower_by_factors, lower_by_signature
 from hlosharding.partitioner.movement.tuples import copy
 from hlosharding.partitioner.region_values import array_of
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value
@@ -18,9 +18,8 @@ from hlosharding.spmd import Devices, device_groups
 
 def convert(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """As other elementwise ops; what was widened can travel as what it was before."""
-    signature, source = signature_of(inst), array_of(context, inst.operands[0])
-    assert isinstance(signature, Signature)
-    made = lower_by_factors(context, inst, signature)
+    source = array_of(context, inst.operands[0])
+    made = lower_by_signature(context, inst)
     if isinstance(made, Value) and source.shape.byte_size < made.shape.byte_size:
         made.before_widening = source
     return made

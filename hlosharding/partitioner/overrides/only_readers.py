@@ -22,8 +22,8 @@ def wanted_by_only_readers(
     `bound` names the instructions that the user annotated.
     """
     found: dict[int, HloSharding] = {}
-    for user in module.entry.instructions:
-        for operand, wanted in _asked(user, shardings, bound):
+    for user in module.of_opcodes("tuple", "copy"):
+        for operand, wanted in _asked(user, shardings, bound) if user.computation.is_entry else ():
             given = shardings.get(operand.id)
             if given is None or as_compared(given) is as_compared(wanted) or operand.name in bound:
                 continue

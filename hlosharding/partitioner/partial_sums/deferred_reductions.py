@@ -15,7 +15,6 @@ from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear
 from hlosharding.partitioner.value import DeferredReduction
-from hlosharding.sharding import HloSharding
 
 
 def pass_through(context: Context, inst: Instruction) -> DeferredReduction | None:
@@ -41,18 +40,25 @@ def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bo
     If not, the reduction is made at once: then what follows it can be fused into its readers.  Past what the user
     annotated partial sums go only on the way to a sum in the same sharding.
     """
-    first, annotated = source, _annotated(context, source)
-    while is_linear(inst):
+    rule = DEFERRAL_RULES.get(inst.opcode)
+    if rule is None or rule.on_partial_sums is None:  # asked of thousands: mostly this is all
+        return False
+    first, annotated, names, may_defer = source, None, context.decisions.annotated, context.may_defer
+    while rule is not None and rule.on_partial_sums is not None:
+        if names and source.name in names:
+            annotated = context.wanted(source) or annotated
         if annotated is not None and context.wanted(inst) != annotated:
             return False
-        if inst in context.may_defer and not deferral_rule(inst).is_sum:
+        if may_defer and inst in may_defer and not rule.is_sum:
             return True
-        if _reduces_less(context, first, inst) or _sums_only_partial_sums(context, source, inst):
+        if _reduces_less(context, first, inst):
+            return True
+        if rule.is_sum and _sums_only_partial_sums(context, source, inst):
             return True
         if len(inst.users) != 1 or inst.is_root:
             return False
-        annotated = _annotated(context, inst) or annotated
         source, inst = inst, inst.users[0]
+        rule = DEFERRAL_RULES.get(inst.opcode)
     return False
 
 
@@ -61,19 +67,16 @@ def _reduces_less(context: Context, first: Instruction, inst: Instruction) -> bo
 
     A reduction for all costs twice what one costs that leaves each device its part.
     """
-    is_scattered = _num_tiles(context, inst) > _num_tiles(context, first)
-    return inst.shape.byte_size * (1 if is_scattered else 2) < 2 * first.shape.byte_size
-
-
-def _annotated(context: Context, inst: Instruction) -> HloSharding | None:
-    """The sharding that the user gave a value."""
-    return context.wanted(inst) if inst.name in context.decisions.annotated else None
+    size, before = inst.shape.byte_size, first.shape.byte_size
+    if not before <= size < 2 * before:
+        return size < before
+    shardings = context.shardings
+    after, given = shardings.get(inst.id), shardings.get(first.id)
+    return after is not given and after is not None and after.num_tiles > (1 if given is None else given.num_tiles)
 
 
 def _sums_only_partial_sums(context: Context, source: Instruction, inst: Instruction) -> bool:
     """Are all operands of the sum `inst` partial sums, or may they be?"""
-    if not deferral_rule(inst).is_sum:
-        return False
     return all(o is source or o in context.may_defer or _may_wait(context, o) for o in inst.operands)
 
 
@@ -82,8 +85,3 @@ def _may_wait(context: Context, operand: Instruction) -> bool:
     if operand in context.values:
         return isinstance(context.values[operand], DeferredReduction)
     return is_linear(operand) or deferral_rule(operand).makes_partial_sums
-
-
-def _num_tiles(context: Context, inst: Instruction) -> int:
-    wanted = context.wanted(inst)
-    return wanted.num_tiles if wanted is not None else 1

@@ -50,7 +50,7 @@ def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) 
     makes none then computes in vain what nobody reads.
     """
     most = None
-    for loop in [i for i in module.instructions if i.opcode == "while"]:
+    for loop in module.of_opcodes("while"):
         trips, is_exact = trip_count(loop)
         found = list(_invariants(loop)) if trips > 1 or not is_exact else []
         if not found:

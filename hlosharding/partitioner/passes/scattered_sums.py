@@ -38,9 +38,7 @@ def scatter_sums(module: Module) -> None:
     """Turn our all-reduces that are sliced right away, by device, into reduce-scatters.  Ids stay dense."""
     devices = devices_of(module)
     changed = False
-    for inst in [
-        i for i in module.instructions if i.opcode == "all-reduce" and CAUSE_ATTRIBUTE in i.frontend_attributes
-    ]:
+    for inst in [i for i in module.of_opcodes("all-reduce") if CAUSE_ATTRIBUTE in i.frontend_attributes]:
         cut = _cut_of(inst)
         groups = _groups_in_order(inst, cut, devices) if cut is not None else None
         if cut is not None and groups is not None:

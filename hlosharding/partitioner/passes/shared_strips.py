@@ -43,7 +43,7 @@ _Strips = tuple[_Box, tuple[tuple[Instruction, _Box], ...]]
 
 def share_strips(module: Module) -> None:
     """Let strips of one array between the same devices travel as one, where that is no more.  Ids stay dense."""
-    permutes = [i for i in module.instructions if i.opcode == "collective-permute"]
+    permutes = module.of_opcodes("collective-permute")
     shared = [
         (array, box, parts)
         for array, strips in _alike(module, permutes)

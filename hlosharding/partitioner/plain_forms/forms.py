@@ -43,7 +43,7 @@ def in_plain_forms(module: Module) -> Module:
     >>> in_plain_forms(module).entry.root
     %d = f32[4] negate(%x)
     """
-    special = [inst for inst in module.instructions if inst.opcode in _SPECIAL]
+    special = module.of_opcodes(*_SPECIAL)
     if not any(inst.opcode in _ENDS or _form_of(inst) for inst in special):
         return module
     made = module.clone()

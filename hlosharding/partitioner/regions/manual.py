@@ -43,7 +43,8 @@ def is_manual(context: Context, inst: Instruction) -> bool:
 
 def is_per_device(context: Context, inst: Instruction) -> bool:
     """Is it an op of a manual region over all devices?  Values only pass through those of `_CARRIERS`."""
-    return inst.opcode not in _CARRIERS and is_manual(context, inst)
+    given = context.shardings.get(inst.id)
+    return given is not None and given.is_manual() and inst.opcode not in _CARRIERS
 
 
 _CARRIERS = frozenset({"tuple", "get-tuple-element", "copy", "while", "conditional", "call"})

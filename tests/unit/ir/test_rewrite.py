@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hlosharding import load
@@ -132,3 +134,49 @@ def test_an_edit_finishes_in_xlas_order() -> None:
     assert [i.name for i in out.entry.instructions] == ["x", "a", "tanh", "c", "t"]
     # It was the last user when b went, and so has b's place.
     assert [user.name for user in out.by_name("x").users] == ["a", "tanh", "c"]
+
+
+def test_dead_code_where_an_operand_stands_behind_its_reader(module: Module) -> None:
+    """A rewrite may leave an order that is mended later: what is needed stays, wherever it stands."""
+    order = module.entry.instructions
+    order.insert(2, order.pop(1))
+    assert [i.name for i in order] == ["x", "z", "y", "out"]
+    rewrite.insert(module.entry, 0, "sine", VECTOR, (module.by_name("x"),), name="idle")
+    assert rewrite.dead_code(module)
+    assert [i.name for i in module.entry.instructions] == ["x", "z", "y", "out"]
+
+
+def test_opcodes_are_found_after_every_change(module: Module) -> None:
+    assert [i.name for i in module.of_opcodes("multiply", "negate", "sine")] == ["y", "out"]
+    rewrite.change_opcode(module.by_name("y"), "sine", module.by_name("y").operands)
+    assert [i.name for i in module.of_opcodes("multiply", "negate", "sine")] == ["y", "out"]
+    assert not module.of_opcodes("negate")
+    rewrite.insert(module.entry, 1, "negate", VECTOR, (module.by_name("x"),), name="n")
+    module.renumber()
+    assert [i.name for i in module.of_opcodes("negate")] == ["n"]
+    assert not module.of_opcodes()
+
+
+@pytest.mark.parametrize(
+    ("opcode", "made", "lawful", "wrong", "said"),
+    [
+        ("broadcast", "f32[4,4]", {"dimensions": (0,)}, {"dimensions": (2,)}, "do not broadcast"),
+        ("transpose", "f32[4]", {"dimensions": (0,)}, {"dimensions": (1,)}, "dim"),
+        ("reshape", "f32[2,2]", {}, None, "the operand has 4 elements"),
+    ],
+)
+def test_each_of_many_alike_is_verified(
+    opcode: str, made: str, lawful: dict[str, Any], wrong: dict[str, Any] | None, said: str
+) -> None:
+    """Equal ops are verified once; the one that is not equal is seen."""
+    builder = Builder("m")
+    main = builder.computation("main")
+    x = main.parameter(0, VECTOR)
+    shape = Shape.parse(made)
+    for _ in range(3):
+        main.add(opcode, shape, (x,), **lawful)
+    verify(builder.finish(main))
+    main.add(opcode, shape if wrong is not None else Shape.parse("f32[3]"), (x,), name="odd", **(wrong or lawful))
+    with pytest.raises(ModuleError, match=said) as raised:
+        verify(builder.finish(main))
+    assert "%odd" in str(raised.value)
