@@ -127,7 +127,8 @@ class Partitioned(InNotebooks):
     def sharding_overrides(self) -> tuple[ShardingOverride, ...]:
         """Values whose sharding is not the propagated one, in program order, with the reason in a few words.
 
-        Inputs, outputs and what the user annotated are never among them.
+        Inputs and what the user annotated are never among them; outputs only where nobody asked for a sharding, and
+        XLA makes one whole because it does not divide evenly.
         """
         return self.local.overrides
 
@@ -319,7 +320,8 @@ def partition(
     """Rewrite a program to per-device shapes with explicit collectives.
 
     A Module is propagated first (open inputs and outputs of a traced function take what suits the program).  Inputs,
-    outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's.
+    outputs and what the user annotated keep their shardings; any other value may get a cheaper one than propagation's,
+    so may an output for which nobody asked for one, and of which a dim does not divide evenly.
     What XLA compiled already for several devices is taken as it stands, to be listed and priced.
     `num_partitions`: by default the module's own, or what its shardings name.  `machine`: whose prices decide; by
     default the preset that fits JAX's devices.  `options`: what reshards minimise, and whether products overlap with

@@ -21,18 +21,30 @@ def test_right(model: Model) -> None:
     assert zoo_against_xla.verdict(model, 1)["right"]
 
 
-def row(mine: float, its: float, *, right: bool = True) -> zoo_against_xla.Row:
-    ours, xla = (dict.fromkeys(zoo_against_xla.QUANTITIES, value) for value in (mine, its))
-    return {"name": "m", "ours": ours, "xla": xla, "raw": its, "off": 0.0, "right": right}
+def row(mine: float, its: float, *, right: bool = True, shardys: float | None = None) -> zoo_against_xla.Row:
+    shardys = its if shardys is None else shardys
+    ours, gspmd, shardy = (dict.fromkeys((*zoo_against_xla.QUANTITIES, "raw"), value) for value in (mine, its, shardys))
+    return {"name": "m", "ours": ours, "GSPMD": gspmd, "Shardy": shardy, "off": 0.0, "right": right}
 
 
 def test_a_row_is_kept_within_its_limits_only() -> None:
     assert zoo_against_xla.line(row(1.0, 1.0))[1]
     assert not zoo_against_xla.line(row(1.01, 1.0))[1]
     assert not zoo_against_xla.line(row(1.0, 1.0, right=False))[1]
+    assert not zoo_against_xla.line(row(1.0, 2.0, shardys=0.9))[1]
+    assert not zoo_against_xla.line(row(1.0, 0.9, shardys=2.0))[1]
     assert not zoo_against_xla.line({"name": "m", "figures": "it failed"})[1]
 
 
 def test_bytes_where_xla_needs_none_are_not_kept() -> None:
     assert zoo_against_xla.rated(0.0, 0.0, 1.0)[1]
     assert not zoo_against_xla.rated(1.0, 0.0, 1.0)[1]
+
+
+def test_sums_are_compared_with_the_better_of_each_model() -> None:
+    rows = [row(0.5, 1.0, shardys=2.0), row(0.5, 2.0, shardys=1.0)]
+    cells, kept = zoo_against_xla.totals(rows)
+    assert cells[:4] == ["1", "3", "3", "2"]
+    assert "0.500" in cells[5]
+    assert kept
+    assert not zoo_against_xla.totals([row(0.6, 1.0)])[1]

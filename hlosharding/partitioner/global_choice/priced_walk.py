@@ -109,7 +109,7 @@ class PricedWalk:
         if choice.reduce_kind == "other":
             return
         [made] = choice.results
-        partial = Value(inst, inst.shape, made, choice.reduce_kind)
+        partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=_broadcast_dims(inst))
         if choice.reduce_kind is not None:
             self.context.values[inst] = DeferredReduction(partial, wanted)
             if len(inst.users) != 1 or not waiting_pays(self.context, inst, inst.users[0]):
@@ -159,8 +159,7 @@ class PricedWalk:
             given = value.wanted if value.wanted is not None else value.partial.whole_sharding
             self.bring(value.partial, given)
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
-        if inst.opcode == "broadcast":
-            made.broadcast_dims = tuple(d for d in range(inst.shape.rank) if d not in inst.dimensions)
+        made.broadcast_dims = _broadcast_dims(inst)
         if inst.opcode in _MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
             made.rematerialize = lambda _: made
         return made
@@ -172,6 +171,13 @@ class PricedWalk:
         self.moved.add((value, place))
         moves = one_slice_of(value.shape, value.sharding, place, value.broadcast_dims)
         self.cost += self.context.prices.reshard_cost(*moves, value.reduce_kind)
+
+
+def _broadcast_dims(inst: Instruction) -> tuple[int, ...]:
+    """Of a broadcast those along which it is constant: one slice of it moves."""
+    if inst.opcode != "broadcast":
+        return ()
+    return tuple(d for d in range(inst.shape.rank) if d not in inst.dimensions)
 
 
 _PRICED: dict[str, Callable[[PricedWalk, Instruction, HloSharding | None], None]] = {

@@ -20,3 +20,12 @@ PACK = frozenset({"tuple", "get-tuple-element"})
 """Ops that only put values together, or take them apart."""
 FOLLOW_USERS = ELEMENTWISE | {"broadcast"}
 """Values that are made as their users want them, where all want the same."""
+REPEATABLE = ELEMENTWISE | {
+    "broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "reverse", "gather", "scatter", "reduce",
+    "dynamic-slice", "dynamic-update-slice",
+}  # fmt: skip
+"""They look up, copy and combine elements: the work of several devices may be done by each."""
+FUSED = ELEMENTWISE | {"broadcast", "reshape"}
+"""What others of them read of these is in no memory."""
+MADE_ANYWHERE = frozenset({"constant", "iota"})
+"""Each device makes what it needs of them."""

@@ -15,8 +15,10 @@ from hlosharding.sharding import HloSharding
 
 READ_IN_PART = "nobody reads it whole"
 BATCH_OVER_ALL = "batch over all devices: sums of activations would move more than weights"
+KEPT_WHOLE = "all that it is made of is whole, and its parts would have to move"
 ONLY_READER = "its only reader wants it so"
 BOTH_ENDS = "the ops that make and read it cost less together"
+EVEN_PART = "nobody asked for the result whole, and it has dims that divide evenly"
 ONE_ORDER = "every manual group has its tiles in one order"
 SUMMED_LATER = "partial sums stay apart until their users' sum"
 
@@ -68,8 +70,9 @@ def _found(
         if made is not None:
             chosen = _became(inst, made)
             reason = SUMMED_LATER if isinstance(made, DeferredReduction) else reason
-        # A tuple only holds values: they speak for themselves.
-        if inst.opcode == "tuple" or propagated is None or chosen is None or chosen == propagated:
+        # A tuple only holds values: they speak for themselves, but where it is what the program gives back.
+        holds = inst.opcode == "tuple" and reason != EVEN_PART
+        if holds or propagated is None or chosen is None or chosen == propagated:
             continue
         yield ShardingOverride(inst.name, inst.opcode, str(inst.shape), inst.location, propagated, chosen, reason)
 

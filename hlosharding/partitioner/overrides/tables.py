@@ -10,9 +10,17 @@ from dataclasses import dataclass
 
 from hlosharding.ir import Module
 from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
+from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
 from hlosharding.partitioner.overrides.only_readers import wanted_by_only_readers
+from hlosharding.partitioner.overrides.open_results import evenly_split_results
 from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
-from hlosharding.partitioner.overrides.sharding_overrides import BATCH_OVER_ALL, ONE_ORDER, ONLY_READER
+from hlosharding.partitioner.overrides.sharding_overrides import (
+    BATCH_OVER_ALL,
+    EVEN_PART,
+    KEPT_WHOLE,
+    ONE_ORDER,
+    ONLY_READER,
+)
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import in_one_order
 
@@ -38,11 +46,16 @@ def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: i
         ordered = {i: in_one_order(sharding) for i, sharding in relaxed.items()}
         yield ShardingTable(ordered, {i: ONE_ORDER for i, s in relaxed.items() if ordered[i] is not s})
         return
+    even = evenly_split_results(module, relaxed, annotated)
+    relaxed |= even
     asked = wanted_by_only_readers(module, relaxed, annotated)
     relaxed |= asked
-    reasons = dict.fromkeys(asked, ONLY_READER)
+    reasons = dict.fromkeys(even, EVEN_PART) | dict.fromkeys(asked, ONLY_READER)
     yield ShardingTable(relaxed, reasons)
     other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
     if other is not None:
         changed = {i: BATCH_OVER_ALL for i, s in other.items() if s is not relaxed.get(i)}
         yield ShardingTable(other, reasons | changed)
+    whole = kept_whole_shardings(module, relaxed, annotated, num_partitions)
+    if whole is not None:
+        yield ShardingTable({**relaxed, **whole}, reasons | dict.fromkeys(whole, KEPT_WHOLE))

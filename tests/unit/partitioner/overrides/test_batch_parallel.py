@@ -58,3 +58,21 @@ def test_what_the_user_annotated_between_the_layers_binds() -> None:
 def test_a_batch_that_devices_cannot_share_evenly_stays() -> None:
     local = split(two_layers(500, 16))
     assert "all-reduce" in kinds(local)
+
+
+def test_copies_of_a_bias_weigh_nothing() -> None:
+    """Every device has each bias: it makes as many copies as it needs, though a part of them would be less work."""
+    text, value = two_layers(176, 16).split("\n ROOT")[0], "r2"
+    for n in range(8):
+        text += f"""
+        b{n} = f32[16] parameter({5 + n}){mark("")}
+        c{n} = f32[176,16] broadcast(b{n}), dimensions={{1}}
+        plus{n} = f32[176,16] add({value}, c{n})"""
+        value = f"plus{n}"
+    text += f"""
+        e = f32[16,512] parameter(13){mark("[1,4,2]<=[2,4]T(1,0) copies")}
+        d = f32[176,512] dot({value}, e), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        ROOT z = f32[176,512] tanh(d){mark("[2,4]<=[8]")}"""
+    local = right(text)
+    summed = 2 * 2 * 3 / 4 * 176 / 2 * 16 * 4
+    assert local.comm_bytes_per_device <= summed

@@ -1,0 +1,204 @@
+"""Another table of shardings to try: what is made of whole values stays whole where its parts would have to move.
+
+Floor: partitioner.  Looks at instructions and shardings alone.  Propagation carries a split backwards into ops whose
+operands every device has: that divides their work, and costs nothing until somebody needs the parts together again, or
+along another dim.  Where these ops only look up, copy and combine elements, each device may as well make all of them.
+
+    4 devices, x and ids whole                 propagated               kept whole
+    t  f32[256,128] = gather(x, ids)           [4,1]                    whole
+    s  f32[512,128] = scatter(0, places, t)    all-to-all, then [4,1]   [4,1], each device from what it has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlosharding.ir import Instruction, Module
+from hlosharding.partitioner.iteration_space import as_compared, lift, project
+from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, MADE_ANYWHERE, REPEATABLE
+from hlosharding.rules import Signature, signature_of
+from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
+
+# What a device makes besides its part goes through its memory, some eight times as fast as through a link; it is
+# written once and read once.
+_MOST_MADE = 4.0
+
+Groups = frozenset[frozenset[int]]
+"""Devices that would hold the same."""
+
+
+def kept_whole_shardings(
+    module: Module, shardings: Mapping[int, HloSharding], bound: Collection[str], num_partitions: int
+) -> dict[int, HloSharding] | None:
+    """By id, other shardings for such values; None where that promises nothing.
+
+    `bound` names the instructions that the user annotated.
+    """
+    best: _Walk | None = None
+    repeatable = [(inst, _sources(inst)) for inst in module.entry.instructions if _is_repeatable(inst)]
+    for groups in _groups_of(module, num_partitions):
+        walk = _Walk(shardings, bound, groups)
+        walk.run(repeatable)
+        if walk.made <= _MOST_MADE * walk.saved and walk.saved > (best.saved if best is not None else 0.0):
+            best = walk
+    return None if best is None else dict(best.changed())
+
+
+def _groups_of(module: Module, num_partitions: int) -> list[Groups]:
+    """The devices that hold copies of some value, for every way in which values are copied."""
+    found: dict[Groups, None] = {frozenset([frozenset(range(num_partitions))]): None}
+    for sharding in module.distinct_shardings:
+        for leaf in sharding.leaves:
+            if leaf.kind == "tiled" and leaf.subgroup_types == ("replicated",):
+                found[_copies(leaf.meaning)] = None
+    return list(found)
+
+
+def _copies(sharding: HloSharding) -> Groups:
+    tiles = sharding.tiles.array
+    return frozenset(map(frozenset, tiles.reshape(-1, tiles.shape[-1]).tolist()))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """For one way to hold copies."""
+
+    shardings: Mapping[int, HloSharding]
+    bound: Collection[str]
+    groups: Groups
+    whole: dict[Instruction, HloSharding] = field(default_factory=dict[Instruction, HloSharding])
+    """Values that can be made whole of what is there: so sharded."""
+    saved: float = 0.0
+    """Bytes that a device need not receive."""
+    made: float = 0.0
+    """Bytes that it makes besides its parts, as far as they are written to memory."""
+    _undecided: set[Instruction] = field(default_factory=set[Instruction])
+    """Values without a sharding, made of whole ones."""
+    _without: dict[HloSharding, HloSharding | None] = field(default_factory=dict[HloSharding, HloSharding | None])
+
+    def run(self, repeatable: Sequence[tuple[Instruction, Sequence[Instruction]]]) -> None:
+        """Over the ops whose work may be repeated, each with what it is made of."""
+        for inst, sources in repeatable:
+            if all(map(self._is_whole, sources)):
+                self._forward(inst)
+        for inst in reversed(list(self.whole)):
+            self._backward(inst)
+
+    def changed(self) -> Iterator[tuple[int, HloSharding]]:
+        """By id: the values, and the tuples that hold them on their way."""
+        for inst, sharding in self.whole.items():
+            yield inst.id, sharding
+        for packed in dict.fromkeys(user for inst in self.whole for user in inst.users if _only_holds(user)):
+            leaves = self.shardings[packed.id].normalize_tuple(len(packed.operands)).leaves
+            pairs = zip(packed.operands, leaves, strict=True)
+            yield packed.id, HloSharding.tuple([self.whole.get(o, leaf) for o, leaf in pairs])
+
+    def _forward(self, inst: Instruction) -> None:
+        """What the value becomes that can be made whole for nothing."""
+        given = self.shardings.get(inst.id)
+        if given is None:
+            self._undecided.add(inst)
+            return
+        whole = self._unsplit(given)
+        if whole is None or whole is as_compared(given) or inst.is_root or inst.name in self.bound:
+            return
+        self.whole[inst] = whole
+
+    def _backward(self, inst: Instruction) -> None:
+        """Values whose parts all readers take as they are stay split."""
+        given = as_compared(self.shardings[inst.id])
+        needed = [user for user in _readers(inst) if user in self.whole or not self._takes_parts(user, inst, given)]
+        if not needed:
+            del self.whole[inst]
+            return
+        part = inst.shape.byte_size / given.num_tiles
+        others = part * (len(next(iter(self.groups))) - 1)
+        if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in _readers(inst)):
+            self.made += others
+        if any(user not in self.whole for user in needed):
+            self.saved += others
+
+    def _is_whole(self, inst: Instruction) -> bool:
+        """Do the devices of a group have the same of it?"""
+        if inst in self.whole or inst in self._undecided or inst.opcode in MADE_ANYWHERE:
+            return True
+        given = self.shardings.get(inst.id)
+        return given is not None and inst.shape.is_array and self._unsplit(given) is as_compared(given)
+
+    def _unsplit(self, sharding: HloSharding) -> HloSharding | None:
+        """The sharding with no dim split inside the groups; None where groups and dims do not fit."""
+        given = as_compared(sharding)
+        if given not in self._without:
+            self._without[given] = _unsplit(given, self.groups)
+        return self._without[given]
+
+    def _takes_parts(self, user: Instruction, inst: Instruction, given: HloSharding) -> bool:
+        """Does an op take the value's parts as they are, for its own sharding?"""
+        made = self.shardings.get(user.id)
+        if made is None:
+            return True
+        return all(asked is given for asked in _asked(user, inst, made))
+
+
+def _asked(user: Instruction, inst: Instruction, made: HloSharding) -> Iterator[HloSharding]:
+    """In which shardings an op wants the value, that is one or more of its operands."""
+    places = [n for n, operand in enumerate(_sources(user)) if operand is inst]
+    if user.opcode == "tuple" and all(o.shape.is_array for o in user.operands):
+        leaves = made.normalize_tuple(len(user.operands)).leaves
+        yield from (as_compared(leaves[n]) for n in places)
+        return
+    if user.opcode in ("copy", "get-tuple-element"):
+        yield as_compared(made)
+        return
+    signature = signature_of(user) if user.opcode not in BINDING and user.shape.is_array else None
+    if isinstance(signature, Signature):
+        space = lift(as_compared(made), signature.results[0], len(signature.factors))
+        yield from (project(space, signature.operands[n]) for n in places)
+
+
+def _is_repeatable(inst: Instruction) -> bool:
+    if inst.opcode == "get-tuple-element":
+        return inst.shape.is_array and _only_holds(inst.operands[0])
+    return inst.opcode in REPEATABLE and inst.shape.is_array
+
+
+def _only_holds(inst: Instruction) -> bool:
+    """Is it a tuple of arrays, of which single ones are read again?"""
+    if inst.opcode != "tuple" or inst.is_root or not all(o.shape.is_array for o in inst.operands):
+        return False
+    return all(user.opcode == "get-tuple-element" for user in inst.users)
+
+
+def _sources(inst: Instruction) -> list[Instruction]:
+    """What a value is made of; of an element of a tuple what was put there."""
+    if inst.opcode == "get-tuple-element" and _only_holds(inst.operands[0]):
+        return [inst.operands[0].operands[inst.tuple_index]]
+    return list(inst.operands)
+
+
+def _readers(inst: Instruction) -> Iterator[Instruction]:
+    """Who uses a value, also out of a tuple."""
+    for user in inst.users:
+        if _only_holds(user):
+            yield from (element for element in user.users if _sources(element)[0] is inst)
+        else:
+            yield user
+
+
+def _unsplit(sharding: HloSharding, groups: Groups) -> HloSharding | None:
+    if sharding.kind != "tiled":
+        return sharding if sharding is REPLICATED else None
+    if set(sharding.subgroup_types) - {"replicated"}:
+        return None
+    if sharding.subgroup_types and groups <= _unions(groups, _copies(sharding)):
+        return sharding
+    for dim, ways in enumerate(sharding.data_dims):
+        if ways > 1 and frozenset(map(frozenset, device_groups_along(sharding, (dim,)))) == groups:
+            return replicate_on_dims(sharding, (dim,)).meaning
+    return None
+
+
+def _unions(groups: Groups, copies: Groups) -> Groups:
+    """Those of `groups` whose devices hold the same."""
+    return frozenset(group for group in groups if any(group <= same for same in copies))

@@ -1,0 +1,103 @@
+"""Results of the program for which no sharding was asked, and which their split does not divide evenly.
+
+Floor: partitioner.  Looks at instructions and shardings alone.  XLA's propagation makes such a result whole on every
+device.  Only a dim that cannot be shared evenly has to be whole: other dims keep their split, and take over what that
+one had, where they divide by it.  No more is moved than for the whole.  A program that is given buffers for its results
+(donation) gives them back as it took them.
+
+    logits f32[16,32,1023] = [2,1,1] x [1,1,4]     propagated: whole on all devices     here: [2,4,1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from hlosharding.ir import Instruction, Module
+from hlosharding.partitioner.iteration_space import as_compared, lift, project
+from hlosharding.partitioner.overrides.op_sets import BINDING
+from hlosharding.rules import Signature, signature_of
+from hlosharding.sharding import (
+    REPLICATED,
+    HloSharding,
+    first_target_dim,
+    merge_if_compatible,
+    move_and_merge_tiles,
+    replicate_on_dims,
+    uneven_dims,
+)
+
+
+def evenly_split_results(
+    module: Module, shardings: Mapping[int, HloSharding], bound: frozenset[str]
+) -> dict[int, HloSharding]:
+    """By id, another sharding of the result; empty where none of it is open, or can be split.
+
+    `bound` names the instructions that the user annotated.
+    """
+    root = module.entry.root
+    given = shardings.get(root.id)
+    if not module.open_outputs or given is None or _takes_donations(module):
+        return {}
+    if root.shape.is_array:
+        found = _evenly_split(root, given, shardings, bound)
+        return {} if found is given else {root.id: found}
+    if root.opcode != "tuple" or not all(o.shape.is_array for o in root.operands):
+        return {}
+    leaves = given.normalize_tuple(len(root.operands)).leaves
+    is_open = module.open_outputs if isinstance(module.open_outputs, tuple) else (True,) * len(leaves)
+    if len(is_open) != len(leaves):
+        return {}
+    made = [
+        _evenly_split(operand, leaf, shardings, bound) if may else leaf
+        for operand, leaf, may in zip(root.operands, leaves, is_open, strict=True)
+    ]
+    return {root.id: HloSharding.tuple(made)} if any(a is not b for a, b in zip(made, leaves, strict=True)) else {}
+
+
+def _takes_donations(module: Module) -> bool:
+    return bool(module.proto.input_output_alias.entries or module.proto.buffer_donor.entries)
+
+
+def _evenly_split(
+    result: Instruction, given: HloSharding, shardings: Mapping[int, HloSharding], bound: frozenset[str]
+) -> HloSharding:
+    """The most tiles that some claims share evenly, where one does not; else `given`."""
+    if as_compared(given) is not REPLICATED or not result.shape.rank:
+        return given
+    claims = list(_claims(result, shardings, bound))
+    claims += [both for pair in combinations(claims, 2) if (both := merge_if_compatible(*pair)) is not None]
+    even = [_even_part(result, claim) for claim in claims]
+    if all(as_compared(a) is b for a, b in zip(claims, even, strict=True)):
+        return given
+    return max((s for s in even if s.kind == "tiled"), key=lambda s: s.num_tiles, default=given)
+
+
+def _claims(result: Instruction, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> Iterator[HloSharding]:
+    """The result's own sharding before it was made whole, and those that its operands imply."""
+    own = shardings.get(result.id)
+    if own is not None and _is_plain_split(own):
+        yield own
+    signature = signature_of(result) if result.opcode not in BINDING and result.name not in bound else None
+    if not isinstance(signature, Signature) or len(signature.results) != 1:
+        return
+    for operand, dims in zip(result.operands, signature.operands, strict=True):
+        lifted = shardings.get(operand.id)
+        if lifted is not None and _is_plain_split(lifted):
+            claim = project(lift(lifted, dims, len(signature.factors)), signature.results[0])
+            if _is_plain_split(claim):
+                yield claim
+
+
+def _is_plain_split(sharding: HloSharding) -> bool:
+    return sharding.kind == "tiled" and sharding.num_tiles > 1 and not set(sharding.subgroup_types) - {"replicated"}
+
+
+def _even_part(result: Instruction, sharding: HloSharding) -> HloSharding:
+    """The split with the tiles of uneven dims on the first other dims that they divide."""
+    for dim in uneven_dims(sharding, result.shape.dims):
+        target = first_target_dim(result.shape.dims, sharding, dim)
+        sharding = (
+            replicate_on_dims(sharding, (dim,)) if target is None else move_and_merge_tiles(sharding, dim, target)
+        )
+    return sharding.meaning
