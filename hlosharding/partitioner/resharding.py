@@ -131,7 +131,12 @@ def _as_slice(context: Context, value: Value, target: HloSharding, dims: tuple[i
     emitter, tile = context.emitter, value.local.shape.dims
     limits = [1 if d in dims else size for d, size in enumerate(tile)]
     slim, source, wanted = one_slice_of(value.shape, value.sharding, target, dims)
-    part = Value(emitter.slice(value.local, [0] * len(tile), limits), slim, source, manual_groups=context.manual_groups)
+    made_of = value.local
+    if made_of.opcode == "broadcast" and not set(dims) & set(made_of.dimensions):
+        one = emitter.broadcast(made_of.operands[0], limits, made_of.dimensions)
+    else:
+        one = emitter.slice(made_of, [0] * len(tile), limits)
+    part = Value(one, slim, source, manual_groups=context.manual_groups)
     moved = reshard(context, part, wanted, reason).local
     kept = [d for d in range(len(tile)) if d not in dims]
     line = emitter.reshape(moved, [moved.shape.dims[d] for d in kept])
