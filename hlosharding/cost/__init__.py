@@ -1,7 +1,14 @@
 """What things cost: machines, local ops, collectives, memory, whole programs."""
 
 from hlosharding.cost import machines
-from hlosharding.cost.collective_time import collective_time, group_placement, op_time, placement_time
+from hlosharding.cost.collective_time import (
+    GroupPlacement,
+    collective_time,
+    group_placement,
+    op_time,
+    permute_placement,
+    placement_time,
+)
 from hlosharding.cost.machine import Chip, Link, Machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
@@ -16,6 +23,7 @@ __all__ = [
     "Chip",
     "CostReport",
     "Event",
+    "GroupPlacement",
     "Link",
     "Machine",
     "OpCost",
@@ -36,6 +44,7 @@ __all__ = [
     "op_cost",
     "op_time",
     "peak_memory",
+    "permute_placement",
     "placement_time",
     "simulate",
     "target_config",

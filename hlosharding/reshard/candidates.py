@@ -5,7 +5,7 @@ Floor: reshard.  Asks every kind of plan in turn; `planner` chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hlosharding.reshard.axis_plans import AxisSearch, axis_plans
@@ -15,9 +15,8 @@ from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard, is_partial
 from hlosharding.reshard.steps import Pad, Permute
 from hlosharding.reshard.via_intermediate import (
-    gather_last,
+    in_two,
     reduce_first,
-    reorder_first,
     reorder_last,
     whole_to_partial,
 )
@@ -37,11 +36,11 @@ def candidates(reshard: Reshard) -> Iterator[Steps]:
     found = list(axis_plans(reshard, _axis_searches(reshard)))
     yield from (plan.steps for plan in found)
     best = min(found, key=lambda plan: plan.cost(reshard.objective), default=None)
-    if best is not None and reshard.is_good_enough(best, reshard.least_bytes()):
+    if best is not None and reshard.is_good_enough(best):
         return
     if reshard.layouts[0].num_partial_sums > 1:
         if best is None or any(isinstance(step, (Permute, Pad)) for step in best.steps):
-            yield from reduce_first(reshard, best)
+            yield from reduce_first(reshard, _cheapest(reshard, best, ()))
     else:
         yield from _others(reshard, found, best)
 
@@ -51,14 +50,22 @@ def _others(reshard: Reshard, along_axes: list[PlannedSteps], best: PlannedSteps
     search = _piecewise_search(reshard)
     piecewise = list(piecewise_plans(reshard, search, best))
     others: list[Steps] = []
-    if not reshard.is_part:
-        others += [*gather_last(reshard), *reorder_first(reshard)]
+    cheapest = _cheapest(reshard, best, piecewise)
+    if not reshard.is_part and not (cheapest is not None and reshard.is_cheapest(cheapest)):
+        others += in_two(reshard, cheapest)
         if reshard.objective == "time":
             others += plans_for_time(reshard, (*along_axes, *map(reshard.priced, piecewise)))
     yield from others
     yield from piecewise
     if best is None and not (others or piecewise):
         yield from _only_pieces(reshard, search)
+
+
+def _cheapest(reshard: Reshard, best: PlannedSteps | None, others: Iterable[Steps]) -> PlannedSteps | None:
+    """Of the plans that fit the memory."""
+    known = (*(() if best is None else (best,)), *map(reshard.priced, others))
+    fitting = [plan for plan in known if plan.fits(reshard.memory_limit)]
+    return min(fitting, key=lambda plan: plan.cost(reshard.objective), default=None)
 
 
 def _only_pieces(reshard: Reshard, search: PiecewiseSearch) -> Iterator[Steps]:
@@ -69,7 +76,11 @@ def _only_pieces(reshard: Reshard, search: PiecewiseSearch) -> Iterator[Steps]:
 
 
 def _axis_searches(reshard: Reshard) -> tuple[AxisSearch, ...]:
-    return axis_searches_for_time(reshard) if reshard.objective == "time" else (AxisSearch(reshard.objective),)
+    return (
+        axis_searches_for_time(reshard)
+        if reshard.objective == "time"
+        else (AxisSearch(reshard.objective, is_narrowing=True),)
+    )
 
 
 def _piecewise_search(reshard: Reshard) -> PiecewiseSearch:

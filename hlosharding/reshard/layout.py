@@ -9,9 +9,9 @@ knows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import product
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,9 @@ Dims = tuple[int, ...]
 Table = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Layout:
-    """One array over `num_devices` devices."""
+    """One array over `num_devices` devices.  What is asked of it is found once."""
 
     num_devices: int
     dims: Dims
@@ -45,17 +45,17 @@ class Layout:
     cuts: tuple[tuple[Dims, Dims], ...] = ()
     """Per dim, where tiles start and where they end, if not `steps` apart: tiles of tiles, each padded at its end."""
 
-    @property
+    @cached_property
     def tile(self) -> Dims:
         """Sizes of the local tile, padding included."""
         if self.steps is not None:
             return self.steps
         return tuple(-(-size // ways) for size, ways in zip(self.dims, self.counts, strict=True))
 
-    @property
+    @cached_property
     def num_manual_groups(self) -> int:
         """How many manual groups there are."""
-        return len(np.unique(self.manual_group))
+        return len(set(self.manual_group.tolist()))
 
     @property
     def copies(self) -> int:
@@ -72,10 +72,22 @@ class Layout:
         """[device]: which tile, as one number."""
         return np.asarray(np.ravel_multi_index(tuple(self.index.T), self.counts), np.int64)
 
-    @property
+    @cached_property
+    def tile_codes(self) -> Table:
+        """[device]: one number for its manual group and tile."""
+        return self.codes_of(self.manual_group, self.index.T)
+
+    def codes_of(self, groups: Table, index: Iterable[Table]) -> Table:
+        """One number for each manual group and index of a tile."""
+        codes = groups
+        for count, along in zip(self.counts, index, strict=True):
+            codes = codes * count + along
+        return codes
+
+    @cached_property
     def num_partial_sums(self) -> int:
         """How many partial sums make up the value; 1 of a whole one."""
-        return int(self.partial_sum.max(initial=0)) + 1
+        return max(self.partial_sum.tolist(), default=0) + 1
 
     @property
     def starts(self) -> Table:
@@ -90,6 +102,7 @@ class Layout:
             return np.array(self.cuts[dim][0], np.int64)
         return np.arange(self.counts[dim], dtype=np.int64) * self.tile[dim]
 
+    @cached_property
     def bounds(self) -> tuple[Table, Table]:
         """[device, dim] start and end of the real elements of each device's tile; empty where it holds none."""
         starts, sizes = self.starts, np.asarray(self.dims, np.int64)
@@ -100,6 +113,8 @@ class Layout:
             others = np.arange(self.num_devices) != self.holder
             low[others] = 0
             high[others] = 0
+        for bound in (low, high):
+            bound.flags.writeable = False
         return low, high
 
     def tiles_along(self, dim: int) -> tuple[Table, Table]:
@@ -112,7 +127,7 @@ class Layout:
         """The same index, but along each dim `outer` tiles of size `tile` are each cut into equal parts.
 
         >>> rows = layout_of(HloSharding.parse("{devices=[4]<=[4]}"), (10,), 4).tiles_of_tiles((2,), (5,))
-        >>> [bound[:, 0].tolist() for bound in rows.bounds()]
+        >>> [bound[:, 0].tolist() for bound in rows.bounds]
         [[0, 3, 5, 8], [3, 5, 8, 10]]
         """
         parts = tuple(count // n for count, n in zip(self.counts, outer, strict=True))
@@ -143,11 +158,9 @@ class Layout:
 
     def has_data(self) -> npt.NDArray[np.bool_]:
         """[device]: does it hold real elements?"""
-        low, high = self.bounds()
-        allowed = np.ones(self.num_devices, np.bool_)
-        if self.holder is not None:
-            allowed[:] = np.arange(self.num_devices) == self.holder
-        return allowed & np.all(high > low, axis=1)
+        low, high = self.bounds
+        found = np.logical_and.reduce(high > low, axis=1)
+        return found if self.holder is None else found & (np.arange(self.num_devices) == self.holder)
 
 
 @lru_cache(maxsize=16384)
@@ -157,8 +170,9 @@ def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
     >>> layout_of(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}"), (5,), 4).starts[:, 0].tolist()
     [0, 0, 3, 3]
     """
-    none = np.zeros(num_devices, np.int64)
-    whole = np.zeros((num_devices, len(dims)), np.int64)
+    if sharding.kind == "tiled":
+        return Layout(num_devices, dims, sharding.data_dims, *_places(sharding, len(dims), num_devices))
+    whole, none = _nothing((num_devices, len(dims))), _nothing((num_devices,))
     ones = (1,) * len(dims)
     if sharding.kind == "replicated":
         return Layout(num_devices, dims, ones, whole, None, none, none)
@@ -166,36 +180,44 @@ def layout_of(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
         return Layout(num_devices, dims, ones, whole, sharding.device, none, none)
     if sharding.kind == "unreduced":
         return Layout(num_devices, dims, ones, whole, None, none, np.arange(num_devices))
-    if sharding.kind != "tiled":
-        raise PartitionError(f"an array sharded {sharding} cannot be resharded")
-    return _tiled(sharding, dims, num_devices)
+    raise PartitionError(f"an array sharded {sharding} cannot be resharded")
 
 
-def _tiled(sharding: HloSharding, dims: Dims, num_devices: int) -> Layout:
+@lru_cache(maxsize=64)
+def _nothing(shape: Dims) -> Table:
+    found = np.zeros(shape, np.int64)
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _places(sharding: HloSharding, rank: int, num_devices: int) -> tuple[Table, None, Table, Table]:
+    """Index, no holder, manual group and partial sum of a tiled sharding: the same for all sizes."""
     tiles = sharding.tiles
-    if sharding.tiled_data_rank != len(dims):
-        raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {len(dims)}")
+    if sharding.tiled_data_rank != rank:
+        raise PartitionError(f"{sharding} tiles {sharding.tiled_data_rank} dims, the array has {rank}")
     flat = tiles.array.ravel()
     if len(flat) != num_devices or flat.max(initial=0) >= num_devices:
         raise PartitionError(f"{sharding} does not name each of {num_devices} devices once")
     place = np.empty(num_devices, np.int64)
     place[flat] = np.arange(num_devices)
     index = np.unravel_index(place, tiles.dims)
-    rank = len(dims)
     data = np.stack(index[:rank], axis=1) if rank else np.zeros((num_devices, 0), np.int64)
 
     def along(kind: SubgroupType) -> Table:
         if kind not in sharding.subgroup_types:
-            return np.zeros(num_devices, np.int64)
+            return _nothing((num_devices,))
         return np.asarray(index[rank + sharding.subgroup_types.index(kind)], np.int64)
 
-    return Layout(num_devices, dims, sharding.data_dims, data, None, _by_least(along("manual")), along("unreduced"))
+    manual = along("manual")
+    groups = _by_least(manual) if "manual" in sharding.subgroup_types else manual
+    return data, None, groups, along("unreduced")
 
 
 def _by_least(group: Table) -> Table:
     """Groups named by their least device, so that two numberings of one partition are equal."""
-    _, first, numbers = np.unique(group, return_index=True, return_inverse=True)
-    return np.asarray(first[numbers.reshape(-1)], np.int64)
+    least = dict[int, int]()
+    return np.array([least.setdefault(number, device) for device, number in enumerate(group.tolist())], np.int64)
 
 
 def missing_elements(source: Layout, target: Layout) -> Table:
@@ -205,8 +227,8 @@ def missing_elements(source: Layout, target: Layout) -> Table:
     >>> missing_elements(layout_of(rows, (4, 4), 2), layout_of(columns, (4, 4), 2)).tolist()
     [4, 4]
     """
-    low, high = target.bounds()
-    have_low, have_high = source.bounds()
+    low, high = target.bounds
+    have_low, have_high = source.bounds
     wanted = np.prod(np.maximum(high - low, 0), axis=1)
     both = np.prod(np.maximum(np.minimum(high, have_high) - np.maximum(low, have_low), 0), axis=1)
     if target.holder is not None:
@@ -225,7 +247,9 @@ def least_mean_elements(source: Layout, target: Layout) -> float:
     """
     if source.num_partial_sums == target.num_partial_sums:
         return float(missing_elements(source, target).mean())
-    low, high = target.bounds()
+    if source.num_partial_sums < target.num_partial_sums:
+        return 0.0  # One keeps the value, the others hold nothing.
+    low, high = target.bounds
     wanted = float(np.prod(np.maximum(high - low, 0), axis=1).sum())
     elements = float(np.prod(source.dims)) * source.num_manual_groups
     if target.num_partial_sums > 1:
@@ -238,32 +262,10 @@ def least_mean_elements(source: Layout, target: Layout) -> float:
 def _elements_at_home(source: Layout, target: Layout) -> int:
     """Elements that some device both holds (or a partial sum of them) and wants; each manual group has its own.
 
-    Boxes of several devices overlap.  Tile edges cut each dim into intervals; a cell of that grid lies in a box as a
-    whole or not at all, so that marked cells are counted once.
+    What a tile of the source and a tile of the target share, no other two tiles do: so no element is counted twice.
     """
-    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
+    (low, high), (want_low, want_high) = source.bounds, target.bounds
     start, end = np.maximum(low, want_low), np.minimum(high, want_high)
-    real = np.all(end > start, axis=1)
-    boxes = np.unique(np.concatenate([source.manual_group[real, None], start[real], end[real]], axis=1), axis=0)
-    return sum(_volume(boxes[boxes[:, 0] == group, 1:]) for group in np.unique(boxes[:, 0]).tolist())
-
-
-def _volume(boxes: Table) -> int:
-    """Elements in the union of boxes, rows of all starts and all ends.
-
-    >>> _volume(np.array([[0, 0, 2, 2], [1, 1, 3, 3]]))
-    7
-    """
-    rank = boxes.shape[1] // 2
-    edges = [np.unique(boxes[:, [d, rank + d]]) for d in range(rank)]
-    volume = np.ones((), np.int64)
-    for along in edges:
-        volume = np.multiply.outer(volume, np.diff(along, append=along[-1:]))
-    # How many boxes a cell lies in: each counts from its start on and no more from its end on, dim by dim.
-    times = np.zeros(volume.shape, np.int64)
-    for corner in product((0, 1), repeat=rank):
-        place = tuple(np.searchsorted(along, boxes[:, d + rank * corner[d]]) for d, along in enumerate(edges))
-        np.add.at(times, place, (-1) ** sum(corner))
-    for dim in range(rank):
-        times = np.cumsum(times, axis=dim)
-    return int(volume[times > 0].sum())
+    shared = np.maximum(end - start, 0).prod(axis=1)
+    boxes = zip(source.manual_group.tolist(), map(tuple, start.tolist()), shared.tolist(), strict=True)
+    return sum(elements for _, _, elements in set(boxes))

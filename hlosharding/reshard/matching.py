@@ -15,7 +15,7 @@ MOST_MATCHED = 64
 
 def shared(source: Layout, target: Layout) -> Table:
     """[device, other]: elements of the other's target tile that the device holds."""
-    (low, high), (want_low, want_high) = source.bounds(), target.bounds()
+    (low, high), (want_low, want_high) = source.bounds, target.bounds
     both = np.minimum(high[:, None], want_high[None]) - np.maximum(low[:, None], want_low[None])
     return np.maximum(both, 0).prod(axis=2)
 

@@ -31,11 +31,20 @@ def most_bytes_per_second(machine: Machine) -> float:
     return machine.inside.bandwidth * max(1, 2 * len(machine.torus))
 
 
-def least_seconds(nbytes: float, machine: Machine) -> float:
-    """No collective by which a device receives `nbytes` is faster.
+def least_seconds(nbytes: float, machine: Machine, reach: int = 1) -> float:
+    """No collectives by which a device receives `nbytes`, so that it has data of `reach` devices, are faster.
+
+    Each collective of n devices multiplies by n, at most, of how many devices one has data, and takes log2 n hops or
+    more; on a torus, where a ring closes, one at least.
 
     >>> from hlosharding.cost import machines
     >>> least_seconds(0, machines.h100(8))
     0.0
+    >>> least_seconds(1e6, machines.h100(8)) < least_seconds(1e6, machines.h100(8), 2)
+    True
     """
-    return machine.collective_launch + nbytes / most_bytes_per_second(machine) if nbytes > 0 else 0.0
+    if nbytes <= 0:
+        return 0.0
+    hops = min(reach - 1, 1) if machine.torus else (reach - 1).bit_length()
+    latency = min(machine.inside.latency, machine.between.latency)
+    return machine.collective_launch + hops * latency + nbytes / most_bytes_per_second(machine)

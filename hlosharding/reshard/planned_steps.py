@@ -50,7 +50,7 @@ def priced(steps: Steps, local: Shape, num_devices: int, machine: Machine) -> Pl
     """
     mean, seconds, peak, shape = 0.0, 0.0, local.byte_size, local
     for step in steps:
-        mean += float(step.received_bytes(shape, num_devices).mean())
+        mean += step.mean_bytes(shape, num_devices)
         seconds += step.seconds(shape, machine)
         peak = max(peak, step.buffer_bytes(shape))
         shape = step.result(shape)

@@ -164,7 +164,7 @@ def _check(reshard: Reshard) -> None:
             remedy="say how its partial sums combine (reduce_kind)",
         )
     source, target = reshard.layouts
-    if (source.manual_group != target.manual_group).any():
+    if source.manual_group is not target.manual_group and (source.manual_group != target.manual_group).any():
         raise PartitionError(
             f"{reshard.source} and {reshard.target} have different manual groups",
             remedy="leave the manual region first",

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 
 from hlosharding.cost import Machine, machines
 from hlosharding.ir import Shape
-from hlosharding.reshard.layout import Layout, layout_of, least_mean_elements
+from hlosharding.reshard.layout import Layout, layout_of
+from hlosharding.reshard.least import least_of
+from hlosharding.reshard.objectives import combined, least_seconds
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps, priced
 from hlosharding.reshard.steps import AllGather, Permute
 from hlosharding.sharding import HloSharding
+
+_NEAR = 1 + 1e-9
+"""What rounding makes of equal costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,9 @@ class ReshardRequest:
         return (self.machine or machines.h100(self.devices)).with_devices(self.devices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reshard:
-    """One reshard to plan.  Equal and hashed by meaning, without the planner."""
+    """One reshard to plan.  Equal and hashed by meaning, without the planner.  What is asked of it is found once."""
 
     shape: Shape
     """Global."""
@@ -72,38 +78,63 @@ class Reshard:
     """Plans a part of this reshard."""
     is_part: bool = False
     """Of a longer plan: then no more intermediate shardings."""
+    _priced: dict[Steps, PlannedSteps] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """Where source and target tiles lie."""
         dims, n = self.shape.dims, self.num_devices
         return layout_of(self.source, dims, n), layout_of(self.target, dims, n)
 
-    @property
+    @cached_property
     def local(self) -> Shape:
         """A device's shape before the first step."""
         return self.shape.with_dims(self.layouts[0].tile)
 
     def priced(self, steps: Steps) -> PlannedSteps:
         """Steps with their price."""
-        return priced(steps, self.local, self.num_devices, self.machine)
+        found = self._priced.get(steps)
+        if found is None:
+            found = self._priced[steps] = priced(steps, self.local, self.num_devices, self.machine)
+        return found
 
-    def least_bytes(self, source: HloSharding | None = None) -> float:
-        """Mean bytes that no plan can do without; from another sharding than `self.source` where one is given."""
-        first, last = self.layouts
-        if source is not None:
-            first = layout_of(source, self.shape.dims, self.num_devices)
-        return least_mean_elements(first, last) * self.shape.byte_size / self.shape.size
+    def least(
+        self, *, source: HloSharding | None = None, target: HloSharding | None = None, in_pieces: bool = False
+    ) -> tuple[float, float]:
+        """Mean bytes and seconds that no plan can do without; between other shardings where some are given.
 
-    def is_good_enough(self, plan: PlannedSteps, least_bytes: float) -> bool:
-        """At the bound, in few steps: then no other plan is looked for.
+        `in_pieces`: that no piecewise plan can do without.  In a round a device gets one piece, of one other tile.
+        """
+        found = least_of(source or self.source, target or self.target, self.shape.dims, self.num_devices)
+        an_element = self.shape.byte_size / self.shape.size
+        nbytes = found.elements * an_element
+        if in_pieces:
+            more_rounds = max(0, found.reach - 2) * least_seconds(1, self.machine, 2)
+            return nbytes, least_seconds(found.busiest * an_element, self.machine, 2) + more_rounds
+        if self.objective == "time":
+            # Plans are priced as programs: those whose steps look a little dearer may be faster.
+            return nbytes, least_seconds(nbytes, self.machine)
+        return nbytes, least_seconds(found.busiest * an_element, self.machine, max(found.reach, 2))
+
+    @cached_property
+    def _least(self) -> tuple[float, float]:
+        return self.least()
+
+    def is_cheapest(self, plan: PlannedSteps) -> bool:
+        """Can no other plan cost less?"""
+        return self.objective != "time" and plan.cost(self.objective) <= combined(self.objective, *self._least) * _NEAR
+
+    def is_good_enough(self, plan: PlannedSteps) -> bool:
+        """The cheapest, or at the bound on bytes in few steps?  Then no other plan is looked for.
 
         Where time alone decides, small arrays may still travel faster in more bytes than by two steps.
         """
-        is_short = len(plan.steps) <= 2
+        if self.is_cheapest(plan):
+            return True
+        is_short = len(plan.steps) <= 2 and not (self.objective == "balanced" and plan.kernel_seconds)
         if self.objective == "time":
             is_short = not plan.steps or (len(plan.steps) == 1 and isinstance(plan.steps[0], (Permute, AllGather)))
-        return plan.mean_bytes <= least_bytes * 1.0001 and is_short
+        return is_short and plan.mean_bytes <= self._least[0] * 1.0001
 
     def part(self, source: HloSharding, target: HloSharding) -> Steps:
         """The plan of a part, from one sharding to another; memory is looked at once the plan is whole."""

@@ -124,7 +124,7 @@ def local_tiles(
     partial_sums: Sequence[npt.NDArray[Any]], layout: Layout, padding: Any = 0
 ) -> Iterator[npt.NDArray[Any]]:
     """Each device's local tile of the global arrays that add up to the value; `padding` fills what is no data."""
-    low, high = layout.bounds()
+    low, high = layout.bounds
     has_data = layout.has_data()
     for device in range(layout.num_devices):
         whole = partial_sums[layout.partial_sum[device]]

@@ -66,7 +66,7 @@ class Subgroup:
         """The members split `dim`, each taking the part of which `other` gives it most; groups in that order."""
         rows = self.rows
         if rows.shape[1] <= _MOST_MEMBERS:
-            overlap = _Overlap(dim, mine.starts, mine.bounds(), other.bounds(), -(-mine.tile[dim] // rows.shape[1]))
+            overlap = _Overlap(dim, mine.starts, mine.bounds, other.bounds, -(-mine.tile[dim] // rows.shape[1]))
             rows = np.array([overlap.order(row) for row in rows])
         moved = np.moveaxis(self.devices, self.at, -1)
         devices = np.moveaxis(rows.reshape(moved.shape), -1, dim + 1)

@@ -68,7 +68,7 @@ def check(shape: Shape, source: HloSharding, target: HloSharding, kind: str | No
         groups = [[e for e in range(N) if (after.index[d] == after.index[e]).all()] for d in range(N)]
         got = [np.sum([got[e] for e in group], axis=0) for group in groups]
     whole = (np.max if kind == "maximum" else np.sum)(partial_sums, axis=0).astype(shape.dtype)
-    low, high = after.bounds()
+    low, high = after.bounds
     for device in np.flatnonzero(after.has_data()):
         wanted = whole[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]
         np.testing.assert_array_equal(got[device][tuple(slice(0, size) for size in wanted.shape)], wanted)

@@ -71,7 +71,7 @@ def outcome(
 
 def check_tiles(tiles: list[npt.NDArray[Any]], whole: npt.NDArray[Any], layout: Layout) -> None:
     """Every device has its part of the whole, padding apart."""
-    low, high = layout.bounds()
+    low, high = layout.bounds
     for device in np.flatnonzero(layout.has_data()):
         wanted = whole[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]
         np.testing.assert_array_equal(tiles[device][tuple(slice(0, size) for size in wanted.shape)], wanted)

@@ -56,10 +56,10 @@ def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices:
     if layout.num_partial_sums > 1:
         return np.zeros(len(splits))
     _, both = _boxes(problem, splits, result, layout)
-    low, high = layout.bounds()
-    for dim in result.broadcast_dims:
-        low[:, dim], high[:, dim] = 0, 1
-    wanted = np.broadcast_to((high - low).prod(1), both.shape).astype(np.float64)
+    low, high = layout.bounds
+    sizes = high - low
+    sizes[:, list(result.broadcast_dims)] = 1
+    wanted = np.broadcast_to(sizes.prod(1), both.shape).astype(np.float64)
     return np.where(
         parts > 1,
         _summed(result, wanted, both, parts),
@@ -90,7 +90,7 @@ def _boxes(
     Along a broadcast dim one slice is all there is to know.
     """
     wanted = both = np.ones(splits.index.shape[:2])
-    bounds = layout.bounds() if layout is not None else None
+    bounds = layout.bounds if layout is not None else None
     reversed_dims = tensor.reversed_dims if isinstance(tensor, Operand) else ()
     for dim, factors in enumerate(major_dims(tensor.dims, problem.signature)):
         size = tensor.shape.dims[dim]

@@ -18,6 +18,7 @@ import numpy as np
 
 from hlosharding.reshard.layout import Dims, Table
 from hlosharding.sharding import HloSharding, find_iota
+from hlosharding.spmd import Groups
 
 Axes = tuple[int, ...]
 """Numbers of axes, the first is the major one."""
@@ -41,6 +42,7 @@ class Grid:
     """Axes of manual groups, or over which both are partial: nothing moves along them."""
     _products: dict[Axes, int] = field(default_factory=dict, init=False, repr=False)
     _positions: dict[Axes, Table] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[Axes, Groups] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def num_devices(self) -> int:
@@ -69,11 +71,14 @@ class Grid:
             self._positions[axes] = found
         return found
 
-    def groups(self, axes: Axes) -> tuple[tuple[int, ...], ...]:
+    def groups(self, axes: Axes) -> Groups:
         """Devices that differ along `axes` only, in the order of those axes."""
-        rest = tuple(a for a in range(len(self.ways)) if a not in axes)
-        order = np.lexsort((self.position(axes), self.position(rest)))
-        return tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
+        found = self._groups.get(axes)
+        if found is None:
+            rest = tuple(a for a in range(len(self.ways)) if a not in axes)
+            order = np.lexsort((self.position(axes), self.position(rest)))
+            found = self._groups[axes] = tuple(map(tuple, order.reshape(-1, self.product(axes)).tolist()))
+        return found
 
 
 @lru_cache(maxsize=16384)

@@ -5,8 +5,9 @@ Floor: reshard.  Knows axes and padded sizes; nothing of devices, steps or price
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, permutations, product
 from typing import Any, Literal, NamedTuple
@@ -42,9 +43,13 @@ class Move(NamedTuple):
     dim: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+Candidate = tuple[Move, int]
+"""A move, and how many elements the local array has that its collective sees."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AxisProblem:
-    """The grid with sizes: what both searches share."""
+    """The grid with sizes: what all searches share.  What was found once is remembered."""
 
     grid: Grid
     sizes: Dims
@@ -52,11 +57,26 @@ class AxisProblem:
     target: State
     may_cut_unevenly: bool = False
     """May tiles be cut unevenly, each padded at its end?  What a device then holds is not what a sharding would say."""
+    _twins: tuple[int | None, ...] = field(init=False, repr=False)
+    """[dim]: the nearest dim before it that is just like it: of one size, and split by neither end."""
+    _candidates: dict[tuple[State, End, bool], tuple[Candidate, ...]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _tiles: dict[State, Dims] = field(default_factory=dict, init=False, repr=False)
 
-    def tile(self, state: State) -> Dims:
-        """Local sizes."""
-        product_of = self.grid.product
-        return tuple(size // product_of(axes) for size, axes in zip(state.padded, state.dims, strict=True))
+    def __post_init__(self) -> None:
+        rows = list(zip(self.sizes, self.source.dims, self.target.dims, self.target.padded, strict=True))
+        last: dict[Any, int] = {}
+        twins: list[int | None] = []
+        for dim, row in enumerate(rows):
+            twins.append(None if row[1] or row[2] else last.get(row))
+            last[row] = dim
+        object.__setattr__(self, "_twins", tuple(twins))
+
+    def is_open(self, dims: tuple[Axes, ...], dim: int) -> bool:
+        """May a dim get axes?  Of dims that are just alike, and not split, the first one stands for all."""
+        twin = self._twins[dim]
+        return twin is None or bool(dims[dim] or dims[twin])
 
     def padded_size(self, state: State, dim: int, axes: Axes) -> int | None:
         """Of `dim` once split by `axes`, where it is split by a prefix of them now; None: tiles would not be even."""
@@ -67,16 +87,41 @@ class AxisProblem:
             # In one go: parts of uneven parts lie elsewhere.
             is_whole = axes == self.target.dims[dim] and self.source.dims[dim][: len(now)] == now
             return -(-state.padded[dim] // ways) * ways if self.may_cut_unevenly and is_whole else None
-        known = (s.padded[dim] for s in (self.target, self.source) if s.dims[dim])
-        return next((size for size in known if size % ways == 0), -(-self.sizes[dim] // ways) * ways)
+        for known in (self.target, self.source):
+            if known.dims[dim] and known.padded[dim] % ways == 0:
+                return known.padded[dim]
+        return -(-self.sizes[dim] // ways) * ways
 
     def opposite(self, end: End) -> State:
         """Where a search from one end wants to arrive."""
         return self.target if end == "source" else self.source
 
+    def candidates(self, state: State, end: End, wide: bool) -> tuple[Candidate, ...]:
+        """The moves from a state, each once."""
+        key = state, end, wide
+        found = self._candidates.get(key)
+        if found is None:
+            moves = {(move.kind, move.before, move.after): move for move in moves_from(self, state, end, wide)}
+            found = tuple(map(self.candidate, moves.values()))
+            self._candidates[key] = found
+        return found
 
+    def candidate(self, move: Move) -> Candidate:
+        """The move with the elements of the local array that its collective sees, padding included."""
+        padded = map(max, move.before.padded, move.after.padded)
+        return move, math.prod(padded) // math.prod(map(self.grid.product, move.before.dims))
+
+    def tile(self, state: State) -> Dims:
+        """Local sizes."""
+        found = self._tiles.get(state)
+        if found is None:
+            found = self._tiles[state] = tile_of(self.grid, state)
+        return found
+
+
+@lru_cache(maxsize=4096)
 def problem_of(grid: Grid, sizes: Dims) -> AxisProblem:
-    """The search problem of an array with global `sizes`."""
+    """The search problem of an array with global `sizes`.  Remembered."""
 
     def state(dims: tuple[Axes, ...], partial: Axes) -> State:
         ways = [grid.product(axes) for axes in dims]
@@ -85,6 +130,29 @@ def problem_of(grid: Grid, sizes: Dims) -> AxisProblem:
 
     first = state(grid.source, tuple(sorted(grid.partial_axes)))
     return AxisProblem(grid, sizes, first, state(grid.target, ()))
+
+
+def block_of(grid: Grid, sizes: Dims) -> Dims:
+    """Blocks of elements that no tile edge cuts in any state: moves of the blocks are moves of the array.
+
+    Only a dim that all devices together cut evenly has such blocks; of another an element is a block.
+    """
+    devices = grid.product(tuple(range(len(grid.ways))))
+    return tuple(max(1, size // devices) if size % devices == 0 else 1 for size in sizes)
+
+
+def tile_of(grid: Grid, state: State) -> Dims:
+    """Local sizes."""
+    product_of = grid.product
+    return tuple([size // product_of(axes) for size, axes in zip(state.padded, state.dims, strict=True)])
+
+
+def working_tile(grid: Grid, move: Move) -> Dims:
+    """Local sizes that the collective of a move sees, padding included."""
+    if move.before.padded == move.after.padded:
+        return tile_of(grid, move.before)
+    padded = tuple(map(max, move.before.padded, move.after.padded))
+    return tile_of(grid, move.before._replace(padded=padded))
 
 
 def moves_from(problem: AxisProblem, state: State, end: End, wide: bool) -> Iterator[Move]:
@@ -99,6 +167,30 @@ def moves_from(problem: AxisProblem, state: State, end: End, wide: bool) -> Iter
         yield from _reductions(problem, state, goal, wide)
 
 
+def direct_move(problem: AxisProblem) -> Candidate | None:
+    """The one collective that leads from the source to the target, where it needs no search; else None.
+
+    An all-reduce, a reduce-scatter or an all-gather.
+    """
+    source, target = problem.source, problem.target
+    unlike = [dim for dim, axes in enumerate(source.dims) if axes != target.dims[dim]]
+    if not unlike and source.partial:
+        return problem.candidate(Move("all-reduce", source, target, source.partial))
+    if len(unlike) != 1:
+        return None
+    [dim] = unlike
+    have, want = source.dims[dim], target.dims[dim]
+    if source.partial:
+        more = want[len(have) :]
+        meets = want[: len(have)] == have and sorted(more) == list(source.partial)
+        scattered = _appended(problem, source, dim, more) if meets else None
+        is_there = scattered is not None and scattered._replace(partial=()) == target
+        return problem.candidate(Move("reduce-scatter", source, target, more, dim)) if is_there else None
+    more = have[len(want) :]
+    is_there = have[: len(want)] == want and _appended(problem, target, dim, more) == source
+    return problem.candidate(Move("all-gather", source, target, more, dim)) if is_there else None
+
+
 # Slices, and backwards all-gathers
 
 
@@ -107,7 +199,7 @@ def _slices_or_gathers(
 ) -> Iterator[Move]:
     """Axes over which the value is replicated are appended to a dim: a slice; from the target's end, an all-gather."""
     free = set(problem.grid.replicated(state.dims)) - set(state.partial)
-    for dim, axes in _appendable(state.dims, goal, free & _wanted(problem, end, wide), wide):
+    for dim, axes in _appendable(problem, state.dims, goal, free & _wanted(problem, end, wide), wide):
         new = _appended(problem, state, dim, axes)
         if new is None:
             continue
@@ -130,7 +222,7 @@ def _wanted(problem: AxisProblem, end: End, wide: bool) -> set[int]:
 
 
 def _appendable(
-    dims: tuple[Axes, ...], goal: tuple[Axes, ...], free: set[int], wide: bool
+    problem: AxisProblem, dims: tuple[Axes, ...], goal: tuple[Axes, ...], free: set[int], wide: bool
 ) -> Iterator[tuple[int, Axes]]:
     """(dim, axes) to append: along the goal's own order; if `wide` any free axes anywhere."""
     for dim, (now, end) in enumerate(zip(dims, goal, strict=True)):
@@ -140,10 +232,8 @@ def _appendable(
                     break
                 yield dim, end[len(now) : stop]
     if wide:
-        for size in (1, 2):
-            for axes in permutations(sorted(free), size):
-                for dim in range(len(dims)):
-                    yield dim, axes
+        open_dims = [dim for dim in range(len(dims)) if problem.is_open(dims, dim)]
+        yield from ((dim, axes) for n in (1, 2) for axes in permutations(sorted(free), n) for dim in open_dims)
 
 
 def _appended(problem: AxisProblem, state: State, dim: int, axes: Axes) -> State | None:
@@ -169,6 +259,8 @@ def _all_to_alls(problem: AxisProblem, state: State, goal: tuple[Axes, ...], end
     """Minor axes of some dims move behind those of others: an all-to-all, which reversed is one, too."""
     seen: set[State] = set()
     for exchange in exchanges(state.dims, goal, wide):
+        if not all(problem.is_open(state.dims, dim) for dim, new in enumerate(exchange.gets) if new):
+            continue
         new = _exchanged(problem, state, exchange)
         if new is None or new in seen:
             continue
@@ -194,21 +286,27 @@ def exchanges(dims: tuple[Axes, ...], goal: tuple[Axes, ...], wide: bool) -> tup
     >>> exchanges(((0, 1), (2,)), ((0,), (1, 2)), wide=False)
     ()
     """
-    return tuple(
-        exchange
-        for gives in product(*(range(len(axes) + 1) for axes in dims))
-        if 0 < sum(gives) <= _MOST_AT_ONCE
-        for exchange in (*_home(dims, goal, gives, wide), *(_anywhere(dims, gives) if wide else ()))
-    )
-
-
-def _home(dims: tuple[Axes, ...], goal: tuple[Axes, ...], gives: Dims, wide: bool) -> Iterator[Exchange]:
-    """All axes that are given up go to the dims in which the goal has them, if those give up none themselves."""
     home = {a: dim for dim, axes in enumerate(goal) for a in axes}
-    moving = _given(dims, gives)
+    # Per dim, what it may give up: its last axes, where only a wide search takes those that are at home nowhere else.
+    ends = [[_last(axes, number) for number in range(len(axes) + 1)] for axes in dims]
+    if not wide:
+        ends = [[end for end in row if all(home.get(a, dim) != dim for a in end)] for dim, row in enumerate(ends)]
+    found: list[Exchange] = []
+    for given in product(*ends):
+        gives, moving = tuple(map(len, given)), tuple(a for end in given for a in end)
+        if 0 < len(moving) <= _MOST_AT_ONCE:
+            found += _home(dims, goal, gives, moving, home, wide)
+            found += _anywhere(dims, gives, moving) if wide else ()
+    return tuple(found)
+
+
+def _home(
+    dims: tuple[Axes, ...], goal: tuple[Axes, ...], gives: Dims, moving: Axes, home: dict[int, int], wide: bool
+) -> Iterator[Exchange]:
+    """All axes that are given up go to the dims in which the goal has them, if those give up none themselves."""
     if not all(a in home and not gives[home[a]] for a in moving):
         return
-    gets = tuple(tuple(a for a in axes if a in moving) for axes in goal)
+    gets = tuple([tuple([a for a in axes if a in moving]) for axes in goal])
     # A dim that gets axes gives up none: what it has then are its axes and the new ones.
     is_in_place = all(
         axes[: len(now) + len(new)] == (*now, *new) for now, axes, new in zip(dims, goal, gets, strict=True) if new
@@ -217,16 +315,12 @@ def _home(dims: tuple[Axes, ...], goal: tuple[Axes, ...], gives: Dims, wide: boo
         yield Exchange(gives, gets)
 
 
-def _anywhere(dims: tuple[Axes, ...], gives: Dims) -> Iterator[Exchange]:
+def _anywhere(dims: tuple[Axes, ...], gives: Dims, moving: Axes) -> Iterator[Exchange]:
     """All axes that one dim gives up go to another dim, whichever."""
     if sum(1 for number in gives if number) == 1:
         for dim, number in enumerate(gives):
             if not number:
-                yield Exchange(gives, _put(((),) * len(dims), dim, _given(dims, gives)))
-
-
-def _given(dims: tuple[Axes, ...], gives: Dims) -> Axes:
-    return tuple(a for axes, number in zip(dims, gives, strict=True) for a in _last(axes, number))
+                yield Exchange(gives, _put(((),) * len(dims), dim, moving))
 
 
 def _last(axes: Axes, number: int) -> Axes:
@@ -256,13 +350,13 @@ def _reductions(problem: AxisProblem, state: State, goal: tuple[Axes, ...], wide
     in_no_dim = tuple(a for a in state.partial if a not in split)
     for axes in {state.partial, in_no_dim} - {()}:
         yield Move("all-reduce", state, State(state.dims, state.padded, _without(state.partial, axes)), axes)
-    for dim, axes in _appendable(state.dims, goal, set(state.partial), False):
+    for dim, axes in _appendable(problem, state.dims, goal, set(state.partial), False):
         yield from _scattered(problem, state, dim, axes)
     if wide:
+        open_dims = [dim for dim in range(len(state.dims)) if problem.is_open(state.dims, dim)]
         for size in range(1, len(state.partial) + 1):
-            for axes in combinations(state.partial, size):
-                for dim in range(len(state.dims)):
-                    yield from _scattered(problem, state, dim, axes)
+            for axes, dim in product(combinations(state.partial, size), open_dims):
+                yield from _scattered(problem, state, dim, axes)
 
 
 def _scattered(problem: AxisProblem, state: State, dim: int, axes: Axes) -> Iterator[Move]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hlosharding.reshard.axis_plans.common_grid import common_grid
-from hlosharding.reshard.axis_plans.moves import AxisProblem, problem_of
+from hlosharding.reshard.axis_plans.moves import AxisProblem, block_of, problem_of
 from hlosharding.reshard.axis_plans.prices import MovePrices
 from hlosharding.reshard.axis_plans.search import cheapest_path
 from hlosharding.reshard.axis_plans.steps_of_moves import steps_of
@@ -36,32 +36,43 @@ def axis_plans(reshard: Reshard, searches: Iterable[AxisSearch], padded: Dims | 
 
     With `padded` each dim is padded to that, and tiles may be cut unevenly.
     """
-    problem = _problem(reshard, padded)
-    if problem is None:
+    axes = _blocked(reshard, padded)
+    if axes is None:
         return
-    least_bytes = reshard.least_bytes()
     for search in searches:
-        for found in _found(reshard, problem, search):
+        for found in _found(reshard, axes, search):
             yield found
-            if reshard.is_good_enough(found, least_bytes):
+            if reshard.is_good_enough(found):
                 return
 
 
-def _problem(reshard: Reshard, padded: Dims | None) -> AxisProblem | None:
-    grid = common_grid(reshard.source, reshard.target, reshard.shape.rank, reshard.num_devices)
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """A problem that counts blocks of elements: one for all sizes that are cut alike."""
+
+    problem: AxisProblem
+    block: Dims
+
+
+def _blocked(reshard: Reshard, padded: Dims | None) -> _Blocked | None:
+    dims = reshard.shape.dims
+    grid = common_grid(reshard.source, reshard.target, len(dims), reshard.num_devices)
     if grid is None:
         return None
-    problem = problem_of(grid, reshard.shape.dims)
     if padded is None:
-        return problem
-    return replace(problem, target=problem.target._replace(padded=padded), may_cut_unevenly=True)
+        block = block_of(grid, dims)
+        return _Blocked(problem_of(grid, tuple(size // unit for size, unit in zip(dims, block, strict=True))), block)
+    problem = problem_of(grid, dims)
+    problem = replace(problem, target=problem.target._replace(padded=padded), may_cut_unevenly=True)
+    return _Blocked(problem, (1,) * len(dims))
 
 
-def _found(reshard: Reshard, problem: AxisProblem, search: AxisSearch) -> Iterator[PlannedSteps]:
-    prices, limit = MovePrices(problem, reshard.shape, reshard.machine, search.objective), search.limit
+def _found(reshard: Reshard, axes: _Blocked, search: AxisSearch) -> Iterator[PlannedSteps]:
+    problem, limit = axes.problem, search.limit
+    prices = MovePrices(problem, reshard.shape, math.prod(axes.block), reshard.machine, search.objective)
     for wide in search.wide:
         path = cheapest_path(problem, prices, wide=wide, limit=limit)
         if path is not None:
             cost, moves = path
-            yield reshard.priced(steps_of(problem, moves, prices, reshard.reduce_kind or "add"))
+            yield reshard.priced(steps_of(problem.grid, moves, axes.block, reshard.reduce_kind or "add"))
             limit = cost if search.is_narrowing else limit

@@ -6,118 +6,113 @@ Floor: reshard.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.cost import Machine, collective_time
+from hlosharding.cost import GroupPlacement, Machine, group_placement, permute_placement, placement_time
 from hlosharding.ir import Shape
 from hlosharding.reshard.axis_plans.common_grid import Axes, Grid
-from hlosharding.reshard.axis_plans.moves import AxisProblem, Move, State
-from hlosharding.reshard.layout import Dims, Table
+from hlosharding.reshard.axis_plans.distances import distances_of
+from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
+from hlosharding.reshard.layout import Table
 from hlosharding.reshard.matching import taken_from
 from hlosharding.reshard.objectives import combined, least_seconds
-from hlosharding.reshard.steps import exchange_seconds
-from hlosharding.spmd import Groups
+from hlosharding.reshard.steps import transposes_seconds
 
 
 class MovePrices:
-    """Mean bytes received, or seconds, of moves of one array on one machine; remembered."""
+    """Mean bytes received, or seconds, of moves of one array on one machine; remembered.
 
-    def __init__(self, problem: AxisProblem, shape: Shape, machine: Machine, objective: str) -> None:
-        self.problem, self.shape, self.machine, self.objective = problem, shape, machine, objective
-        self._groups: dict[Axes, Groups] = {}
+    The problem counts in blocks (see `moves.block_of`), so many elements each.
+    """
+
+    def __init__(self, problem: AxisProblem, shape: Shape, block: int, machine: Machine, objective: str) -> None:
+        self.problem, self.machine, self.objective = problem, machine, objective
+        self._bits = block * shape.bits
+        self._block_bytes = block * shape.byte_size / shape.size
+        self._distances = distances_of(problem)
         self._known: dict[tuple[str, int, Axes], float] = {}
-        self._boxes: dict[State, tuple[Table, Table]] = {}
-        self._sizes = np.array(problem.sizes, np.int64)
-        self._shape = problem.grid.num_devices, len(problem.sizes)
         self._kernel = combined(objective, 0.0, machine.launch) if objective == "balanced" else 0.0
-        """Of the first slice (those that follow are cut with it), and of padding before a reduction."""
+        """Of a slice, and of padding before a reduction."""
 
-    def groups(self, axes: Axes) -> Groups:
-        """Device groups along axes."""
-        if axes not in self._groups:
-            self._groups[axes] = self.problem.grid.groups(axes)
-        return self._groups[axes]
+    def move(self, candidate: Candidate, last: Move | None = None) -> float:
+        """Cost of a move behind another: slices that follow each other are cut at once."""
+        move, blocks = candidate
+        kind, before, after, axes, _ = move
+        if kind == "slice":
+            return 0.0 if last is not None and last.kind == "slice" else self._kernel
+        if kind == "permute":
+            return self._permute(move, self._nbytes(blocks))
+        key = kind, blocks, axes
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._collective(kind, axes, self._nbytes(blocks))
+        is_padded = kind == "reduce-scatter" and before.padded != after.padded
+        return found + self._kernel if is_padded else found
 
-    def move(self, move: Move) -> float:
-        """Cost of a move."""
-        if move.kind == "slice":
-            return self._kernel if move.before.dims == self.problem.source.dims else 0.0
-        nbytes = self.shape.with_dims(working_tile(self.problem, move)).byte_size
-        if move.kind == "permute":
-            return self._permute(move, nbytes)
-        key = (move.kind, nbytes, move.axes)
-        if key not in self._known:
-            self._known[key] = self._collective(move, nbytes)
-        is_padded = move.kind == "reduce-scatter" and move.before.padded != move.after.padded
-        return self._known[key] + (self._kernel if is_padded else 0.0)
+    def permute(self, before: State, after: State) -> tuple[Move, float]:
+        """The permute between two states with tiles of one shape, and its cost."""
+        move = Move("permute", before, after, ())
+        return move, self.move((move, math.prod(self.problem.tile(before))))
 
     def least(self, first: State, last: State) -> float:
         """What any path between two states costs at least."""
-        low, high = self._box(last)
-        wanted = np.maximum(high - low, 0).prod(axis=1)
-        sums = self.problem.grid.product(first.partial)
-        if sums > 1:
-            groups = self.problem.grid.product(self.problem.grid.manual_axes)
-            elements = wanted.mean() + math.prod(self.problem.sizes) * groups * (sums - 2) / len(wanted)
-        else:
-            have_low, have_high = self._box(first)
-            both = np.maximum(np.minimum(high, have_high) - np.maximum(low, have_low), 0).prod(axis=1)
-            elements = (wanted - both).mean()
-        nbytes = float(elements) * self.shape.byte_size / self.shape.size
-        return combined(self.objective, nbytes, least_seconds(nbytes, self.machine))
+        blocks, reach = self._distances.between(first, last)
+        nbytes = blocks * self._block_bytes
+        return combined(self.objective, nbytes, least_seconds(nbytes, self.machine, reach))
 
-    def _box(self, state: State) -> tuple[Table, Table]:
-        """[device, dim] start and end of the real elements of each device's tile."""
-        if state not in self._boxes:
-            tile, start = np.array(self.problem.tile(state), np.int64), np.empty(self._shape, np.int64)
-            for dim, axes in enumerate(state.dims):
-                start[:, dim] = self.problem.grid.position(axes)
-            start *= tile
-            self._boxes[state] = np.minimum(start, self._sizes), np.minimum(start + tile, self._sizes)
-        return self._boxes[state]
+    def _nbytes(self, blocks: int) -> int:
+        return -(-blocks * self._bits // 8)
 
-    def _collective(self, move: Move, nbytes: int) -> float:
-        size = self.problem.grid.product(move.axes)
-        groups = self.groups(move.axes)
-        if move.kind == "all-gather":
-            return combined(self.objective, (size - 1) * nbytes, self._seconds(move.kind, size * nbytes, size, groups))
-        times = 2 if move.kind == "all-reduce" else 1
-        if move.kind == "all-to-all":
-            seconds = exchange_seconds(nbytes, groups, self.machine)
-        else:
-            seconds = self._seconds(move.kind, nbytes, size, groups)
-        return combined(self.objective, times * (size - 1) / size * nbytes, seconds)
+    def _collective(self, kind: str, axes: Axes, nbytes: int) -> float:
+        size = self.problem.grid.product(axes)
+        where = _placement(self.problem.grid, axes, self.machine)
+        whole = size * nbytes if kind == "all-gather" else nbytes
+        seconds = placement_time(kind, whole, where, self.machine)[0]
+        if kind == "all-to-all":
+            seconds += transposes_seconds(nbytes, self.machine)
+        times = 2 if kind == "all-reduce" else 1
+        return combined(self.objective, times * (size - 1) / size * whole, seconds)
 
     def _permute(self, move: Move, nbytes: int) -> float:
-        sources = permute_sources(self.problem.grid, move.before, move.after)
-        devices = np.arange(len(sources))
-        moved = devices[sources != devices]
-        if len(moved) and self.machine.topology == "switch":
-            # The slowest pair decides, and there are two kinds: within a node and between nodes.
-            per_node = self.machine.devices_per_node
-            far = moved[sources[moved] // per_node != moved // per_node]
-            moved_far = far[:1] if len(far) else moved[:1]
-        else:
-            moved_far = moved
-        pairs = tuple(zip(sources[moved_far].tolist(), moved_far.tolist(), strict=True))
-        seconds = self._seconds("collective-permute", nbytes, 2, pairs) if pairs else 0.0
-        return combined(self.objective, nbytes * len(moved) / len(devices), seconds)
-
-    def _seconds(self, kind: str, nbytes: float, size: int, groups: Sequence[Sequence[int]]) -> float:
-        return collective_time(kind, nbytes, size, groups, self.machine)
+        share, where = _permuted(self.problem.grid, move.before.dims, move.after.dims, self.machine)
+        seconds = placement_time("collective-permute", nbytes, where, self.machine)[0] if share else 0.0
+        return combined(self.objective, nbytes * share, seconds)
 
 
-def working_tile(problem: AxisProblem, move: Move) -> Dims:
-    """Local sizes that the collective of a move sees, padding included."""
-    ways = [problem.grid.product(axes) for axes in move.before.dims]
-    padded = map(max, move.before.padded, move.after.padded)
-    return tuple(size // w for size, w in zip(padded, ways, strict=True))
+@lru_cache(maxsize=4096)
+def _placement(grid: Grid, axes: Axes, machine: Machine) -> GroupPlacement:
+    return group_placement(grid.groups(axes), machine)
 
 
-def permute_sources(grid: Grid, before: State, after: State) -> Table:
+class _Permuted(NamedTuple):
+    """What a permute costs, but for its bytes."""
+
+    share: float
+    """Of the devices that receive anything."""
+    where: GroupPlacement
+    """Of the slowest pair."""
+
+
+@lru_cache(maxsize=16384)
+def _permuted(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...], machine: Machine) -> _Permuted:
+    sources = permute_sources(grid, before, after)
+    moved = np.flatnonzero(sources != np.arange(len(sources)))
+    slowest = moved
+    if machine.topology == "switch":
+        # There are two kinds of pairs: within a node and between nodes.
+        per_node = machine.devices_per_node
+        far = moved[sources[moved] // per_node != moved // per_node]
+        slowest = far[:1] if len(far) else moved[:1]
+    pairs = tuple(zip(sources[slowest].tolist(), slowest.tolist(), strict=True))
+    return _Permuted(len(moved) / len(sources), permute_placement(pairs, machine))
+
+
+@lru_cache(maxsize=16384)
+def permute_sources(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...]) -> Table:
     """[device]: whose tile it takes.  Devices that hold what they want keep it, the rest pair up within each tile."""
-    have = grid.position(tuple(a for axes in (grid.manual_axes, *before.dims) for a in axes))
-    want = grid.position(tuple(a for axes in (grid.manual_axes, *after.dims) for a in axes))
+    have = grid.position(tuple(a for axes in (grid.manual_axes, *before) for a in axes))
+    want = grid.position(tuple(a for axes in (grid.manual_axes, *after) for a in axes))
     return taken_from(have, want)

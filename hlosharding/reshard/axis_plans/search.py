@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from itertools import count
 
-from hlosharding.reshard.axis_plans.moves import AxisProblem, End, Move, State, moves_from
+from hlosharding.reshard.axis_plans.moves import AxisProblem, End, Move, State, direct_move
 from hlosharding.reshard.axis_plans.prices import MovePrices
 from hlosharding.reshard.layout import Dims
 
@@ -32,6 +32,11 @@ def cheapest_path(problem: AxisProblem, prices: MovePrices, *, wide: bool, limit
 
     `wide` also tries axes where neither source nor target has them; else every axis goes where it is wanted.
     """
+    direct = direct_move(problem)
+    if direct is not None:
+        cost = prices.move(direct)
+        if cost < limit and cost <= _NEAR * prices.least(problem.source, problem.target):
+            return cost, (direct[0],)
     return _Search(problem, prices, wide, limit).run()
 
 
@@ -75,10 +80,16 @@ class _Search:
         rest = (state, self.problem.target) if end == "source" else (self.problem.source, state)
         if cost + self.prices.least(*rest) >= self._cost_to_beat:
             return
-        for move in moves_from(self.problem, state, end, self.wide):
-            new = move.after if end == "source" else move.before
-            total = cost + self.prices.move(move)
-            if total < min(front.cost.get(new, math.inf), self._cost_to_beat):
+        known, is_first, least = front.cost, end == "source", self.prices.least
+        last = front.reached.get(state) if is_first else None
+        for candidate in self.problem.candidates(state, end, self.wide):
+            move = candidate[0]
+            new = move.after if is_first else move.before
+            total, to_beat = cost + self.prices.move(candidate, last), self._cost_to_beat
+            if total >= to_beat or total >= known.get(new, math.inf):
+                continue
+            left = least(new, self.problem.target) if is_first else least(self.problem.source, new)
+            if total + left < to_beat:
                 front.push(new, total, move)
                 self._join(end, new)
 
@@ -92,8 +103,8 @@ class _Search:
             if base >= self._cost_to_beat:
                 continue
             first, last = (state, there) if end == "source" else (there, state)
-            move = None if first == last else Move("permute", first, last, ())
-            total = base + (self.prices.move(move) if move is not None else 0.0)
+            move, price = self.prices.permute(first, last) if first != last else (None, 0.0)
+            total = base + price
             if total < self._cost_to_beat:
                 self.best = (total, first, move, last)
         front.file(self._key(state), state)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from hlosharding.ir import Shape
 from hlosharding.reshard.axis_plans.common_grid import Grid
-from hlosharding.reshard.axis_plans.moves import AxisProblem, Move, State
-from hlosharding.reshard.axis_plans.prices import MovePrices, permute_sources, working_tile
+from hlosharding.reshard.axis_plans.moves import Move, State, tile_of, working_tile
+from hlosharding.reshard.axis_plans.prices import permute_sources
 from hlosharding.reshard.layout import Dims
 from hlosharding.reshard.steps import (
     AllGather,
@@ -26,9 +26,18 @@ from hlosharding.reshard.steps import (
 )
 
 
-def steps_of(problem: AxisProblem, moves: Sequence[Move], prices: MovePrices, reduce_kind: str) -> tuple[Step, ...]:
-    """The steps of a path."""
-    return tuple(step for move in _fused(moves) for step in _steps(problem, move, prices, reduce_kind))
+def steps_of(grid: Grid, moves: Sequence[Move], block: Dims, reduce_kind: str) -> tuple[Step, ...]:
+    """The steps of a path, whose sizes count blocks of elements."""
+    scaled = _fused(moves) if max(block, default=1) == 1 else [_scaled(move, block) for move in _fused(moves)]
+    return tuple(step for move in scaled for step in _steps(grid, move, reduce_kind))
+
+
+def _scaled(move: Move, block: Dims) -> Move:
+    before, after = (
+        state._replace(padded=tuple(size * unit for size, unit in zip(state.padded, block, strict=True)))
+        for state in (move.before, move.after)
+    )
+    return move._replace(before=before, after=after)
 
 
 def _fused(moves: Sequence[Move]) -> list[Move]:
@@ -45,25 +54,25 @@ def _fused(moves: Sequence[Move]) -> list[Move]:
     return out
 
 
-def _steps(problem: AxisProblem, move: Move, prices: MovePrices, reduce_kind: str) -> Iterator[Step]:
-    tile = working_tile(problem, move)
-    if tile != problem.tile(move.before):
+def _steps(grid: Grid, move: Move, reduce_kind: str) -> Iterator[Step]:
+    tile = working_tile(grid, move)
+    if tile != tile_of(grid, move.before):
         yield Pad(tile)
-    step = _collective_step(problem, move, prices, reduce_kind)
+    step = _collective_step(grid, move, reduce_kind)
     yield step
-    end = problem.tile(move.after)
+    end = tile_of(grid, move.after)
     if step.result(Shape.array("u8", tile)).dims != end:
         yield Slice(end)
 
 
-def _collective_step(problem: AxisProblem, move: Move, prices: MovePrices, reduce_kind: str) -> Step:
+def _collective_step(grid: Grid, move: Move, reduce_kind: str) -> Step:
     if move.kind == "slice":
-        return _slice(problem, move)
+        return _slice(grid, move)
     if move.kind == "permute":
-        return Permute(_pairs(problem.grid, move.before, move.after))
+        return Permute(_pairs(grid, move.before, move.after))
     if move.kind == "all-to-all":
-        return _exchange(problem, move, prices)
-    groups = prices.groups(move.axes)
+        return _exchange(grid, move)
+    groups = grid.groups(move.axes)
     if move.kind == "all-gather":
         return AllGather(move.dim, groups)
     if move.kind == "all-reduce":
@@ -73,19 +82,20 @@ def _collective_step(problem: AxisProblem, move: Move, prices: MovePrices, reduc
 
 def _pairs(grid: Grid, before: State, after: State) -> Pairs:
     """(source, target) for every target, itself where nothing moves."""
-    return tuple(zip(permute_sources(grid, before, after).tolist(), range(grid.num_devices), strict=True))
+    sources = permute_sources(grid, before.dims, after.dims)
+    return tuple(zip(sources.tolist(), range(grid.num_devices), strict=True))
 
 
-def _slice(problem: AxisProblem, move: Move) -> Step:
-    sizes = problem.tile(move.after)
+def _slice(grid: Grid, move: Move) -> Step:
+    sizes = tile_of(grid, move.after)
     starts: list[Dims] = []
     for before, after, size in zip(move.before.dims, move.after.dims, sizes, strict=True):
-        position = problem.grid.position(after[len(before) :])
+        position = grid.position(after[len(before) :])
         starts.append(tuple((position * size).tolist()))
     return DynamicSlice(tuple(starts), sizes)
 
 
-def _exchange(problem: AxisProblem, move: Move, prices: MovePrices) -> Step:
+def _exchange(grid: Grid, move: Move) -> Step:
     number = {axis: i for i, axis in enumerate(move.axes)}
     split: list[Dims] = []
     join: list[Dims] = []
@@ -93,5 +103,5 @@ def _exchange(problem: AxisProblem, move: Move, prices: MovePrices) -> Step:
         given = tuple(number[a] for a in before if a in number)
         split.append(() if given else tuple(number[a] for a in after if a in number))
         join.append(given)
-    ways = tuple(problem.grid.ways[a] for a in move.axes)
-    return AllToAll(ways, tuple(split), tuple(join), prices.groups(move.axes))
+    ways = tuple(grid.ways[a] for a in move.axes)
+    return AllToAll(ways, tuple(split), tuple(join), grid.groups(move.axes))

@@ -50,7 +50,7 @@ def gather_then_cut(search: TimeSearch) -> Iterator[Steps]:
 
 def _joined(source: Layout, target: Layout, dim: int) -> int:
     """The fewest neighbouring tiles along a dim that together hold what each of their devices wants."""
-    low, high = (bound[:, dim] for bound in target.bounds())
+    low, high = (bound[:, dim] for bound in target.bounds)
     count, tile = source.counts[dim], source.tile[dim]
     for number in range(1, count):
         first = source.index[:, dim] // number * number * tile

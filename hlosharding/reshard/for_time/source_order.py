@@ -64,5 +64,5 @@ def _tiles_as_cut(source: Layout, made: Layout) -> Layout | None:
     stays = tuple(np.gcd(source.counts, made.counts).tolist())
     columns = zip(stays, source.counts, source.tile, source.dims, strict=True)
     as_cut = made.tiles_of_tiles(stays, tuple(size if n == 1 else s // n * tile for n, s, tile, size in columns))
-    is_same = all(np.array_equal(a, b) for a, b in zip(as_cut.bounds(), made.bounds(), strict=True))
+    is_same = all(np.array_equal(a, b) for a, b in zip(as_cut.bounds, made.bounds, strict=True))
     return None if is_same else as_cut

@@ -39,7 +39,7 @@ def _staying(moves: PieceMoves, grouping: Grouping) -> list[Turn]:
     if grouping.passed_on:
         later = {target for pairs in grouping.passed_on for _, target in pairs}
         stays &= ~np.isin(moves.receivers, list(later))
-    return [np.flatnonzero(stays & (moves.region == n)).tolist() for n in np.unique(moves.region[stays])]
+    return [np.flatnonzero(stays & (moves.region == n)).tolist() for n in sorted(set(moves.region[stays].tolist()))]
 
 
 def _turns(moves: PieceMoves, groups: Iterable[list[int]]) -> list[Turn]:
@@ -96,7 +96,7 @@ def _of_devices(moves: PieceMoves, devices: Table, rows: Table) -> tuple[Dims, .
 def _operands(moves: PieceMoves, pieces: Turn) -> Table:
     """[device]: which variant of which operand it cuts from."""
     found, numbers = np.zeros(moves.num_devices, np.int64), moves.region[pieces]
-    for number in np.unique(numbers).tolist():
+    for number in sorted(set(numbers.tolist())):
         region = moves.regions[number]
         found[moves.senders[pieces][numbers == number]] = moves.variants.index((region.operand, region.turned))
     return found

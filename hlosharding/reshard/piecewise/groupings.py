@@ -12,9 +12,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
+from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.reshard.layout import Dims, Table
 from hlosharding.reshard.piecewise.piece_moves import PieceMoves
@@ -26,6 +29,57 @@ _SPARE_ROUNDS = 4
 
 Groups = dict[Dims, list[int]]
 """window -> pieces"""
+
+
+class Group(NamedTuple):
+    """Pieces that travel in windows of one size."""
+
+    window: Dims
+    members: tuple[int, ...]
+    turns: int
+    """Rounds: as many as the busiest device has of these pieces."""
+    pairs: Pairs
+    """(sender, receiver) of each piece."""
+    kernels: int
+    """That cut and place a window."""
+
+
+class Sharing(NamedTuple):
+    """Which pieces share rounds; of a block of elements for each element it is the same."""
+
+    groups: tuple[Group, ...]
+    passed_on: tuple[Pairs, ...]
+    """Rounds in which whole target tiles are passed on."""
+    rounds: int
+    tile: Dims
+    """The target's."""
+    num_devices: int
+    machine: Machine
+    is_padded: bool
+    """With padding that comes along."""
+
+    def priced(self, shape: Shape, block: Dims) -> Grouping:
+        """With its price, for an array of type and dims of `shape` in such blocks."""
+        unit = math.prod(block)
+        mean, seconds = 0.0, 0.0
+        for group in self.groups:
+            nbytes = _nbytes(shape, unit * math.prod(group.window))
+            mean += nbytes * len(group.members) / self.num_devices
+            seconds += group.turns * round_seconds(nbytes, group.pairs, self.machine, kernels=group.kernels)
+        tile = _nbytes(shape, unit * math.prod(self.tile))
+        for pairs in self.passed_on:
+            mean += tile * len(pairs) / self.num_devices
+            seconds += round_seconds(tile, pairs, self.machine, kernels=0)
+        groups = tuple((_scaled(group.window, block), group.members) for group in self.groups)
+        return Grouping(groups, self.passed_on, mean, seconds, self.rounds, self.is_padded)
+
+
+def _nbytes(shape: Shape, elements: int) -> int:
+    return -(-elements * shape.bits // 8)
+
+
+def _scaled(window: Dims, block: Dims) -> Dims:
+    return tuple(size * unit for size, unit in zip(window, block, strict=True)) if block else window
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +97,10 @@ class Grouping:
     """With padding that comes along."""
 
 
-def groupings(moves: PieceMoves, shape: Shape) -> Iterator[Grouping]:
+def groupings(moves: PieceMoves, shape: Shape, block: Dims = ()) -> Iterator[Grouping]:
     """From no padding to fewest rounds; those with far more rounds than needed are left out.
+
+    With `block` each element of the moves stands for so many along each dim.
 
     Six devices, 2 x 3 tiles to 3 x 2: pieces of 1 x 1, 1 x 2 and 2 x 1 elements, each size in rounds of its own, or all
     in windows of 2 x 1 and 1 x 2, or of 2 x 2.
@@ -58,18 +114,24 @@ def groupings(moves: PieceMoves, shape: Shape) -> Iterator[Grouping]:
     >>> [(found.rounds, round(found.mean_bytes, 3)) for found in groupings(moves, Shape.parse("u8[6,6]"))]
     [(6, 4.0), (4, 6.0)]
     """
-    yield from _by_tolerance(moves, shape, np.flatnonzero(moves.travels), ())
+    for sharing in _sharings(moves):
+        yield sharing.priced(shape, block)
+
+
+@lru_cache(maxsize=512)
+def _sharings(moves: PieceMoves) -> tuple[Sharing, ...]:
+    found = list(_by_tolerance(moves, np.flatnonzero(moves.travels), ()))
     if not moves.is_padded and (moves.padded_sizes != moves.sizes).any():
-        yield from groupings(moves.padded(), shape)
-        return
+        return (*found, *_sharings(moves.padded()))
     first, passed_on = _first_copies(moves)
     if passed_on:
         fetched = moves.travels & np.isin(moves.receivers, first)
-        yield from _by_tolerance(moves, shape, np.flatnonzero(fetched), passed_on)
+        found += _by_tolerance(moves, np.flatnonzero(fetched), passed_on)
+    return tuple(found)
 
 
-def _by_tolerance(moves: PieceMoves, shape: Shape, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[Grouping]:
-    """One grouping of these pieces for each tolerance that changes the number of rounds."""
+def _by_tolerance(moves: PieceMoves, pieces: Table, passed_on: tuple[Pairs, ...]) -> Iterator[Sharing]:
+    """One for each tolerance that changes the number of rounds."""
     most = _SPARE_ROUNDS * (moves.busiest(pieces) + 1)
     by_steps = _by_steps_and_size(moves, pieces)
     is_alike = all(len(by_size) == 1 for by_size in by_steps)
@@ -82,7 +144,7 @@ def _by_tolerance(moves: PieceMoves, shape: Shape, pieces: Table, passed_on: tup
                 break
             groups += alike
         else:
-            found = _priced(moves, shape, groups, passed_on)
+            found = _sharing(moves, groups, passed_on)
             if found.rounds <= most + len(passed_on) and found.rounds not in seen:
                 seen.add(found.rounds)
                 yield found
@@ -91,7 +153,7 @@ def _by_tolerance(moves: PieceMoves, shape: Shape, pieces: Table, passed_on: tup
 def _by_steps_and_size(moves: PieceMoves, pieces: Table) -> list[Groups]:
     """Pieces by their sizes; those with other steps between their elements apart, as no round holds both."""
     found: dict[tuple[Dims, Dims], Groups] = defaultdict(lambda: defaultdict(list))
-    for number in np.unique(moves.region[pieces]).tolist():
+    for number in sorted(set(moves.region[pieces].tolist())):
         mine = pieces[moves.region[pieces] == number]
         by_size = found[moves.regions[number].steps]
         for piece, size in zip(mine.tolist(), map(tuple, moves.sizes[mine].tolist()), strict=True):
@@ -117,23 +179,17 @@ def _alike(by_size: Groups, tolerance: float, most: int) -> list[tuple[Dims, lis
     return groups
 
 
-def _priced(
-    moves: PieceMoves, shape: Shape, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]
-) -> Grouping:
-    mean, seconds, rounds = 0.0, 0.0, len(passed_on)
-    for window, members in groups:
-        nbytes, turns = shape.with_dims(window).byte_size, moves.busiest(members)
-        pairs = tuple(zip(moves.senders[members].tolist(), moves.receivers[members].tolist(), strict=True))
-        mean += nbytes * len(members) / moves.num_devices
-        whole = moves.tiles[moves.regions[moves.region[members[0]]].operand]
-        kernels = (window != whole) + (window != moves.target.tile)
-        seconds += turns * round_seconds(nbytes, pairs, moves.machine, kernels=kernels)
-        rounds += turns
-    tile = shape.with_dims(moves.target.tile).byte_size
-    mean += tile * sum(map(len, passed_on)) / moves.num_devices
-    seconds += sum(round_seconds(tile, pairs, moves.machine, kernels=0) for pairs in passed_on)
-    frozen = tuple((window, tuple(members)) for window, members in groups)
-    return Grouping(frozen, passed_on, mean, seconds, rounds, moves.is_padded)
+def _sharing(moves: PieceMoves, groups: list[tuple[Dims, list[int]]], passed_on: tuple[Pairs, ...]) -> Sharing:
+    found = tuple(_group(moves, window, members) for window, members in groups)
+    rounds = len(passed_on) + sum(group.turns for group in found)
+    return Sharing(found, passed_on, rounds, moves.target.tile, moves.num_devices, moves.machine, moves.is_padded)
+
+
+def _group(moves: PieceMoves, window: Dims, members: list[int]) -> Group:
+    pairs = tuple(zip(moves.senders[members].tolist(), moves.receivers[members].tolist(), strict=True))
+    whole = moves.tiles[moves.regions[moves.region[members[0]]].operand]
+    kernels = (window != whole) + (window != moves.target.tile)
+    return Group(window, tuple(members), moves.busiest(members), pairs, kernels)
 
 
 # Tiles that many devices want
@@ -168,8 +224,8 @@ def _lacking(moves: PieceMoves) -> Table:
 
 def _target_tiles(moves: PieceMoves) -> Table:
     """[device]: the number of its target tile; other manual groups have others."""
-    rows = np.concatenate([moves.target.manual_group[:, None], moves.target.index], axis=1)
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    numbers = dict[int, int]()
+    return np.array([numbers.setdefault(code, len(numbers)) for code in moves.target.tile_codes.tolist()], np.int64)
 
 
 def _copies(moves: PieceMoves) -> list[list[int]]:

@@ -58,6 +58,22 @@ class PieceMoves:
         """The same with the padding that may come along."""
         return replace(self, sizes=self.padded_sizes, is_padded=True)
 
+    def scaled(self, block: Dims, source: Layout, target: Layout) -> PieceMoves:
+        """The same pieces of an array that has such a block of elements wherever this one has an element."""
+        read, write, sizes, padded_sizes = (
+            table * np.asarray(block, np.int64) for table in (self.read, self.write, self.sizes, self.padded_sizes)
+        )
+        return replace(
+            self,
+            target=target,
+            tiles=(source.tile,),
+            regions=tuple(Region.whole(source.dims) for _ in self.regions),
+            read=read,
+            write=write,
+            sizes=sizes,
+            padded_sizes=padded_sizes,
+        )
+
     def busiest(self, pieces: Sequence[int] | Table) -> int:
         """The most of these pieces that one device sends, or receives."""
         if not len(pieces):

@@ -5,15 +5,21 @@ Floor: reshard.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from hlosharding.cost import Machine
+from hlosharding.reshard.layout import Dims, layout_of
+from hlosharding.reshard.least import common_block
 from hlosharding.reshard.objectives import combined
 from hlosharding.reshard.piecewise.assign_rounds import pieces_in_rounds
 from hlosharding.reshard.piecewise.groupings import groupings
-from hlosharding.reshard.piecewise.piece_moves import MOST_PIECES, moves_between
+from hlosharding.reshard.piecewise.piece_moves import MOST_PIECES, PieceMoves, moves_between
 from hlosharding.reshard.planned_steps import PlannedSteps, Steps
 from hlosharding.reshard.request import Reshard
+from hlosharding.sharding import HloSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +35,29 @@ class PiecewiseSearch:
 
 def piecewise_plans(reshard: Reshard, search: PiecewiseSearch, best: PlannedSteps | None) -> Iterator[Steps]:
     """The best piecewise plans; none if there are too many pieces, or if even the estimate is worse than `best`."""
-    moves = moves_between(*reshard.layouts, reshard.machine, search.most_pieces)
+    limit = math.inf
+    if best is not None and best.fits(reshard.memory_limit):
+        limit = search.near * best.cost(reshard.objective)
+    if combined(reshard.objective, *reshard.least(in_pieces=True)) >= limit:
+        return
+    block = common_block(reshard.source, reshard.target, reshard.shape.dims)
+    blocks = tuple(size // unit for size, unit in zip(reshard.shape.dims, block, strict=True))
+    devices, most = reshard.num_devices, search.most_pieces
+    moves = _moves_of_blocks(reshard.source, reshard.target, blocks, reshard.machine, devices, most)
     if moves is None:
         return
     prices = [
         (combined(reshard.objective, found.mean_bytes, found.seconds), found.rounds, found)
-        for found in groupings(moves, reshard.shape)
+        for found in groupings(moves, reshard.shape, block)
     ]
-    limit = None
-    if best is not None and best.fits(reshard.memory_limit):
-        limit = search.near * best.cost(reshard.objective)
     for cost, _, grouping in sorted(prices, key=lambda price: price[:2])[: search.kept]:
-        if limit is None or cost < limit:
-            yield (pieces_in_rounds(moves, grouping),)
+        if cost < limit:
+            yield (pieces_in_rounds(moves.scaled(block, *reshard.layouts), grouping),)
+
+
+@lru_cache(maxsize=512)
+def _moves_of_blocks(
+    source: HloSharding, target: HloSharding, dims: Dims, machine: Machine, num_devices: int, most: int | None
+) -> PieceMoves | None:
+    layouts = layout_of(source, dims, num_devices), layout_of(target, dims, num_devices)
+    return moves_between(*layouts, machine, most)

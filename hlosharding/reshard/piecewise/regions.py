@@ -9,6 +9,7 @@ other places, steps between elements, or the order turned round.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class Region:
     def turned(self) -> Dims:
         """Dims whose order is turned round."""
         return tuple(d for d, step in enumerate(self.source_steps) if step < 0)
+
+    def is_whole_along(self, dim: int) -> bool:
+        """Does an element of a dim stay where it is?"""
+        is_here = self.source[dim] == self.target[dim] == 0
+        return is_here and self.source_steps[dim] == self.target_steps[dim] == 1
 
     @property
     def steps(self) -> tuple[Dims, Dims]:
@@ -69,7 +75,7 @@ class Wanted:
 
 def count_of(region: Region, source: Layout, target: Layout) -> int:
     """How many pieces `pieces_of` will find."""
-    return _Meeting.of(region, source, target).count
+    return _meeting(region, source, target).count
 
 
 def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
@@ -87,7 +93,7 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
     ([0, 1, 0], [0, 0, 1], [1, 2, 2])
     """
     tiles = _source_tiles(source)
-    receivers, numbers = _Meeting.of(region, source, target).pairs()
+    receivers, numbers = _meeting(region, source, target).pairs()
     rank = len(region.sizes)
     low, high = np.zeros((2, len(receivers), rank), np.int64)
     for dim in range(rank):
@@ -107,7 +113,7 @@ def pieces_of(region: Region, source: Layout, target: Layout) -> Wanted:
 
 def _padded_sizes(wanted: Wanted, source: Layout, target: Layout) -> Table:
     """What may come along: of the last piece along a dim of the target's tile as much as both tiles have room for."""
-    low, high = target.bounds()
+    low, high = target.bounds
     room = np.minimum(np.asarray(source.tile) - wanted.read, np.asarray(target.tile) - wanted.write)
     is_last = wanted.write + wanted.sizes == (high - low)[wanted.receivers]
     return np.where(is_last, np.maximum(room, wanted.sizes), wanted.sizes)
@@ -119,6 +125,8 @@ def _ranges(
     """Of each tile of target and source along a dim: the first element of the region in it, and one past the last."""
     size, step = region.sizes[dim], region.source_steps[dim]
     low, high = target.tiles_along(dim)
+    if region.is_whole_along(dim) and source.dims[dim] == target.dims[dim] == size:
+        return (low, high), source.tiles_along(dim)
     ours = _counted(low - region.target[dim], high - region.target[dim], region.target_steps[dim], size)
     low, high = source.tiles_along(dim)
     if step < 0:
@@ -130,10 +138,12 @@ def _ranges(
 
 def _counted(low: Table, high: Table, step: int, size: int) -> tuple[Table, Table]:
     """The numbers j below `size` whose place j * step lies in [low, high)."""
-    return np.clip(-(-low // step), 0, size), np.clip(-(-high // step), 0, size)
+    if step != 1:
+        low, high = -(-low // step), -(-high // step)
+    return np.minimum(np.maximum(low, 0), size), np.minimum(np.maximum(high, 0), size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Meeting:
     """Which source tiles each target tile meets, dim by dim; those that a target tile meets follow one another."""
 
@@ -147,22 +157,6 @@ class _Meeting:
     """[device, dim]: the place of the first source tile that its target tile meets."""
     counts: Table
     """[device, dim]: how many it meets."""
-
-    @classmethod
-    def of(cls, region: Region, source: Layout, target: Layout) -> _Meeting:
-        """Along each dim apart: so this takes as long as there are tiles, not pairs of them."""
-        devices = np.flatnonzero(target.has_data())
-        order: list[Table] = []
-        first, counts = np.zeros((2, len(devices), len(region.sizes)), np.int64)
-        for dim in range(len(region.sizes)):
-            (low, high), (have_low, have_high) = _ranges(region, source, target, dim)
-            real = np.flatnonzero(have_high > have_low)
-            order.append(real[np.argsort(have_low[real], kind="stable")])
-            begin = np.searchsorted(have_high[order[dim]], low, side="right")
-            end = np.where(high > low, np.searchsorted(have_low[order[dim]], high, side="left"), begin)
-            first[:, dim] = begin[target.index[devices, dim]]
-            counts[:, dim] = np.maximum(end - begin, 0)[target.index[devices, dim]]
-        return cls(source, target, devices, order, first, counts)
 
     @property
     def count(self) -> int:
@@ -179,9 +173,9 @@ class _Meeting:
             left, digit = np.divmod(left, self.counts[rows, dim])
             index.insert(0, self.order[dim][self.first[rows, dim] + digit])
         receivers = self.devices[rows]
-        wanted = _tile_codes(self.source, self.target.manual_group[receivers], index)
+        wanted = self.source.codes_of(self.target.manual_group[receivers], index)
         tiles = _source_tiles(self.source)
-        codes = _tile_codes(self.source, tiles[:, 0], list(tiles[:, 1:].T))
+        codes = self.source.codes_of(tiles[:, 0], tiles[:, 1:].T)
         by_code = np.argsort(codes)
         place = np.minimum(np.searchsorted(codes[by_code], wanted), len(codes) - 1)
         numbers = by_code[place]
@@ -191,21 +185,30 @@ class _Meeting:
         return receivers[inside], numbers[inside]
 
 
-def _tile_codes(source: Layout, groups: Table, index: list[Table]) -> Table:
-    """One number for each manual group and index of a source tile."""
-    codes = groups
-    for count, along in zip(source.counts, index, strict=True):
-        codes = codes * count + along
-    return codes
+@lru_cache(maxsize=8)
+def _meeting(region: Region, source: Layout, target: Layout) -> _Meeting:
+    """Along each dim apart: so this takes as long as there are tiles, not pairs of them."""
+    devices = np.flatnonzero(target.has_data())
+    order: list[Table] = []
+    first, counts = np.zeros((2, len(devices), len(region.sizes)), np.int64)
+    for dim in range(len(region.sizes)):
+        (low, high), (have_low, have_high) = _ranges(region, source, target, dim)
+        real = np.flatnonzero(have_high > have_low)
+        order.append(real[np.argsort(have_low[real], kind="stable")])
+        begin = np.searchsorted(have_high[order[dim]], low, side="right")
+        end = np.where(high > low, np.searchsorted(have_low[order[dim]], high, side="left"), begin)
+        first[:, dim] = begin[target.index[devices, dim]]
+        counts[:, dim] = np.maximum(end - begin, 0)[target.index[devices, dim]]
+    return _Meeting(source, target, devices, order, first, counts)
 
 
+@lru_cache(maxsize=256)
 def _source_tiles(source: Layout) -> Table:
     """Distinct tiles as rows (manual group, index), in the order in which devices hold them."""
     rows = np.concatenate([source.manual_group[:, None], source.index], axis=1)
     if source.holder is not None:
         return rows[source.holder : source.holder + 1]
-    first = np.unique(_tile_codes(source, rows[:, 0], list(rows[:, 1:].T)), return_index=True)[1]
-    return rows[np.sort(first)]
+    return rows[[devices[0] for devices in _holders(source)]]
 
 
 def _holders(source: Layout) -> list[list[int]]:
@@ -213,6 +216,6 @@ def _holders(source: Layout) -> list[list[int]]:
     if source.holder is not None:
         return [[source.holder]]
     holders: dict[int, list[int]] = {}
-    for device, code in enumerate(_tile_codes(source, source.manual_group, list(source.index.T)).tolist()):
+    for device, code in enumerate(source.tile_codes.tolist()):
         holders.setdefault(code, []).append(device)
     return list(holders.values())

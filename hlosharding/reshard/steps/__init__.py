@@ -7,6 +7,7 @@ from hlosharding.reshard.steps.collective_steps import (
     Permute,
     ReduceScatter,
     exchange_seconds,
+    transposes_seconds,
 )
 from hlosharding.reshard.steps.local_steps import DynamicSlice, Keep, Pad, Slice
 from hlosharding.reshard.steps.pieces import Pieces, round_seconds
@@ -31,4 +32,5 @@ __all__ = [
     "Tiles",
     "exchange_seconds",
     "round_seconds",
+    "transposes_seconds",
 ]

@@ -20,8 +20,17 @@ from hlosharding.reshard.steps.step import Pairs, Step, Tiles, renamed_groups, r
 from hlosharding.spmd import Emitter, Groups
 
 
+class _Grouped(Step):
+    """A collective by which all devices receive as much."""
+
+    __slots__ = ()
+
+    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+        return np.full(num_devices, self.mean_bytes(local, num_devices))
+
+
 @dataclass(frozen=True, slots=True)
-class AllGather(Step):
+class AllGather(_Grouped):
     """Tiles of each group joined along `dim` in group order."""
 
     dim: int
@@ -41,8 +50,8 @@ class AllGather(Step):
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.all_gather(x, self.dim, self.groups)
 
-    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
-        return np.full(num_devices, float((len(self.groups[0]) - 1) * local.byte_size))
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        return float((len(self.groups[0]) - 1) * local.byte_size)
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         size = len(self.groups[0])
@@ -56,7 +65,7 @@ class AllGather(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(Step):
+class AllReduce(_Grouped):
     """Elementwise reduction over each group."""
 
     groups: Groups
@@ -76,9 +85,9 @@ class AllReduce(Step):
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.all_reduce(x, self.groups, self.kind)
 
-    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
         size = len(self.groups[0])
-        return np.full(num_devices, 2 * (size - 1) / size * local.byte_size)
+        return 2 * (size - 1) / size * local.byte_size
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("all-reduce", local.byte_size, len(self.groups[0]), self.groups, machine)
@@ -91,7 +100,7 @@ class AllReduce(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(Step):
+class ReduceScatter(_Grouped):
     """Elementwise reduction over each group; member i keeps the i-th part along `dim`."""
 
     dim: int
@@ -112,9 +121,9 @@ class ReduceScatter(Step):
     def emit(self, emitter: Emitter, x: Instruction) -> Instruction:
         return emitter.reduce_scatter(x, self.dim, self.groups, self.kind)
 
-    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
         size = len(self.groups[0])
-        return np.full(num_devices, (size - 1) / size * local.byte_size)
+        return (size - 1) / size * local.byte_size
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("reduce-scatter", local.byte_size, len(self.groups[0]), self.groups, machine)
@@ -127,7 +136,7 @@ class ReduceScatter(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll(Step):
+class AllToAll(_Grouped):
     """Device axes move from dims to other dims: tiles are cut along some dims and joined along others, in one exchange.
 
     The members of a group are numbered row-major over `ways`, one entry per axis that moves.  `split[dim]` and
@@ -201,9 +210,9 @@ class AllToAll(Step):
         """Does it go from one dim to another, with nothing to transpose before it?"""
         return self._single() is not None
 
-    def received_bytes(self, local: Shape, num_devices: int) -> npt.NDArray[np.float64]:
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
         size = len(self.groups[0])
-        return np.full(num_devices, (size - 1) / size * local.byte_size)
+        return (size - 1) / size * local.byte_size
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return exchange_seconds(local.byte_size, self.groups, machine)
@@ -219,8 +228,12 @@ class AllToAll(Step):
 
 def exchange_seconds(nbytes: int, groups: Groups, machine: Machine) -> float:
     """Time of an all-to-all: the exchange, and a transpose before and after it."""
-    local = op_time(0, 2 * nbytes, "f32", machine, matrix=False)
-    return collective_time("all-to-all", nbytes, len(groups[0]), groups, machine) + 2 * local
+    return collective_time("all-to-all", nbytes, len(groups[0]), groups, machine) + transposes_seconds(nbytes, machine)
+
+
+def transposes_seconds(nbytes: int, machine: Machine) -> float:
+    """Time of the transposes before and after an all-to-all of local arrays of so many bytes."""
+    return 2 * op_time(0, 2 * nbytes, "f32", machine, matrix=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +258,9 @@ class Permute(Step):
         out = np.zeros(num_devices)
         out[[t for s, t in self.pairs if s != t]] = local.byte_size
         return out
+
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        return sum(s != t for s, t in self.pairs) * local.byte_size / num_devices
 
     def seconds(self, local: Shape, machine: Machine) -> float:
         return collective_time("collective-permute", local.byte_size, 2, self.pairs, machine)

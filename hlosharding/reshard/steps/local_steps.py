@@ -18,8 +18,17 @@ from hlosharding.reshard.steps.step import Step, Tiles, renamed_tables, shortene
 from hlosharding.spmd import Emitter, identity
 
 
+class _Local(Step):
+    """A step that sends nothing."""
+
+    __slots__ = ()
+
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        return 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class Pad(Step):
+class Pad(_Local):
     """Grow at the end of each dim to `sizes`; what comes is padding."""
 
     sizes: Dims
@@ -39,7 +48,7 @@ class Pad(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Step):
+class Slice(_Local):
     """Keep the first `sizes` elements of each dim."""
 
     sizes: Dims
@@ -58,7 +67,7 @@ class Slice(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicSlice(Step):
+class DynamicSlice(_Local):
     """Each device keeps `sizes` elements from its own place: `starts[dim][device]`."""
 
     starts: tuple[Dims, ...]
@@ -91,7 +100,7 @@ def _region(whole: Sequence[int], starts: Sequence[int], sizes: Dims) -> tuple[s
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(_Local):
     """Devices of `keeps` keep their values, the others hold the neutral element of `kind`: partial from whole."""
 
     keeps: tuple[bool, ...]

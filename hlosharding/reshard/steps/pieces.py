@@ -61,6 +61,10 @@ class Pieces(Step):
             out[[t for s, t in turn.pairs if s != t]] += local.with_dims(turn.sizes).byte_size
         return out
 
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        sent = (local.with_dims(turn.sizes).byte_size * sum(s != t for s, t in turn.pairs) for turn in self.rounds)
+        return sum(sent) / num_devices
+
     def seconds(self, local: Shape, machine: Machine) -> float:
         sent = [turn for turn in self.rounds if not turn.is_local]
         return sum(

@@ -46,6 +46,10 @@ class Step:
         """[device]: bytes received, for a local shape before the step."""
         return np.zeros(num_devices)
 
+    def mean_bytes(self, local: Shape, num_devices: int) -> float:
+        """Mean of `received_bytes` over devices."""
+        return float(self.received_bytes(local, num_devices).mean())
+
     def seconds(self, local: Shape, machine: Machine) -> float:
         """Predicted time, for a local shape before the step."""
         return 0.0

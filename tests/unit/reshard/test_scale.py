@@ -39,7 +39,7 @@ def test_a_plan_takes_memory_for_devices_and_not_for_their_pairs(source: str, ta
 def _by_pairs(region: Region, source: Layout, target: Layout) -> set[tuple[int, tuple[int, ...]]]:
     """(device, source tile) wherever the two have an element of the region in common, element by element."""
     found: set[tuple[int, tuple[int, ...]]] = set()
-    low, high = target.bounds()
+    low, high = target.bounds
     edges = [source.tiles_along(d) for d in range(len(source.dims))]
     for device in range(target.num_devices):
         for j in np.ndindex(*region.sizes):

@@ -91,7 +91,7 @@ def test_the_same_plans_bring_the_right_data(dims: tuple[int, ...], source: str,
     small = tuple(size if size < 40 else 20 + size % 20 for size in dims)
     plan = hs.plan_reshard(small, "f32", source, target, objective="time")
     array = np.arange(np.prod(small), dtype=np.float32).reshape(small)
-    low, high = layout_of(plan.target, small, plan.num_devices).bounds()
+    low, high = layout_of(plan.target, small, plan.num_devices).bounds
     for device, tile in enumerate(plan.run(array)):
         wanted = array[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))]
         np.testing.assert_array_equal(tile[tuple(slice(0, size) for size in wanted.shape)], wanted)

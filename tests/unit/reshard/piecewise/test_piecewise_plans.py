@@ -44,7 +44,7 @@ def test_pieces_cover_every_target_tile_exactly_once() -> None:
         for i in np.flatnonzero(pieces.receivers == device):
             start = pieces.write[i] + pieces.target.starts[device]
             got[tuple(slice(a, a + n) for a, n in zip(start, pieces.sizes[i], strict=True))] += 1
-        low, high = pieces.target.bounds()
+        low, high = pieces.target.bounds
         wanted = np.zeros(dims, np.int64)
         wanted[tuple(slice(a, b) for a, b in zip(low[device], high[device], strict=True))] = 1
         np.testing.assert_array_equal(got, wanted)
