@@ -65,6 +65,8 @@ class _Search:
     at_border: dict[Instruction, list[Group]] = field(default_factory=dict[Instruction, list[Group]])
     totals: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     options: dict[Group, tuple[HloSharding, ...]] = field(default_factory=dict[Group, tuple[HloSharding, ...]])
+    moved_at: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, list[Instruction]])
+    """By op, which of its values are moved while all around it lie as in the table."""
 
     def run(self) -> dict[Group, HloSharding]:
         """The groups that leave their sharding."""
@@ -144,12 +146,24 @@ class _Search:
         """Bytes of the members that an op at the borders has elsewhere, or makes elsewhere."""
         moved, lies = 0.0, self._lies(group)
         for op in group.borders:
-            slots = zip((op, *op.operands), self.prices.moves(op, self._around(op)), strict=True)
-            moved += sum(v.shape.byte_size for v, is_moved in slots if is_moved and v in group.values)
+            moved += sum([v.shape.byte_size for v in self._moved_at(op) if v in group.values])
         return moved + sum(m.shape.byte_size for m, place in group.asked if place is not lies)
+
+    def _moved_at(self, op: Instruction) -> list[Instruction]:
+        """The values of an op that are moved, as they lie now."""
+        around = self._around(op)
+        known = self.moved_at.get(op) if not around else None
+        if known is None:
+            slots = zip((op, *op.operands), self.prices.moves(op, around), strict=True)
+            known = [v for v, is_moved in slots if is_moved]
+            if not around:
+                self.moved_at[op] = known
+        return known
 
     def _around(self, op: Instruction) -> dict[int, HloSharding]:
         """By id, how an op's values lie that do not lie as in the table."""
+        if not self.taken:
+            return {}
         changed = [(group, self.taken[group]) for group in self.at_border[op] if group in self.taken]
         return {v.id: sharding for group, sharding in changed for v in (op, *op.operands) if v in group.values}
 

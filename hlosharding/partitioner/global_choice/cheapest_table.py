@@ -6,9 +6,9 @@ and is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from hlosharding.ir import Module
+from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.global_choice.priced_walk import PricedWalk, context_to_decide_in
 from hlosharding.partitioner.overrides import ShardingTable
@@ -16,39 +16,47 @@ from hlosharding.partitioner.prices import Cost
 from hlosharding.sharding import HloSharding
 
 # Of what the first table costs: another one must promise so much less.
-_LESS = 0.95
+_LESS = 0.05
 
 
 def cheapest_table(
     module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int
 ) -> ShardingTable:
     """The first, unless another costs clearly less: bytes, or seconds where the objective is time."""
-    if len(tables) == 1:
-        return tables[0]
-    is_time = decisions.prices.objective == "time"
-    found = costs_where_they_differ(module, tables, decisions, num_partitions)
-    prices = [cost.seconds if is_time else cost.mean_bytes for cost in found]
-    best = min(range(len(tables)), key=prices.__getitem__)
-    return tables[best] if prices[best] < _LESS * prices[0] else tables[0]
+    first, *others = tables
+    pairs = [costs_where_they_differ(module, first, other, decisions, num_partitions) for other in others]
+    prices = [[_price(cost, decisions) for cost in pair] for pair in pairs]
+    asked = max((mine for mine, _ in prices), default=0.0)
+    saved = [mine - theirs for mine, theirs in prices]
+    best = max(range(len(others)), key=saved.__getitem__, default=None)
+    return first if best is None or saved[best] <= _LESS * asked else others[best]
+
+
+def _price(cost: Cost, decisions: Decisions) -> float:
+    return cost.seconds if decisions.prices.objective == "time" else cost.mean_bytes
 
 
 def costs_where_they_differ(
-    module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int
-) -> list[Cost]:
-    """Per table what is received, and how long it takes, in the ops of the entry that the tables tell apart."""
-    differing = _differing(module, [table.shardings for table in tables])
-    found: list[Cost] = []
-    for table in tables:
+    module: Module, first: ShardingTable, other: ShardingTable, decisions: Decisions, num_partitions: int
+) -> tuple[Cost, Cost]:
+    """What is received under either, and how long it takes, in the ops of the entry that the two tell apart."""
+    told_apart = list(_told_apart(module, first.shardings, other.shardings))
+
+    def cost(table: ShardingTable) -> Cost:
         walk = PricedWalk(context_to_decide_in(module, table.shardings, decisions, num_partitions))
-        for inst in module.entry.instructions:
-            is_told_apart = inst.id in differing or not differing.isdisjoint([o.id for o in inst.operands])
-            if is_told_apart and not walk.is_at_rest(inst):
+        for inst in told_apart:
+            if not walk.is_at_rest(inst):
                 walk.visit(inst)
         walk.finish()
-        found.append(walk.cost)
-    return found
+        return walk.cost
+
+    return cost(first), cost(other)
 
 
-def _differing(module: Module, tables: Sequence[Mapping[int, HloSharding]]) -> set[int]:
-    first, *others = tables
-    return {i.id for i in module.entry.instructions if any(t.get(i.id) is not first.get(i.id) for t in others)}
+def _told_apart(
+    module: Module, first: Mapping[int, HloSharding], other: Mapping[int, HloSharding]
+) -> Iterator[Instruction]:
+    differing = {i for i, sharding in first.items() if other.get(i) is not sharding} | (other.keys() - first.keys())
+    for inst in module.entry.instructions:
+        if inst.id in differing or not differing.isdisjoint([o.id for o in inst.operands]):
+            yield inst

@@ -30,7 +30,7 @@ Shardings = Mapping[int, HloSharding]
 """By id."""
 
 
-Key = tuple[tuple[int | None, ...], Slots, tuple[int, ...]]
+Key = tuple[tuple[int, ...], Slots, tuple[int, ...]]
 
 
 Moved = tuple[bool, ...]
@@ -145,23 +145,37 @@ class OpPrices:
         moved = {value.local for value, _ in walk.moved if value.reduce_kind is None}
         return _Priced(walk.price, tuple(v in moved for v in values))
 
-    def _key(self, op: Instruction, others: Shardings) -> tuple[int | None, ...]:
-        table = self.context.shardings
-        lie = (others.get(v.id) or table.get(v.id) for v in (op, *op.operands))
-        return (self._kind(op), *(None if s is None else s.uid for s in lie))
+    def _key(self, op: Instruction, others: Shardings) -> tuple[int, ...]:
+        table, key = self.context.shardings, [self._kind(op)]
+        for v in (op, *map(_original, op.operands)):
+            lies = others.get(v.id) or table.get(v.id)
+            key.append(-1 if lies is None else lies.uid)
+        return tuple(key)
 
     def _kind(self, op: Instruction) -> int:
         """The same number for ops that cost the same between the same shardings."""
         kind = self._kind_of.get(op)
         if kind is None:
-            signature, windows = signature_of(op), local_rule(op.opcode).windows
-            key: Any = op
-            if isinstance(signature, Signature) and op.opcode != "reshape":
-                shapes = tuple((o.shape, o.opcode in _MADE_ANYWHERE) for o in op.operands)
-                seen = None if windows is None else windows(op, signature)
-                key = (op.opcode, op.shape, signature, seen, shapes, len(op.users) == 1)
-            kind = self._kind_of[op] = self._kinds.setdefault(key, len(self._kinds))
+            kind = self._kind_of[op] = self._kinds.setdefault(_all_that_counts(op), len(self._kinds))
         return kind
+
+
+def _all_that_counts(op: Instruction) -> Any:
+    """Of what an op costs between given shardings; itself where it is like no other."""
+    signature = signature_of(op)
+    if not isinstance(signature, Signature):
+        return op
+    windows, shapes = local_rule(op.opcode).windows, [op.shape, *[o.shape for o in op.operands]]
+    anywhere = [n for n, operand in enumerate(op.operands) if _original(operand).opcode in _MADE_ANYWHERE]
+    seen = None if windows is None else windows(op, signature)
+    return op.opcode, signature, seen, tuple(shapes), tuple(anywhere), len(op.users) == 1
+
+
+def _original(value: Instruction) -> Instruction:
+    """What it is a copy of: that is what moves."""
+    while value.opcode == "copy":
+        value = value.operands[0]
+    return value
 
 
 def _anywhere(value: Value) -> Value:

@@ -9,7 +9,7 @@ Floor: partitioner.  Looks at instructions and shardings alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hlosharding.ir import Computation, Instruction
@@ -39,16 +39,20 @@ class Group:
 def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> list[Group]:
     """The groups that nobody binds; `bound` names the values that the user annotated."""
     of = _joined(computation, shardings, bound)
-    borders: dict[Group, dict[Instruction, None]] = {}
+    if not of:
+        return []
     for inst in computation.instructions:
         mine = of.get(inst)
-        for group in (
-            {of[v] for v in (inst, *inst.operands) if v in of} if mine is None or not _is_inner(inst, of) else ()
-        ):
-            borders.setdefault(group, {})[inst] = None
-    for group, ops in borders.items():
-        for op in ops:
-            _add_border(group, op, of, shardings)
+        if mine is not None and _is_inner(inst, mine, of):
+            continue
+        if inst.opcode in _FIXED and inst.opcode != "reshape":
+            for operand, place in _wanted_by(inst, shardings):
+                if operand in of:
+                    group = of[operand]
+                    group.asked.append((operand, group.sharding if place is None else place))
+            continue
+        for group in dict.fromkeys([of[v] for v in (inst, *inst.operands) if v in of]):
+            group.borders.append(inst)
     found = list(dict.fromkeys(of.values()))
     for group in found:
         group.values.update(group.members)
@@ -90,29 +94,19 @@ def _merged(groups: set[Group], of: dict[Instruction, Group]) -> Group | None:
     return kept
 
 
-def _is_inner(inst: Instruction, of: Mapping[Instruction, Group]) -> bool:
+def _is_inner(inst: Instruction, mine: Group, of: Mapping[Instruction, Group]) -> bool:
     return inst.opcode in FAST_ELEMENTWISE and all(
-        of.get(o) is of[inst] or o.opcode in _MADE_ANYWHERE for o in inst.operands
+        [of.get(o) is mine or o.opcode in _MADE_ANYWHERE for o in inst.operands]
     )
 
 
-def _add_border(
-    group: Group, op: Instruction, of: Mapping[Instruction, Group], shardings: Mapping[int, HloSharding]
-) -> None:
-    if op.opcode not in _FIXED or op.opcode == "reshape":
-        group.borders.append(op)
-        return
-    group.asked += [(o, place) for o, place in _wanted_by(op, shardings, group) if of.get(o) is group]
-
-
 def _wanted_by(
-    op: Instruction, shardings: Mapping[int, HloSharding], group: Group
-) -> Iterator[tuple[Instruction, HloSharding]]:
-    """The operands of an op that binds them, with the shardings that it wants."""
+    op: Instruction, shardings: Mapping[int, HloSharding]
+) -> Iterable[tuple[Instruction, HloSharding | None]]:
+    """The operands of an op that binds them, each once in every sharding that it wants; None: as it is."""
     given = shardings.get(op.id)
     if op.opcode == "tuple" and given is not None:
-        yield from zip(op.operands, given.normalize_tuple(len(op.operands)).leaves, strict=True)
-    elif op.opcode == "copy" and given is not None:
-        yield op.operands[0], given
-    else:
-        yield from ((o, group.sharding) for o in op.operands)
+        return zip(op.operands, given.normalize_tuple(len(op.operands)).leaves, strict=True)
+    if op.opcode == "copy" and given is not None:
+        return [(op.operands[0], given)]
+    return [(o, None) for o in op.operands]

@@ -35,13 +35,17 @@ def kept_whole_shardings(
 
     `bound` names the instructions that the user annotated.
     """
-    best: _Walk | None = None
-    repeatable = [(inst, _sources(inst)) for inst in module.entry.instructions if _is_repeatable(inst)]
-    for groups in _groups_of(module, num_partitions):
-        walk = _Walk(shardings, bound, groups)
-        walk.run(repeatable)
-        if walk.made <= _MOST_MADE * walk.saved and walk.saved > (best.saved if best is not None else 0.0):
-            best = walk
+    given = {i: as_compared(sharding) for i, sharding in shardings.items()}
+    ways = _groups_of(module, num_partitions)
+    walks = [
+        _Walk(shardings, given, groups, whole)
+        for groups, whole in zip(ways, _Forward(given, bound, ways).run(module), strict=True)
+        if whole
+    ]
+    for walk in walks:
+        walk.run()
+    worth = [walk for walk in walks if walk.saved > 0 and walk.made <= _MOST_MADE * walk.saved]
+    best = max(worth, key=lambda walk: walk.saved, default=None)
     return None if best is None else dict(best.changed())
 
 
@@ -61,27 +65,75 @@ def _copies(sharding: HloSharding) -> Groups:
 
 
 @dataclass(slots=True)
+class _Forward:
+    """What can be made whole of what is there, for all ways to hold copies at once: sets of ways are bits of a number."""
+
+    given: Mapping[int, HloSharding]
+    bound: Collection[str]
+    ways: Sequence[Groups]
+    whole_in: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    """The ways in which the devices of a group have, or can make, the same of a value."""
+    _unsplit: dict[int, list[HloSharding | None]] = field(default_factory=dict[int, list[HloSharding | None]])
+    """By `uid` of a sharding, in each way the same with no dim split inside the groups."""
+    _alike: dict[int, int] = field(default_factory=dict[int, int])
+    """By `uid` of a sharding, the ways in which no dim is."""
+
+    def run(self, module: Module) -> list[dict[Instruction, HloSharding]]:
+        """Per way the values that would be made whole, so sharded."""
+        found: list[dict[Instruction, HloSharding]] = [{} for _ in self.ways]
+        every, known = (1 << len(self.ways)) - 1, self.whole_in
+        for inst in module.entry.instructions:
+            if not _is_repeatable(inst):
+                known[inst] = every if inst.opcode in MADE_ANYWHERE else self._at_rest(inst)
+                continue
+            ways = every
+            for source in _sources(inst):
+                ways &= known[source]
+            known[inst] = self._made(inst, ways, found)
+        return found
+
+    def _made(self, inst: Instruction, ways: int, found: list[dict[Instruction, HloSharding]]) -> int:
+        """The ways in which a value is whole that is made of what is whole in `ways`."""
+        given = self.given.get(inst.id)
+        if given is None:
+            return ways
+        at_rest = self._at_rest(inst)
+        if not ways & ~at_rest or inst.is_root or inst.name in self.bound:
+            return at_rest
+        for number, whole in enumerate(self._unsplit[given.uid]):
+            if whole is not None and whole is not given and ways >> number & 1:
+                found[number][inst] = whole
+                at_rest |= 1 << number
+        return at_rest
+
+    def _at_rest(self, inst: Instruction) -> int:
+        """The ways in which the value is whole as it is sharded."""
+        given = self.given.get(inst.id)
+        if given is None or not inst.shape.is_array:
+            return 0
+        if given.uid not in self._alike:
+            unsplit = self._unsplit[given.uid] = [_unsplit(given, groups) for groups in self.ways]
+            self._alike[given.uid] = sum(1 << number for number, whole in enumerate(unsplit) if whole is given)
+        return self._alike[given.uid]
+
+
+@dataclass(slots=True)
 class _Walk:
     """For one way to hold copies."""
 
     shardings: Mapping[int, HloSharding]
-    bound: Collection[str]
+    given: Mapping[int, HloSharding]
+    """The shardings in the spelling in which they are compared."""
     groups: Groups
-    whole: dict[Instruction, HloSharding] = field(default_factory=dict[Instruction, HloSharding])
+    whole: dict[Instruction, HloSharding]
     """Values that can be made whole of what is there: so sharded."""
     saved: float = 0.0
     """Bytes that a device need not receive."""
     made: float = 0.0
     """Bytes that it makes besides its parts, as far as they are written to memory."""
-    _undecided: set[Instruction] = field(default_factory=set[Instruction])
-    """Values without a sharding, made of whole ones."""
-    _without: dict[HloSharding, HloSharding | None] = field(default_factory=dict[HloSharding, HloSharding | None])
 
-    def run(self, repeatable: Sequence[tuple[Instruction, Sequence[Instruction]]]) -> None:
-        """Over the ops whose work may be repeated, each with what it is made of."""
-        for inst, sources in repeatable:
-            if all(map(self._is_whole, sources)):
-                self._forward(inst)
+    def run(self) -> None:
+        """Backwards over the values."""
         for inst in reversed(list(self.whole)):
             self._backward(inst)
 
@@ -94,20 +146,9 @@ class _Walk:
             pairs = zip(packed.operands, leaves, strict=True)
             yield packed.id, HloSharding.tuple([self.whole.get(o, leaf) for o, leaf in pairs])
 
-    def _forward(self, inst: Instruction) -> None:
-        """What the value becomes that can be made whole for nothing."""
-        given = self.shardings.get(inst.id)
-        if given is None:
-            self._undecided.add(inst)
-            return
-        whole = self._unsplit(given)
-        if whole is None or whole is as_compared(given) or inst.is_root or inst.name in self.bound:
-            return
-        self.whole[inst] = whole
-
     def _backward(self, inst: Instruction) -> None:
         """Values whose parts all readers take as they are stay split."""
-        given = as_compared(self.shardings[inst.id])
+        given = self.given[inst.id]
         needed = [user for user in _readers(inst) if user in self.whole or not self._takes_parts(user, inst, given)]
         if not needed:
             del self.whole[inst]
@@ -118,20 +159,6 @@ class _Walk:
             self.made += others
         if any(user not in self.whole for user in needed):
             self.saved += others
-
-    def _is_whole(self, inst: Instruction) -> bool:
-        """Do the devices of a group have the same of it?"""
-        if inst in self.whole or inst in self._undecided or inst.opcode in MADE_ANYWHERE:
-            return True
-        given = self.shardings.get(inst.id)
-        return given is not None and inst.shape.is_array and self._unsplit(given) is as_compared(given)
-
-    def _unsplit(self, sharding: HloSharding) -> HloSharding | None:
-        """The sharding with no dim split inside the groups; None where groups and dims do not fit."""
-        given = as_compared(sharding)
-        if given not in self._without:
-            self._without[given] = _unsplit(given, self.groups)
-        return self._without[given]
 
     def _takes_parts(self, user: Instruction, inst: Instruction, given: HloSharding) -> bool:
         """Does an op take the value's parts as they are, for its own sharding?"""
