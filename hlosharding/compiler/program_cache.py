@@ -139,7 +139,7 @@ def _packed(key: str, program: LocalProgram) -> bytes:
         "num_partitions": program.module.num_partitions,
         "places": _places(program.module),
         "warnings": list(program.warnings),
-        "overrides": [[o.name, o.opcode, o.shape, str(o.propagated), str(o.chosen), o.why] for o in program.overrides],
+        "overrides": [[o.name, str(o.propagated), str(o.chosen), o.why] for o in program.overrides],
     }
     head = json.dumps(record).encode()
     body = _LENGTH.pack(len(head)) + head + program.module.to_hlo_proto()
@@ -178,11 +178,8 @@ def _is_called_alike(module: Module, source: Module) -> bool:
 
 
 def _override(words: list[str], source: Module) -> ShardingOverride:
-    name, opcode, shape, propagated, chosen, why = map(str, words)
-    location = source.by_name(name).location
-    return ShardingOverride(
-        name, opcode, shape, location, HloSharding.parse(propagated), HloSharding.parse(chosen), why
-    )
+    name, propagated, chosen, why = map(str, words)
+    return ShardingOverride(source.by_name(name), HloSharding.parse(propagated), HloSharding.parse(chosen), why)
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
+from hlosharding.partitioner.global_choice.op_kinds import OpKinds
 from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices, Shardings
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.prices import Numbers
@@ -31,10 +32,10 @@ _MOST_BORDERS = 12
 
 
 def cheaper_between_ops(
-    module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int
+    module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int, kinds: OpKinds
 ) -> dict[int, HloSharding]:
     """By id, the values that take another sharding than they have in the table."""
-    prices = OpPrices.of(module, shardings, decisions, num_partitions)
+    prices = OpPrices.of(module, shardings, decisions, num_partitions, kinds)
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
         groups = groups_of(computation, shardings, decisions.annotated)

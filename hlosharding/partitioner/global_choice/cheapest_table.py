@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.decisions import Decisions
+from hlosharding.partitioner.global_choice.op_kinds import OpKinds, Situation
 from hlosharding.partitioner.global_choice.priced_walk import PricedWalk, context_to_decide_in
 from hlosharding.partitioner.overrides import ShardingTable
 from hlosharding.partitioner.prices import Cost
@@ -20,11 +21,11 @@ _LESS = 0.05
 
 
 def cheapest_table(
-    module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int
+    module: Module, tables: Sequence[ShardingTable], decisions: Decisions, num_partitions: int, kinds: OpKinds
 ) -> ShardingTable:
     """The first, unless another costs clearly less: bytes, or seconds where the objective is time."""
     first, *others = tables
-    pairs = [costs_where_they_differ(module, first, other, decisions, num_partitions) for other in others]
+    pairs = [costs_where_they_differ(module, first, other, decisions, num_partitions, kinds) for other in others]
     prices = [[_price(cost, decisions) for cost in pair] for pair in pairs]
     asked = max((mine for mine, _ in prices), default=0.0)
     saved = [mine - theirs for mine, theirs in prices]
@@ -37,16 +38,26 @@ def _price(cost: Cost, decisions: Decisions) -> float:
 
 
 def costs_where_they_differ(
-    module: Module, first: ShardingTable, other: ShardingTable, decisions: Decisions, num_partitions: int
+    module: Module,
+    first: ShardingTable,
+    other: ShardingTable,
+    decisions: Decisions,
+    num_partitions: int,
+    kinds: OpKinds,
 ) -> tuple[Cost, Cost]:
     """What is received under either, and how long it takes, in the ops of the entry that the two tell apart."""
-    told_apart = list(_told_apart(module, first.shardings, other.shardings))
+    told_apart, quiet = list(_told_apart(module, first.shardings, other.shardings)), set[Situation]()
 
     def cost(table: ShardingTable) -> Cost:
         walk = PricedWalk(context_to_decide_in(module, table.shardings, decisions, num_partitions))
         for inst in told_apart:
-            if not walk.is_at_rest(inst):
-                walk.visit(inst)
+            if walk.is_at_rest(inst):
+                continue
+            situation = kinds.situation(inst, table.shardings)
+            if situation in quiet and not walk.has_deferred(inst):
+                continue
+            if walk.visit(inst):
+                quiet.add(situation)
         walk.finish()
         return walk.cost
 

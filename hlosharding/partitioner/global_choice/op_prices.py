@@ -5,6 +5,7 @@ Floor: partitioner.  Remembered for equal ops, so that repeated layers are price
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots, prices_of_options, ways_to_lie
+from hlosharding.partitioner.global_choice.op_kinds import OpKinds, Situation
 from hlosharding.partitioner.global_choice.priced_walk import PricedWalk, context_to_decide_in
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.prices import Numbers
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Signature, signature_of
@@ -25,12 +26,11 @@ from hlosharding.sharding import HloSharding
 
 _MOST_PREFERRED = {"bytes": 12, "balanced": 4, "time": 4}
 """By objective, how many splits of an op are asked how they would have its values lie."""
-_MADE_ANYWHERE = frozenset({"constant", "iota", "broadcast"})
 Shardings = Mapping[int, HloSharding]
 """By id."""
 
 
-Key = tuple[tuple[int, ...], Slots, tuple[int, ...]]
+Key = tuple[Situation, Slots, tuple[int, ...]]
 
 
 Moved = tuple[bool, ...]
@@ -46,16 +46,17 @@ class OpPrices:
     """Prices of the ops of one program under a table of shardings, some of which are taken to be others."""
 
     context: Context
-    _kinds: dict[Any, int] = field(default_factory=dict[Any, int])
-    _kind_of: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    kinds: OpKinds
     _known: dict[Any, _Priced] = field(default_factory=dict[Any, _Priced])
     _tables: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     _preferred: dict[Any, list[HloSharding]] = field(default_factory=dict[Any, list[HloSharding]])
 
     @classmethod
-    def of(cls, module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int) -> OpPrices:
+    def of(
+        cls, module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int, kinds: OpKinds
+    ) -> OpPrices:
         """Under a table of shardings."""
-        return cls(context_to_decide_in(module, shardings, decisions, num_partitions))
+        return cls(context_to_decide_in(module, shardings, decisions, num_partitions), kinds)
 
     def moves(self, op: Instruction, others: Shardings) -> Moved:
         """Of the result and each operand: is it moved?  Values lie as `others` says, or else as the table does.
@@ -71,7 +72,7 @@ class OpPrices:
 
     def key(self, op: Instruction, slots: Slots, options: Options) -> Key:
         """Equal where `of_options` is."""
-        return self._key(op, {}), slots, tuple([s.uid for one in options for s in one])
+        return self._situation(op, {}), slots, tuple([s.uid for one in options for s in one])
 
     def of_options(self, key: Key, op: Instruction, slots: Slots, options: Options) -> Numbers:
         """[option of each variable]: `comparable_seconds` of the op; `key`: its own."""
@@ -83,7 +84,7 @@ class OpPrices:
     def preferred(self, op: Instruction, values: Collection[Instruction]) -> list[HloSharding]:
         """How an op would make or read those of its values, were it for the op to say; the best first."""
         free = tuple(v in values for v in (op, *op.operands))
-        key = (self._key(op, {}), free)
+        key = (self._situation(op, {}), free)
         known = self._preferred.get(key)
         if known is None:
             known = self._preferred[key] = list(self._wishes(op, free))
@@ -124,7 +125,7 @@ class OpPrices:
         return table
 
     def _priced(self, op: Instruction, others: Shardings) -> _Priced:
-        key = self._key(op, others)
+        key = self._situation(op, others)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._walked(op, others)
@@ -145,37 +146,9 @@ class OpPrices:
         moved = {value.local for value, _ in walk.moved if value.reduce_kind is None}
         return _Priced(walk.price, tuple(v in moved for v in values))
 
-    def _key(self, op: Instruction, others: Shardings) -> tuple[int, ...]:
-        table, key = self.context.shardings, [self._kind(op)]
-        for v in (op, *map(_original, op.operands)):
-            lies = others.get(v.id) or table.get(v.id)
-            key.append(-1 if lies is None else lies.uid)
-        return tuple(key)
-
-    def _kind(self, op: Instruction) -> int:
-        """The same number for ops that cost the same between the same shardings."""
-        kind = self._kind_of.get(op)
-        if kind is None:
-            kind = self._kind_of[op] = self._kinds.setdefault(_all_that_counts(op), len(self._kinds))
-        return kind
-
-
-def _all_that_counts(op: Instruction) -> Any:
-    """Of what an op costs between given shardings; itself where it is like no other."""
-    signature = signature_of(op)
-    if not isinstance(signature, Signature):
-        return op
-    windows, shapes = local_rule(op.opcode).windows, [op.shape, *[o.shape for o in op.operands]]
-    anywhere = [n for n, operand in enumerate(op.operands) if _original(operand).opcode in _MADE_ANYWHERE]
-    seen = None if windows is None else windows(op, signature)
-    return op.opcode, signature, seen, tuple(shapes), tuple(anywhere), len(op.users) == 1
-
-
-def _original(value: Instruction) -> Instruction:
-    """What it is a copy of: that is what moves."""
-    while value.opcode == "copy":
-        value = value.operands[0]
-    return value
+    def _situation(self, op: Instruction, others: Shardings) -> Situation:
+        table = self.context.shardings
+        return self.kinds.situation(op, ChainMap(dict(others), table) if others else table)
 
 
 def _anywhere(value: Value) -> Value:

@@ -45,6 +45,8 @@ class PricedWalk:
     """Seconds, as far as they count beside those of bytes."""
     moved: set[tuple[Value, HloSharding]] = field(default_factory=set)
     """Values that were brought into a sharding already."""
+    asked: int = 0
+    """How often a value was wanted elsewhere than it is."""
     passed_on: set[Instruction] = field(default_factory=set)
     """Partial sums that became others': of them no sum is made."""
 
@@ -67,7 +69,17 @@ class PricedWalk:
             )
         )
 
-    def visit(self, inst: Instruction) -> None:
+    def has_deferred(self, inst: Instruction) -> bool:
+        """Are operands partial sums still?"""
+        return any(self._is_deferred(operand) for operand in inst.operands)
+
+    def visit(self, inst: Instruction) -> bool:
+        """Add what the op costs.  Was that nothing, and is it nothing of every op in the same situation?"""
+        asked, cost, is_summed = self.asked, self.cost, self.has_deferred(inst)
+        self._add(inst)
+        return not is_summed and asked == self.asked and cost is self.cost and not self._is_deferred(inst)
+
+    def _add(self, inst: Instruction) -> None:
         if inst.opcode == "tuple":
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
@@ -166,7 +178,10 @@ class PricedWalk:
 
     def bring(self, value: Value, place: HloSharding) -> None:
         """Once to each place."""
-        if value.is_free or value.sharding is place or (value, place) in self.moved:
+        if value.is_free or value.sharding is place:
+            return
+        self.asked += 1
+        if (value, place) in self.moved:
             return
         self.moved.add((value, place))
         moves = one_slice_of(value.shape, value.sharding, place, value.broadcast_dims)

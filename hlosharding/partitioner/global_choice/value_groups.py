@@ -95,9 +95,9 @@ def _merged(groups: set[Group], of: dict[Instruction, Group]) -> Group | None:
 
 
 def _is_inner(inst: Instruction, mine: Group, of: Mapping[Instruction, Group]) -> bool:
-    return inst.opcode in FAST_ELEMENTWISE and all(
-        [of.get(o) is mine or o.opcode in _MADE_ANYWHERE for o in inst.operands]
-    )
+    if inst.opcode not in FAST_ELEMENTWISE:
+        return False
+    return all(of.get(o) is mine or o.opcode in _MADE_ANYWHERE for o in inst.operands)
 
 
 def _wanted_by(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.iteration_space import lift, project
@@ -142,6 +143,7 @@ def _split_dims(sharding: HloSharding) -> list[int]:
     return [d for d, num_tiles in enumerate(sharding.data_dims) if num_tiles > 1]
 
 
+@lru_cache(maxsize=1 << 12)
 def _tile_numbers(sharding: HloSharding, dim: int) -> Batch:
     """Of a sharding that splits one dim: the tile of every device."""
     return tuple(sharding.tile_index(d)[dim] for d in range(sharding.tiles.array.size))

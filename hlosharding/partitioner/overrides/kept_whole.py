@@ -66,7 +66,7 @@ def _copies(sharding: HloSharding) -> Groups:
 
 @dataclass(slots=True)
 class _Forward:
-    """What can be made whole of what is there, for all ways to hold copies at once: sets of ways are bits of a number."""
+    """What can be made whole of what is there, for all ways to hold copies at once; a set of ways is bits."""
 
     given: Mapping[int, HloSharding]
     bound: Collection[str]

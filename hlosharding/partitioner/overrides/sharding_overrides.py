@@ -27,15 +27,31 @@ SUMMED_LATER = "partial sums stay apart until their users' sum"
 class ShardingOverride:
     """A value whose sharding in the per-device program is not the propagated one."""
 
-    name: str
-    """Of the global instruction."""
-    opcode: str
-    shape: str
-    """The global shape."""
-    location: str
+    instruction: Instruction
+    """The global one."""
     propagated: HloSharding
     chosen: HloSharding
     why: str
+
+    @property
+    def name(self) -> str:
+        """Of the instruction."""
+        return self.instruction.name
+
+    @property
+    def opcode(self) -> str:
+        """Of the instruction."""
+        return self.instruction.opcode
+
+    @property
+    def shape(self) -> str:
+        """The global shape."""
+        return str(self.instruction.shape)
+
+    @property
+    def location(self) -> str:
+        """The source line."""
+        return self.instruction.location
 
 
 def sharding_overrides(
@@ -74,7 +90,7 @@ def _found(
         holds = inst.opcode == "tuple" and reason != EVEN_PART
         if holds or propagated is None or chosen is None or chosen == propagated:
             continue
-        yield ShardingOverride(inst.name, inst.opcode, str(inst.shape), inst.location, propagated, chosen, reason)
+        yield ShardingOverride(inst, propagated, chosen, reason)
 
 
 def _became(inst: Instruction, made: AnyValue | DeferredReduction) -> HloSharding | None:

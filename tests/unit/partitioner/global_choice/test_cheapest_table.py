@@ -8,6 +8,7 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.partitioner import Decisions, Prices, in_plain_forms, partition_module, sharding_tables
 from hlosharding.partitioner.global_choice.cheapest_table import cheapest_table, costs_where_they_differ
+from hlosharding.partitioner.global_choice.op_kinds import OpKinds
 from tests.unit.partitioner.overrides.test_batch_parallel import two_layers
 
 
@@ -18,8 +19,8 @@ def test_bytes_that_tables_differ_in_are_those_of_the_programs(batch: int, width
     decisions = Decisions(Prices(machines.h100(8)))
     tables = list(sharding_tables(module, frozenset(), 8))
     assert len(tables) == 2
-    told = [cost.mean_bytes for cost in costs_where_they_differ(module, tables, decisions, 8)]
+    told = [cost.mean_bytes for cost in costs_where_they_differ(module, *tables, decisions, 8, OpKinds())]
     built = [partition_module(module, table, decisions, num_partitions=8).module for table in tables]
     sent = [hs.cost(program, machines.h100(8)).comm_bytes for program in built]
     assert told == pytest.approx(sent)
-    assert cheapest_table(module, tables, decisions, 8) is tables[sent.index(min(sent))]
+    assert cheapest_table(module, tables, decisions, 8, OpKinds()) is tables[sent.index(min(sent))]
