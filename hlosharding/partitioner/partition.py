@@ -20,6 +20,7 @@ from hlosharding.partitioner.region_values import pack, value_of
 from hlosharding.partitioner.regions import left_undone
 from hlosharding.partitioner.resharding import reshard_leaves
 from hlosharding.partitioner.strategies import lower
+from hlosharding.partitioner.value import Value
 from hlosharding.sharding import REPLICATED, HloSharding
 from hlosharding.spmd import Emitter, Program
 
@@ -73,6 +74,8 @@ def _walk(module: Module, table: ShardingTable, decisions: Decisions, program: P
     for inst in module.entry.instructions:
         if inst.opcode != "parameter":
             context.values[inst] = lower(context, inst)
+        if inst.id in table.copies and isinstance(value := context.values[inst], Value):
+            value.copy = table.copies[inst.id]
     entry.root(_finish_root(context, module.entry.root, boundary))
     local = program.builder.finish(entry, boundary)
     local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)

@@ -78,8 +78,7 @@ def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
 def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
     if value.rematerialize is not None:
         return value.rematerialize(target)
-    if value.is_free:
-        value = value.reshards[REPLICATED]
+    value = _nearest(context, value, target, reason)
     if context.manual_groups is None and (value.sharding.is_manual_subgroup() or target.is_manual_subgroup()):
         return _in_groups(context, value, target, reason)
     if value.broadcast_dims and value.reduce_kind is None:
@@ -90,6 +89,23 @@ def _reshard(context: Context, value: Value, target: HloSharding, reason: str) -
     if narrow is not None and reshard_price(context, narrow, target) < reshard_price(context, value, target):
         return _as_narrow(context, value, narrow, target, reason)
     return _by_steps(context, value, target, reason)
+
+
+def _nearest(context: Context, value: Value, target: HloSharding, reason: str) -> Value:
+    """Of the value and the copies of it that lie elsewhere the one from which the target is reached for least."""
+    if value.is_free:
+        return value.reshards[REPLICATED]
+    places = () if is_partial(target) or target is value.copy else value.copies
+    if not places:
+        return value
+    seconds = [_seconds_from(context, value, place, target) for place in (value.sharding, *places)]
+    nearest = min(range(len(seconds)), key=seconds.__getitem__)
+    return reshard(context, value, places[nearest - 1], reason) if nearest else value
+
+
+def _seconds_from(context: Context, value: Value, place: HloSharding, target: HloSharding) -> float:
+    kind = value.reduce_kind if place is value.sharding else None
+    return context.prices.reshard_seconds(*one_slice_of(value.shape, place, target, value.broadcast_dims), kind)
 
 
 def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:

@@ -28,6 +28,8 @@ class Value:
     rematerialize: Callable[[HloSharding], Value] | None = None
     """Makes the value anew in another sharding without communication (constants, iota, broadcast scalars)."""
     reshards: dict[HloSharding, Value] = field(default_factory=dict)
+    copy: HloSharding | None = None
+    """Where several readers had better find it: the first that does brings a copy there."""
     manual_groups: ManualGroups | None = None
     """The manual region whose groups `sharding` speaks of; None: of all devices."""
     views: dict[ManualGroups | None, Value] = field(default_factory=dict)
@@ -43,9 +45,21 @@ class Value:
         return self.rematerialize is not None or (bool(self.reshards) and REPLICATED in self.reshards)
 
     @property
+    def copies(self) -> tuple[HloSharding, ...]:
+        """The other shardings that the whole value lies in, or will for several readers: each may be moved on."""
+        if self.manual_groups is not None or (self.copy is None and (not self.reshards or self.is_free)):
+            return ()
+        found = [s for s, v in self.reshards.items() if v.reduce_kind is None and _is_array_in(s)]
+        return tuple(found if self.copy is None or self.copy in self.reshards else [*found, self.copy])
+
+    @property
     def whole_sharding(self) -> HloSharding:
         """The sharding after partial results are combined for all."""
         return without_partials(self.sharding)
+
+
+def _is_array_in(sharding: HloSharding) -> bool:
+    return sharding.kind == "tiled" and not sharding.is_manual_subgroup() and not sharding.is_unreduced_subgroup()
 
 
 @dataclass(slots=True, eq=False)

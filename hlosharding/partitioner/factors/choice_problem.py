@@ -31,6 +31,8 @@ class Operand:
     """Can it be had in any sharding for nothing: rematerialized, or cut from a replicated copy?"""
     broadcast_dims: tuple[int, ...]
     """Dims along which all elements are the same."""
+    copies: tuple[HloSharding, ...] = ()
+    """Other shardings that it has been brought into already."""
     reversed_dims: tuple[int, ...] = ()
     """Dims whose first tile meets the last tile of other operands."""
 

@@ -7,6 +7,7 @@ price of a split (`split_prices`), without planning a single step.  Splits that 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,8 +39,12 @@ def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, pric
     layout = layout_of(operand.sharding, operand.shape.dims, prices.machine.num_devices)
     wanted, both = _boxes(problem, splits, operand, layout)
     if layout.num_partial_sums > 1:
-        return _summed(operand, wanted, both, layout.num_partial_sums)
-    return (wanted - both).mean(1) * _item_bytes(operand.shape)
+        lacked = _summed(operand, wanted, both, layout.num_partial_sums)
+    else:
+        lacked = (wanted - both).mean(1) * _item_bytes(operand.shape)
+    for copy in operand.copies:
+        lacked = np.minimum(lacked, operand_bytes(problem, replace(operand, sharding=copy, copies=()), splits, prices))
+    return lacked
 
 
 def result_bytes(problem: ChoiceProblem, result: Result, splits: Splits, prices: Prices) -> Numbers:

@@ -70,6 +70,8 @@ def lowering_of(
     asked: list[Any] = [None if w is None else w.uid for w in wanted]
     for v in values:
         asked += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims)
+        if v.reshards or v.copy is not None:
+            asked += [copy.uid for copy in v.copies]
     key = (op, waits, *asked)
     if decisions.watched and inst.name in decisions.watched:
         decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, decisions)
@@ -188,6 +190,7 @@ def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) 
             reduce_kind=value.reduce_kind,
             is_free=value.is_free,
             broadcast_dims=value.broadcast_dims,
+            copies=value.copies,
             reversed_dims=taps if index == 1 else (),
         )
         for index, (value, dims) in enumerate(zip(values, op.signatures[number].operands, strict=True))

@@ -92,6 +92,6 @@ def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int
     for slot, operand in enumerate(problem.operands, 1):
         sharding = lies(slot)
         if sharding is not None:
-            operands[slot - 1] = replace(operand, sharding=sharding, is_free=False, reduce_kind=None)
+            operands[slot - 1] = replace(operand, sharding=sharding, is_free=False, reduce_kind=None, copies=())
     wanted = lies(0) or result.wanted
     return replace(problem, operands=tuple(operands), results=(replace(result, wanted=wanted),))

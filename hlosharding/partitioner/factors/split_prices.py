@@ -116,8 +116,11 @@ def _halo_plans(problem: ChoiceProblem, number: int, space: HloSharding) -> list
 def _operand_seconds(operand: Operand, place: HloSharding, prices: Prices) -> float:
     if operand.is_free:
         return 0.0
-    resharding = one_slice_of(operand.shape, operand.sharding, place, operand.broadcast_dims)
-    return prices.reshard_seconds(*resharding, operand.reduce_kind)
+    shape, known = operand.shape, operand.broadcast_dims
+    seconds = prices.reshard_seconds(*one_slice_of(shape, operand.sharding, place, known), operand.reduce_kind)
+    for copy in operand.copies if seconds else ():
+        seconds = min(seconds, prices.reshard_seconds(*one_slice_of(shape, copy, place, known), None))
+    return seconds
 
 
 def _halo_seconds(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> float:

@@ -23,7 +23,8 @@ def best_table(
     table = cheapest_table(module, tables, decisions, num_partitions, kinds)
     if decisions.has_manual_groups:
         return table
-    changed = cheaper_between_ops(module, table.shardings, decisions, num_partitions, kinds)
-    if not changed:
+    changed, copies = cheaper_between_ops(module, table.shardings, decisions, num_partitions, kinds)
+    if not changed and not copies:
         return table
-    return ShardingTable({**table.shardings, **changed}, {**table.reasons, **dict.fromkeys(changed, BOTH_ENDS)})
+    reasons = {**table.reasons, **dict.fromkeys(changed, BOTH_ENDS)}
+    return ShardingTable({**table.shardings, **changed}, reasons, copies)

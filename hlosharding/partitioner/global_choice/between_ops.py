@@ -2,7 +2,8 @@
 
 Floor: partitioner.  Propagation gives a value the sharding of what came first.  A group of values (`value_groups`) may
 take another one, which an op at its borders would rather make or read, where all its ops together then cost less; two
-groups that an op joins are tried together.  No device gets larger tiles by it.
+groups that an op joins are tried together.  No device gets larger tiles by it.  Then come parameters that several ops
+read: one copy elsewhere may serve them all, where each would have had it moved to another place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import ELEMENTWISE, Instruction, Module
+from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import Options, Slots
 from hlosharding.partitioner.global_choice.op_kinds import OpKinds
@@ -31,16 +32,28 @@ _MOST_BORDERS = 12
 """Of a group with more of them (what runs through all layers) there is no local choice."""
 
 
+class BetweenOps(NamedTuple):
+    """By id, how values lie between ops."""
+
+    changed: dict[int, HloSharding]
+    """Those that take another sharding than they have in the table."""
+    copies: dict[int, HloSharding]
+    """Those of which a copy elsewhere serves several readers."""
+
+
 def cheaper_between_ops(
     module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int, kinds: OpKinds
-) -> dict[int, HloSharding]:
-    """By id, the values that take another sharding than they have in the table."""
+) -> BetweenOps:
+    """How values lie between the ops where that costs less than what the table says."""
     prices = OpPrices.of(module, shardings, decisions, num_partitions, kinds)
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
         groups = groups_of(computation, shardings, decisions.annotated)
         taken |= _Search(prices, [group for group in groups if 0 < len(group.borders) <= _MOST_BORDERS]).run()
-    return {member.id: sharding for group, sharding in taken.items() for member in group.members}
+    changed, copies = dict[int, HloSharding](), dict[int, HloSharding]()
+    for group, sharding in [(g, s) for g, s in taken.items() if s is not g.sharding]:
+        (copies if group.is_copy else changed).update({member.id: sharding for member in group.members})
+    return BetweenOps(changed, copies)
 
 
 class _Ask(NamedTuple):
@@ -53,6 +66,8 @@ class _Ask(NamedTuple):
     """Of each group around it."""
     places: tuple[int | None, ...]
     """Of each group around it, its number among those looked at; None for another one."""
+    copies: tuple[int, ...]
+    """The numbers of the groups around it that are copies."""
 
 
 @dataclass(slots=True)
@@ -68,22 +83,30 @@ class _Search:
     options: dict[Group, tuple[HloSharding, ...]] = field(default_factory=dict[Group, tuple[HloSharding, ...]])
     moved_at: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, list[Instruction]])
     """By op, which of its values are moved while all around it lie as in the table."""
+    most_moved: float = 0.0
+    """Bytes that are moved of one group, at most."""
 
     def run(self) -> dict[Group, HloSharding]:
-        """The groups that leave their sharding."""
-        for group in self.groups:
-            for op in group.borders:
-                self.at_border.setdefault(op, []).append(group)
-        waiting = self.groups
+        """The groups that leave their sharding: values first, and then what is copied for several of their readers."""
+        for is_copy in (False, True):
+            added = [group for group in self.groups if group.is_copy is is_copy]
+            for group in added:
+                for op in group.borders:
+                    self.at_border.setdefault(op, []).append(group)
+            self._sweep(added)
+        return self.taken
+
+    def _sweep(self, waiting: Sequence[Group]) -> None:
+        """These, and those that have to do with what changes."""
         for _ in range(_SWEEPS):
             moved = {group: self._moved(group) for group in waiting}
-            least = _SMALL * max(moved.values(), default=0.0)
+            self.most_moved = max(self.most_moved, *moved.values(), 0.0)
+            least = _SMALL * self.most_moved
             seen = set[tuple[Group, Group]]()
             changed = [one for group in waiting if moved[group] > least for one in self._improved(group, seen)]
             if not changed:
                 break
             waiting = list(dict.fromkeys(g for one in changed for g in (one, *self._neighbours(one))))
-        return self.taken
 
     def _improved(self, group: Group, seen: set[tuple[Group, Group]]) -> list[Group]:
         """The groups that take other shardings: this one, alone or together with a neighbour, or none.
@@ -98,6 +121,8 @@ class _Search:
             prices = self._prices(pair, options)
             cheapest = np.unravel_index(int(prices.argmin()), prices.shape)
             own = tuple(options[n].index(self._lies(one)) for n, one in enumerate(pair))
+            if group.is_copy and cheapest[0] == own[0]:
+                continue  # what values alone would save was looked at before
             saved = float(prices[own] - prices[cheapest])
             if saved > max(least, (1 - _LESS) * float(prices[own])):
                 chosen = {one: options[n][int(cheapest[n])] for n, one in enumerate(pair)}
@@ -109,7 +134,8 @@ class _Search:
         """[option of each group]: what the ops at their borders cost, other groups lying as they do."""
         asks = [self._ask(op, groups, options) for op in dict.fromkeys(op for g in groups for op in g.borders)]
         asked = [(n, m.shape, place.uid) for n, group in enumerate(groups) for m, place in group.asked]
-        key = (tuple([(ask.key, ask.places) for ask in asks]), tuple(asked), tuple(map(len, options)))
+        asked += [(n, g.members[0].shape, g.sharding.uid) for n, g in enumerate(groups) if g.is_copy]
+        key = (tuple([(ask.key, ask.places, ask.copies) for ask in asks]), tuple(asked), tuple(map(len, options)))
         known = self.totals.get(key)
         if known is None:
             known = self.totals[key] = self._summed(asks, groups, options)
@@ -117,10 +143,11 @@ class _Search:
 
     def _ask(self, op: Instruction, groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]) -> _Ask:
         around = self.at_border[op]
-        choices = tuple([options[groups.index(g)] if g in groups else (self._lies(g),) for g in around])
+        choices = tuple([options[groups.index(g)] if g in groups else self._lie(g) for g in around])
         slots = tuple([next((n for n, g in enumerate(around) if v in g.values), None) for v in (op, *op.operands)])
         places = tuple([groups.index(g) if g in groups else None for g in around])
-        return _Ask(self.prices.key(op, slots, choices), op, slots, choices, places)
+        copies = tuple([n for n, g in enumerate(around) if g.is_copy])
+        return _Ask(self.prices.key(op, slots, choices), op, slots, choices, places, copies)
 
     def _summed(
         self, asks: Sequence[_Ask], groups: Sequence[Group], options: Sequence[tuple[HloSharding, ...]]
@@ -128,19 +155,30 @@ class _Search:
         total = np.zeros([len(one) for one in options])
         for ask in asks:
             prices = self.prices.of_options(ask.key, ask.op, ask.slots, ask.choices)
+            for axis in ask.copies:  # who had rather read what it is a copy of does
+                prices = np.minimum(prices, prices.take([0], axis))
+                prices = prices if ask.places[axis] is not None else prices.take([-1], axis)
             total += _along(prices, ask.places, len(groups))
         for n, (group, mine) in enumerate(zip(groups, options, strict=True)):
             for member, place in group.asked:
                 moves = np.array([self.prices.of_move(member, option, place) for option in mine])
                 total += _along(moves, (n,), len(groups))
+            if group.is_copy:
+                moves = np.array([self.prices.of_move(group.members[0], group.sharding, option) for option in mine])
+                total += _along(moves, (n,), len(groups))
         return total
+
+    def _lie(self, group: Group) -> tuple[HloSharding, ...]:
+        """Its sharding; of a copy first that of what it is a copy of."""
+        lies = self._lies(group)
+        return (group.sharding, lies) if group.is_copy and lies is not group.sharding else (lies,)
 
     def _lies(self, group: Group) -> HloSharding:
         return self.taken.get(group, group.sharding)
 
     def _neighbours(self, group: Group) -> list[Group]:
-        """Groups that another op than an elementwise one joins with this one."""
-        joined = [g for op in group.borders if op.opcode not in ELEMENTWISE for g in self.at_border[op]]
+        """Groups that an op joins with this one."""
+        joined = [g for op in group.borders for g in self.at_border[op]]
         return [g for g in dict.fromkeys(joined) if g is not group]
 
     def _moved(self, group: Group) -> float:
@@ -182,7 +220,8 @@ class _Search:
             wanted += self.prices.preferred(op, group.values)
         for sharding in wanted:
             is_plain = sharding.kind in ("tiled", "replicated") and not sharding.is_manual_subgroup()
-            if is_plain and sharding.num_tiles >= group.sharding.num_tiles and _is_even(sharding, dims):
+            is_small = sharding.num_tiles >= (2 if group.is_copy else group.sharding.num_tiles)
+            if is_plain and is_small and _is_even(sharding, dims):
                 yield sharding.meaning
 
 

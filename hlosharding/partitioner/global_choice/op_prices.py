@@ -30,7 +30,7 @@ Shardings = Mapping[int, HloSharding]
 """By id."""
 
 
-Key = tuple[Situation, Slots, tuple[int, ...]]
+Key = tuple[Situation, Slots, tuple[tuple[int, ...], ...]]
 
 
 Moved = tuple[bool, ...]
@@ -72,7 +72,7 @@ class OpPrices:
 
     def key(self, op: Instruction, slots: Slots, options: Options) -> Key:
         """Equal where `of_options` is."""
-        return self._situation(op, {}), slots, tuple([s.uid for one in options for s in one])
+        return self._situation(op, {}), slots, tuple([tuple([s.uid for s in one]) for one in options])
 
     def of_options(self, key: Key, op: Instruction, slots: Slots, options: Options) -> Numbers:
         """[option of each variable]: `comparable_seconds` of the op; `key`: its own."""

@@ -184,8 +184,14 @@ class PricedWalk:
         if (value, place) in self.moved:
             return
         self.moved.add((value, place))
-        moves = one_slice_of(value.shape, value.sharding, place, value.broadcast_dims)
-        self.cost += self.context.prices.reshard_cost(*moves, value.reduce_kind)
+        costs = [self._cost_from(value, source, place) for source in (value.sharding, *value.reshards)]
+        self.cost += min(costs, key=self.context.prices.comparable_seconds)
+        value.reshards[place] = Value(value.local, value.shape, place)
+
+    def _cost_from(self, value: Value, source: HloSharding, place: HloSharding) -> Cost:
+        kind = value.reduce_kind if source is value.sharding else None
+        moves = one_slice_of(value.shape, source, place, value.broadcast_dims)
+        return self.context.prices.reshard_cost(*moves, kind)
 
 
 def _broadcast_dims(inst: Instruction) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ Floor: partitioner.  Looks at instructions and shardings alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE
@@ -34,14 +35,18 @@ class Group:
     """Members that are wanted in a sharding of its own: of a result, of what the user annotated, of a loop."""
     values: set[Instruction] = field(default_factory=set[Instruction])
     """The members, to be asked for."""
+    is_copy: bool = False
+    """Is it a copy of a parameter that all its readers share, wherever it lies?"""
 
 
 def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bound: frozenset[str]) -> list[Group]:
     """The groups that nobody binds; `bound` names the values that the user annotated."""
     of = _joined(computation, shardings, bound)
-    if not of:
+    if not of and not computation.is_entry:
         return []
     for inst in computation.instructions:
+        if not inst.users and not inst.is_root and not inst.has_side_effect:  # nobody needs what it would move
+            continue
         mine = of.get(inst)
         if mine is not None and _is_inner(inst, mine, of):
             continue
@@ -53,10 +58,21 @@ def groups_of(computation: Computation, shardings: Mapping[int, HloSharding], bo
             continue
         for group in dict.fromkeys([of[v] for v in (inst, *inst.operands) if v in of]):
             group.borders.append(inst)
-    found = list(dict.fromkeys(of.values()))
+    found = [*dict.fromkeys(of.values()), *_copies(computation, shardings)]
     for group in found:
         group.values.update(group.members)
     return found
+
+
+def _copies(computation: Computation, shardings: Mapping[int, HloSharding]) -> Iterator[Group]:
+    """Of each parameter of the program that several ops compute with."""
+    for inst in computation.parameters if computation.is_entry else ():
+        given = shardings.get(inst.id)
+        if given is None or given.kind != "tiled" or given.is_manual_subgroup() or len(inst.users) < 2:
+            continue
+        readers = [u for u in inst.users if u.opcode not in _FIXED and (u.users or u.is_root)]
+        if len(readers) > 1:
+            yield Group(given, [inst], readers, is_copy=True)
 
 
 def _joined(
@@ -106,7 +122,9 @@ def _wanted_by(
     """The operands of an op that binds them, each once in every sharding that it wants; None: as it is."""
     given = shardings.get(op.id)
     if op.opcode == "tuple" and given is not None:
-        return zip(op.operands, given.normalize_tuple(len(op.operands)).leaves, strict=True)
+        leaves = iter(given.normalize_tuple(len(op.shape.leaves)).leaves)
+        first = [list(islice(leaves, len(o.shape.leaves) if o.shape.is_tuple else 1))[:1] for o in op.operands]
+        return [(o, place) for o, places in zip(op.operands, first, strict=True) for place in places]
     if op.opcode == "copy" and given is not None:
         return [(op.operands[0], given)]
     return [(o, None) for o in op.operands]

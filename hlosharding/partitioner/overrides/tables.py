@@ -6,7 +6,7 @@ Floor: partitioner.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hlosharding.ir import Module
 from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
@@ -32,6 +32,8 @@ class ShardingTable:
     shardings: Mapping[int, HloSharding]
     reasons: Mapping[int, str]
     """Why the table has another sharding than propagation, where it is not that nobody reads the value whole."""
+    copies: Mapping[int, HloSharding] = field(default_factory=dict[int, HloSharding])
+    """Where several readers find a copy of a value."""
 
 
 def has_manual_groups(module: Module) -> bool:

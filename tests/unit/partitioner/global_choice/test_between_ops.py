@@ -6,7 +6,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.partitioner import PartitionOptions
-from tests.support.split_programs import mark, right, split
+from tests.support.split_programs import mark, module_of, right, split
 
 ROWS, COLUMNS = "[8,1]<=[8]", "[1,8]<=[8]"
 BOTH_ENDS = "the ops that make and read it cost less together"
@@ -61,3 +61,37 @@ def test_a_program_that_moves_nothing_is_left_alone() -> None:
         ROOT y = f32[64,16] tanh(h){mark(ROWS)}""")
     assert not local.sharding_overrides
     assert not local.collectives
+
+
+BATCHED = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+
+
+def test_an_operand_is_moved_on_from_the_nearest_of_its_copies() -> None:
+    local = right(f"""
+        x = f32[512,64] parameter(0){mark(COLUMNS)}
+        w = f32[64,16] parameter(1), sharding={{replicated}}
+        u = f32[512,8] parameter(2){mark(ROWS)}
+        y = f32[512,16] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{mark(ROWS)}
+        z = f32[64,8] dot(x, u), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{mark(ROWS)}
+        ROOT t = (f32[512,16], f32[64,8]) tuple(y, z), sharding={{{{devices={ROWS}}}, {{devices={ROWS}}}}}""")
+    # x goes to rows for y; z then has partial sums of both its operands as they lie, and u is not gathered for it.
+    to_rows, sums = 512 * 64 * 4 * 7 / 64, 64 * 8 * 4 * 7 / 8
+    assert local.comm_bytes_per_device == pytest.approx(to_rows + sums)
+
+
+def test_one_copy_serves_ops_that_alone_would_not_have_asked_for_it() -> None:
+    batches, inner = "[8,1,1]<=[8]", "[1,8,1]<=[8]"
+    program = module_of(f"""
+        x = f32[16,64,64] parameter(0){mark("[1,1,8]<=[8]")}
+        u = f32[16,64,8] parameter(1){mark(inner)}
+        v = f32[16,64,8] parameter(2){mark(inner)}
+        y = f32[16,64,8] dot(x, u), {BATCHED}{mark(batches)}
+        z = f32[16,64,8] dot(x, v), {BATCHED}{mark(batches)}
+        ROOT t = (f32[16,64,8], f32[16,64,8]) tuple(y, z),
+          sharding={{{{devices={batches}}}, {{devices={batches}}}}}""")
+    local = hs.partition(program, options=PartitionOptions(objective="bytes"))
+    sums = 16 * 64 * 8 * 4 * 7 / 8
+    to_batches, of_x = 16 * 64 * 8 * 4 * 7 / 64, 16 * 64 * 64 * 4 * 7 / 64
+    assert sums < of_x + to_batches
+    assert local.comm_bytes_per_device == pytest.approx(of_x + 2 * to_batches)
+    assert of_x + 2 * to_batches < 2 * sums
