@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
 from hlosharding.partitioner.iteration_space import untile
-from hlosharding.reshard import ReshardRequest, combined, is_partial, most_bytes_per_second, plan
+from hlosharding.reshard import OBJECTIVES, ReshardRequest, combined, is_partial, most_bytes_per_second, plan
 from hlosharding.sharding import HloSharding, stacked_partials
 
 Numbers = npt.NDArray[np.float64]
@@ -50,23 +50,23 @@ class Prices:
 
     machine: Machine
     objective: str = "balanced"
-    _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], float] = field(default_factory=dict)
+    _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], Cost] = field(default_factory=dict)
 
     def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:
         """`comparable_seconds` to bring an array from `source` to `target`, partial results combined on the way."""
-        if source is target or not shape.is_array:
-            return 0.0
-        key = (shape, source, target, reduce_kind)
-        seconds = self._known.get(key)
-        if seconds is None:
-            cost = self.reshard_cost(shape, source, target, reduce_kind)
-            seconds = self._known[key] = self.comparable_seconds(cost)
-        return seconds
+        return self.comparable_seconds(self.reshard_cost(shape, source, target, reduce_kind))
 
     def reshard_cost(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
         """Bytes and predicted seconds of the steps that the planner chooses from `source` to `target`."""
         if source is target or not shape.is_array:
             return NOTHING
+        key = (shape, source, target, reduce_kind)
+        cost = self._known.get(key)
+        if cost is None:
+            cost = self._known[key] = self._planned(*key)
+        return cost
+
+    def _planned(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> Cost:
         machine = self.machine
         request = ReshardRequest(
             shape,
@@ -86,31 +86,28 @@ class Prices:
         Where the objective is time, those predicted; else those of the bytes, and of the predicted ones so much as the
         objective says.
         """
-        of_bytes = 0.0 if self.objective == "time" else cost.mean_bytes / self.machine.inside.bandwidth
-        return of_bytes + self._counted(cost.seconds)
+        return self._comparable(cost.mean_bytes, cost.seconds) if cost is not NOTHING else 0.0
 
     def least_seconds(self, nbytes: Numbers) -> Numbers:
         """`comparable_seconds` that no reshard by which a device receives so many bytes is below."""
         machine = self.machine
         predicted = np.where(nbytes > 0, machine.collective_launch, 0.0) + nbytes / most_bytes_per_second(machine)
-        of_bytes = 0.0 if self.objective == "time" else nbytes / machine.inside.bandwidth
-        return of_bytes + self._counted(predicted)
+        return self._comparable(nbytes, predicted)
 
-    def _counted(self, seconds: Number) -> Number:
-        """As much of predicted seconds as counts beside those of bytes."""
+    def _comparable(self, nbytes: Number, seconds: Number) -> Number:
         if self.objective == "time":
             return seconds
-        return seconds * (combined(self.objective, 0.0, 1.0) / self.machine.inside.bandwidth)
+        return combined(self.objective, nbytes, seconds) / self.machine.inside.bandwidth
 
     def objective_value(self, cost: Cost) -> float:
         """The one figure that the objective minimises: bytes, to which seconds are added by the objective's rate."""
         return combined(self.objective, cost.mean_bytes, cost.seconds)
 
-    def gather_partials_seconds(self, shape: Shape, partial: HloSharding) -> float:
-        """`comparable_seconds` to all-gather an array's partial results among the devices that have them."""
+    def gather_partials_cost(self, shape: Shape, partial: HloSharding) -> Cost:
+        """What it costs to all-gather an array's partial results among the devices that have them."""
         parts = stacked_partials(partial)
         gathered = shape.with_dims((parts.num_tiles_along(0), *shape.dims))
-        return self.reshard_seconds(gathered, parts, untile(parts, (0,)), None)
+        return self.reshard_cost(gathered, parts, untile(parts, (0,)), None)
 
     def compute_seconds(self, points: Number, nbytes: Number, contracts: bool) -> Number:
         """Seconds of an op over so many points of its iteration space that touches `nbytes` of memory.
@@ -118,8 +115,15 @@ class Prices:
         Like latency, what memory takes counts beside bytes on the wire only where the objective is time.
         """
         rate = self.machine.flops("f32") if contracts else self.machine.vector_flops
-        return _WORK_WEIGHT * 2 * points / rate + self._counted(nbytes / self.machine.memory_bandwidth)
+        return _WORK_WEIGHT * 2 * points / rate + self._of_memory(nbytes)
 
-    def halo_seconds(self, nbytes: float, messages: int) -> float:
-        """`comparable_seconds` to receive `nbytes` of halo in so many messages."""
-        return self._counted(messages * self.machine.inside.latency) + nbytes / self.machine.inside.bandwidth
+    def _of_memory(self, nbytes: Number) -> Number:
+        seconds = nbytes / self.machine.memory_bandwidth
+        rate = self.machine.inside.bandwidth if self.objective == "time" else OBJECTIVES[self.objective]
+        return seconds * rate / self.machine.inside.bandwidth
+
+    def halo_cost(self, nbytes: float, messages: int) -> Cost:
+        """What it costs to receive `nbytes` of halo in so many messages."""
+        machine = self.machine
+        seconds = messages * (machine.collective_launch + machine.inside.latency) + nbytes / machine.inside.bandwidth
+        return Cost(nbytes, seconds)

@@ -2,7 +2,7 @@
 
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.objectives import combined, most_bytes_per_second
+from hlosharding.reshard.objectives import OBJECTIVES, combined, most_bytes_per_second
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
@@ -24,6 +24,7 @@ from hlosharding.reshard.steps import (
 )
 
 __all__ = [
+    "OBJECTIVES",
     "AllGather",
     "AllReduce",
     "AllToAll",

@@ -5,25 +5,50 @@ Floor: reshard.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from hlosharding.cost import Machine
+
+Number = TypeVar("Number", float, npt.NDArray[np.float64])
 
 Objective = Literal["bytes", "balanced", "time"]
 
 # What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
-# a few microseconds weighs as much as some tens of kilobytes, so that small arrays travel in few steps and large ones
-# in few bytes.
+# a few microseconds weighs as much as some tens of kilobytes, so that arrays that are not large travel in few steps
+# and large ones in few bytes.
 OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
+# "balanced": all seconds together count less than so many times the bytes.  What small arrays move for the sake of few
+# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one.
+_MOST_FOR_SECONDS = 15.0
+_HALF_OF_IT = 1e-4
+"""Seconds that count half as much as all may: of a dozen collectives.  Of few of them each counts about alike."""
 
 
-def combined(objective: str, nbytes: float, seconds: float) -> float:
-    """The one figure to minimise.
+def bytes_of_a_second(objective: str, nbytes: Number, seconds: Number) -> Number | float:
+    """What each of the seconds that a transfer of so many bytes takes weighs in bytes.
 
-    >>> combined("balanced", 1000, 1e-6)
-    11000.0
+    >>> [round(bytes_of_a_second("balanced", nbytes, 1e-5) / 1e10, 3) for nbytes in (1e3, 1e5, 1e9)]
+    [0.013, 0.577, 1.0]
     """
-    return nbytes + seconds * OBJECTIVES[objective]
+    rate = OBJECTIVES[objective]
+    if objective != "balanced":
+        return rate
+    most = _MOST_FOR_SECONDS * nbytes
+    return rate * most / (most + rate * (seconds + _HALF_OF_IT))
+
+
+def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
+    """The one figure to minimise.  More bytes, and more seconds, are always more.
+
+    >>> round(combined("balanced", 1e9, 1e-6))
+    1000009999
+    >>> combined("balanced", 8.0, 1.0) < 16 * 8
+    True
+    """
+    return nbytes + seconds * bytes_of_a_second(objective, nbytes, seconds)
 
 
 def most_bytes_per_second(machine: Machine) -> float:

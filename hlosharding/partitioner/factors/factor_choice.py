@@ -102,11 +102,23 @@ def choose(
         return free
     pools = [_Pool(problem, prices, mesh) for problem in problems]
     most = _EXTRA_WORK * _necessary_work(pools)
-    best = _cheapest(pools, most, claimed_only=True) if waits else None
-    if best is None or not best.choice.deferred or best.choice.fetching > 0:
-        best = _cheapest(pools, most) or _cheapest(pools, math.inf)
+    best = (_that_waits(pools, most) if waits else None) or _cheapest(pools, most) or _cheapest(pools, math.inf)
     assert best is not None, "an op that nobody splits can be computed"
     return _with_copies_split(best, prices)
+
+
+def _that_waits(pools: Sequence[_Pool], most_work: float) -> _Priced | None:
+    """The cheapest claimed split that leaves partial results, unless another split is cheaper still.
+
+    The reduction of results that wait is shared, by two at least: half of it counts.  Beside a split that leaves all
+    operands where they are, only claimed ones are looked at.
+    """
+    waiting = _cheapest(pools, most_work, claimed_only=True, waiting=True)
+    if waiting is None:
+        return None
+    fetching, reducing = waiting.choice.fetching, waiting.choice.communication - waiting.choice.fetching
+    best = _cheapest(pools, most_work, claimed_only=fetching == 0)
+    return waiting if best is None or waiting.choice.seconds - reducing / 2 <= best.choice.seconds else None
 
 
 def _free_split(problems: Sequence[ChoiceProblem], prices: Prices) -> FactorChoice | None:
@@ -144,8 +156,13 @@ def most_work(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssig
     return _EXTRA_WORK * _necessary_work([_Pool(problem, prices, mesh) for problem in problems])
 
 
-def _cheapest(pools: Sequence[_Pool], most_work: float, *, claimed_only: bool = False) -> _Priced | None:
-    """The cheapest split of so much work; only what may still win is priced, what promises most first."""
+def _cheapest(
+    pools: Sequence[_Pool], most_work: float, *, claimed_only: bool = False, waiting: bool = False
+) -> _Priced | None:
+    """The cheapest split of so much work; only what may still win is priced, what promises most first.
+
+    `waiting`: of those only that leave partial results.
+    """
     best, found = None, (math.inf, 0, 0)
     lean = [
         (least, i, place, split)
@@ -156,7 +173,7 @@ def _cheapest(pools: Sequence[_Pool], most_work: float, *, claimed_only: bool = 
         if least > found[0]:
             break
         choice = pools[i].price(split, found[0])
-        if choice is not None and (choice.seconds, i, place) < found:
+        if choice is not None and (choice.deferred or not waiting) and (choice.seconds, i, place) < found:
             best, found = _Priced(pools[i].problem, choice), (choice.seconds, i, place)
     return best
 

@@ -28,7 +28,7 @@ from hlosharding.partitioner.factors.factor_roles import (
 )
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import HaloPlan
-from hlosharding.partitioner.prices import Numbers, Prices
+from hlosharding.partitioner.prices import NOTHING, Cost, Numbers, Prices
 from hlosharding.sharding import HloSharding, without_partials
 
 Table = npt.NDArray[np.int64]
@@ -42,17 +42,19 @@ def priced_split(
     deferred = tuple(f for f, n in enumerate(num_tiles) if n > 1 and is_reduced(signature, f))
     kind = next((reduce_kind_of(signature, f) for f in deferred), None)
     results = tuple(problem.result_sharding(result, space, deferred) for result in problem.results)
-    fetching, operands = 0.0, list[HloSharding]()
+    fetching, operands = NOTHING, list[HloSharding]()
     for number in range(len(problem.operands)):
-        seconds, place = _placed(problem, number, space, prices)
-        fetching, operands = fetching + seconds, [*operands, place]
-        if fetching > limit:
+        cost, place = _placed(problem, number, space, prices)
+        fetching, operands = fetching + cost, [*operands, place]
+        if prices.comparable_seconds(fetching) > limit:
             return None
     moving = fetching
     for result, source in zip(problem.results, results, strict=True):
-        moving += _result_seconds(result, source, kind, prices)
-    choice = FactorChoice(signature, space, tuple(operands), results, deferred, kind, fetching, moving, moving)
-    return replace(choice, seconds=moving + _compute_seconds(problem, choice, prices))
+        moving += _result_cost(result, source, kind, prices)
+    seconds = prices.comparable_seconds(moving)
+    fetched = prices.comparable_seconds(fetching)
+    choice = FactorChoice(signature, space, tuple(operands), results, deferred, kind, fetched, seconds, seconds)
+    return replace(choice, seconds=seconds + _compute_seconds(problem, choice, prices))
 
 
 def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:
@@ -70,20 +72,18 @@ def _tile(shape: Shape, sharding: HloSharding) -> Shape:
     return shape.with_dims(sharding.tile_shape(shape.dims))
 
 
-def _result_seconds(result: Result, source: HloSharding, kind: str | None, prices: Prices) -> float:
-    """Seconds to reduce a result and to bring it into the sharding it is wanted in."""
+def _result_cost(result: Result, source: HloSharding, kind: str | None, prices: Prices) -> Cost:
+    """What it costs to reduce a result and to bring it into the sharding it is wanted in."""
     whole = without_partials(source)
     target = result.wanted if result.wanted is not None else whole
     if kind == "other":
-        gathered = prices.gather_partials_seconds(result.shape, source)
-        return gathered + prices.reshard_seconds(result.shape, whole, target, None)
-    return prices.reshard_seconds(
-        *one_slice_of(result.shape, source, target, () if kind else result.broadcast_dims), kind
-    )
+        gathered = prices.gather_partials_cost(result.shape, source)
+        return gathered + prices.reshard_cost(result.shape, whole, target, None)
+    return prices.reshard_cost(*one_slice_of(result.shape, source, target, () if kind else result.broadcast_dims), kind)
 
 
-def _placed(problem: ChoiceProblem, number: int, space: HloSharding, prices: Prices) -> tuple[float, HloSharding]:
-    """(seconds, sharding): where an operand shall lie, and the price of bringing it and its halos there.
+def _placed(problem: ChoiceProblem, number: int, space: HloSharding, prices: Prices) -> tuple[Cost, HloSharding]:
+    """(cost, sharding): where an operand shall lie, and the price of bringing it and its halos there.
 
     Along the dim of a split window it is split, and halos are exchanged; or whole, and each device cuts out what its
     window needs.  The cheapest combination over all split windows wins.
@@ -92,15 +92,15 @@ def _placed(problem: ChoiceProblem, number: int, space: HloSharding, prices: Pri
     target = problem.operand_sharding(operand, space)
     halos = _halo_plans(problem, number, space)
     if not halos:
-        return _operand_seconds(operand, target, prices), target
-    places: list[tuple[float, HloSharding]] = []
+        return _operand_cost(operand, target, prices), target
+    places: list[tuple[Cost, HloSharding]] = []
     for is_whole in product((False, True), repeat=len(halos)):
         exchanged = [plan for (_, plan), whole in zip(halos, is_whole, strict=True) if not whole]
         place = untile(target, tuple(dim for (dim, _), whole in zip(halos, is_whole, strict=True) if whole))
         if not any(plan.is_far for plan in exchanged):
-            seconds = _operand_seconds(operand, place, prices) + _halo_seconds(operand, place, exchanged, prices)
-            places.append((seconds, place))
-    return min(places, key=lambda place: place[0])
+            cost = _operand_cost(operand, place, prices) + _halo_cost(operand, place, exchanged, prices)
+            places.append((cost, place))
+    return min(places, key=lambda place: prices.comparable_seconds(place[0]))
 
 
 def _halo_plans(problem: ChoiceProblem, number: int, space: HloSharding) -> list[tuple[int, HaloPlan]]:
@@ -113,19 +113,21 @@ def _halo_plans(problem: ChoiceProblem, number: int, space: HloSharding) -> list
     return found
 
 
-def _operand_seconds(operand: Operand, place: HloSharding, prices: Prices) -> float:
+def _operand_cost(operand: Operand, place: HloSharding, prices: Prices) -> Cost:
     if operand.is_free:
-        return 0.0
+        return NOTHING
     shape, known = operand.shape, operand.broadcast_dims
-    seconds = prices.reshard_seconds(*one_slice_of(shape, operand.sharding, place, known), operand.reduce_kind)
-    for copy in operand.copies if seconds else ():
-        seconds = min(seconds, prices.reshard_seconds(*one_slice_of(shape, copy, place, known), None))
-    return seconds
+    cost = prices.reshard_cost(*one_slice_of(shape, operand.sharding, place, known), operand.reduce_kind)
+    if cost is NOTHING or not operand.copies:
+        return cost
+    others = [prices.reshard_cost(*one_slice_of(shape, copy, place, known), None) for copy in operand.copies]
+    return min(cost, *others, key=prices.comparable_seconds)
 
 
-def _halo_seconds(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> float:
+def _halo_cost(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> Cost:
     tile = _tile(operand.shape, place).byte_size
-    return sum(prices.halo_seconds(tile * plan.received / plan.tile, plan.messages) for plan in plans if tile)
+    costs = (prices.halo_cost(tile * plan.received / plan.tile, plan.messages) for plan in plans if tile)
+    return sum(costs, NOTHING)
 
 
 # ---- repeated work

@@ -19,11 +19,17 @@ def wanted_by_only_readers(
 ) -> dict[int, HloSharding]:
     """By id, the other shardings that such values take: of results of the program, and of what the user annotated.
 
+    A tuple that is given back holds its values as their readers want them, too: else they would seem to go by another
+    sharding on the way.
     `bound` names the instructions that the user annotated.
     """
     found: dict[int, HloSharding] = {}
     for user in module.of_opcodes("tuple", "copy"):
-        for operand, wanted in _asked(user, shardings, bound) if user.computation.is_entry else ():
+        asked = list(_asked(user, shardings, bound)) if user.computation.is_entry else []
+        if user.opcode == "tuple" and asked and user.name not in bound:
+            held = HloSharding.tuple([wanted for _, wanted in asked])
+            found |= {user.id: held} if held is not shardings[user.id] else {}
+        for operand, wanted in asked:
             given = shardings.get(operand.id)
             if given is None or as_compared(given) is as_compared(wanted) or operand.name in bound:
                 continue

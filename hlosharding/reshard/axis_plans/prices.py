@@ -18,7 +18,7 @@ from hlosharding.reshard.axis_plans.distances import distances_of
 from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
 from hlosharding.reshard.layout import Table
 from hlosharding.reshard.matching import taken_from
-from hlosharding.reshard.objectives import combined, least_seconds
+from hlosharding.reshard.objectives import bytes_of_a_second, least_seconds
 from hlosharding.reshard.steps import transposes_seconds
 
 
@@ -29,12 +29,16 @@ class MovePrices:
     """
 
     def __init__(self, problem: AxisProblem, shape: Shape, block: int, machine: Machine, objective: str) -> None:
-        self.problem, self.machine, self.objective = problem, machine, objective
+        self.problem, self.machine = problem, machine
         self._bits = block * shape.bits
         self._block_bytes = block * shape.byte_size / shape.size
         self._distances = distances_of(problem)
         self._known: dict[tuple[str, int, Axes], float] = {}
-        self._kernel = combined(objective, 0.0, machine.launch) if objective == "balanced" else 0.0
+        blocks, reach = self._distances.between(problem.source, problem.target)
+        nbytes = blocks * self._block_bytes
+        # Of each move as much as of the whole: what moves cost adds up.
+        self._second = bytes_of_a_second(objective, nbytes, least_seconds(nbytes, machine, reach))
+        self._kernel = self._second * machine.launch if objective == "balanced" else 0.0
         """Of a slice, and of padding before a reduction."""
 
     def move(self, candidate: Candidate, last: Move | None = None) -> float:
@@ -61,7 +65,7 @@ class MovePrices:
         """What any path between two states costs at least."""
         blocks, reach = self._distances.between(first, last)
         nbytes = blocks * self._block_bytes
-        return combined(self.objective, nbytes, least_seconds(nbytes, self.machine, reach))
+        return nbytes + self._second * least_seconds(nbytes, self.machine, reach)
 
     def _nbytes(self, blocks: int) -> int:
         return -(-blocks * self._bits // 8)
@@ -74,12 +78,12 @@ class MovePrices:
         if kind == "all-to-all":
             seconds += transposes_seconds(nbytes, self.machine)
         times = 2 if kind == "all-reduce" else 1
-        return combined(self.objective, times * (size - 1) / size * whole, seconds)
+        return times * (size - 1) / size * whole + self._second * seconds
 
     def _permute(self, move: Move, nbytes: int) -> float:
         share, where = _permuted(self.problem.grid, move.before.dims, move.after.dims, self.machine)
         seconds = placement_time("collective-permute", nbytes, where, self.machine)[0] if share else 0.0
-        return combined(self.objective, nbytes * share, seconds)
+        return nbytes * share + self._second * seconds
 
 
 @lru_cache(maxsize=4096)

@@ -139,9 +139,9 @@ def test_r9_an_axis_moves_to_another_dim(objective: str) -> None:
     assert set(plan.received_bytes) == {8}
 
 
-def test_r10_permute_and_all_to_all_or_the_bound() -> None:
+def test_r10_is_at_the_bound_or_near() -> None:
     quick = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "balanced")
-    assert {type(step) for step in quick.steps} == {Permute, AllToAll}
+    assert quick.mean_received_bytes <= 2 * quick.lower_bound
     least = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "bytes")
     assert max(least.received_bytes) == 2
     assert least.mean_received_bytes == least.lower_bound == 1.5

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlosharding as hs
+from hlosharding.partitioner import PartitionOptions
+from hlosharding.reshard.objectives import Objective
 from tests.support.split_programs import mark, module_of, right
 
 ROWS, COLUMNS = "[8,1]<=[8]", "[1,8]<=[8]"
@@ -43,3 +45,21 @@ def test_what_others_read_stays() -> None:
         n = f32[64,64] negate(z)
         ROOT t = (f32[64,64], f32[64,64]) tuple(z, n), sharding={{{{devices={COLUMNS}}}, {{devices={ROWS}}}}}""")
     assert "z" not in [o.name for o in local.sharding_overrides]
+
+
+@pytest.mark.parametrize("objective", ["bytes", "balanced", "time"])
+def test_a_tuple_holds_results_as_they_are_given_back(objective: Objective) -> None:
+    made, wanted = "[4,2]<=[2,4]T(1,0)", "[2,4]<=[8]"
+    module = hs.propagate(
+        module_of(f"""x = f32[48,256] parameter(0){mark("[2,1,4]<=[8] copies")}
+            y = f32[48,256] parameter(1){mark(made)}
+            z = f32[48,256] add(x, y)
+            t = (f32[48,256]) tuple(z)
+            ROOT r = f32[48,256] get-tuple-element(t), index=0{mark(wanted)}""")
+    )
+    local = hs.partition(module, options=PartitionOptions(objective=objective))
+    # x is cut where it lies: y alone moves, to where the sum is wanted.
+    ends = [hs.HloSharding.parse(f"{{devices={tiling}}}") for tiling in (made, wanted)]
+    alone = hs.plan_reshard((48, 256), "f32", *ends, num_devices=8, objective=objective)
+    assert local.comm_bytes_per_device <= alone.mean_received_bytes
+    assert hs.cost(local, combine=False).comm_s <= 1.001 * alone.predicted_s
