@@ -35,6 +35,10 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.mean_bytes + other.mean_bytes, self.seconds + other.seconds)
 
+    def in_each_of(self, trips: int) -> Cost:
+        """What it comes to in a trip of a loop before which it is paid once."""
+        return Cost(self.mean_bytes / trips, self.seconds / trips) if trips > 1 else self
+
 
 NOTHING = Cost()
 
@@ -88,11 +92,14 @@ class Prices:
         """
         return self._comparable(cost.mean_bytes, cost.seconds) if cost is not NOTHING else 0.0
 
-    def least_seconds(self, nbytes: Numbers) -> Numbers:
-        """`comparable_seconds` that no reshard by which a device receives so many bytes is below."""
+    def least_seconds(self, nbytes: Numbers, trips: int = 1) -> Numbers:
+        """`comparable_seconds` that no reshard by which a device receives so many bytes is below.
+
+        With `trips` what it comes to in each of them, where it is done once before the loop.
+        """
         machine = self.machine
         predicted = np.where(nbytes > 0, machine.collective_launch, 0.0) + nbytes / most_bytes_per_second(machine)
-        return self._comparable(nbytes, predicted)
+        return self._comparable(nbytes / trips, predicted / trips)
 
     def _comparable(self, nbytes: Number, seconds: Number) -> Number:
         if self.objective == "time":

@@ -36,6 +36,8 @@ class Value:
     """The same array, seen from inside a region or from outside."""
     broadcast_dims: tuple[int, ...] = ()
     """Dims along which all elements (or, of partial results, their sums) are the same."""
+    trips: int = 1
+    """Trips of a loop in which it is the same: what moves of it moves before the loop, once for all of them."""
     before_widening: Value | None = None
     """The same elements in fewer bytes, where a convert made this value of them: so it had better travel."""
 

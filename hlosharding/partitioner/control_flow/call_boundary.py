@@ -5,7 +5,8 @@ Floor: partitioner.  A form is a sharding and, for partial sums, the reduction t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from hlosharding.ir import Computation, Instruction, Shape
 from hlosharding.partitioner.context import Context
@@ -33,14 +34,25 @@ def forms_of(shardings: Sequence[HloSharding]) -> Forms:
 
 
 def open_computation(
-    context: Context, source: Computation, parameters: Sequence[Forms], may_defer: frozenset[Instruction] = frozenset()
+    context: Context,
+    source: Computation,
+    parameters: Sequence[Forms],
+    may_defer: frozenset[Instruction] = frozenset(),
+    trips: Mapping[int, int] = MappingProxyType({}),
 ) -> Context:
-    """A local computation, its parameters in the given forms, with everything in it but a root."""
+    """A local computation, its parameters in the given forms, with everything in it but a root.
+
+    `trips`: by leaf, in how many trips of a loop a value is the same that may be moved before the loop.
+    """
     # Callees are written as they are needed: the module is put in callees-first order when it is closed.
     builder = context.emitter.program.body(source.name)
     inner = context.computation(Emitter(context.emitter.program, builder), may_defer=may_defer)
     for parameter, forms in zip(source.parameters, parameters, strict=True):
-        _, inner.values[parameter] = enter_parameter(inner, parameter, forms)
+        _, entered = enter_parameter(inner, parameter, forms)
+        inner.values[parameter] = entered
+        for leaf, count in trips.items():
+            if isinstance(part := parts_of(entered)[leaf], Value):
+                part.trips = count
     for inst in source.instructions:
         if inst.opcode != "parameter":
             inner.values[inst] = inner.lower(inner, inst)

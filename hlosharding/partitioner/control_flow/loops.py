@@ -29,6 +29,10 @@ from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
 from hlosharding.sharding import REPLICATED
 
+# What waits before a loop (`passes.loop_invariants`) may take so much of the memory of all parameters: all such values
+# together may take five times as much of the peak.
+_MORE = 0.01
+
 
 def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
     """Body and condition over local shapes; collectives inside repeat each trip."""
@@ -65,13 +69,28 @@ def _local_body(
     program = context.emitter.program
     while True:
         before = program.mark()
-        tried = open_computation(context, body, (forms,), frozenset(i for path in paths.values() for i in path))
+        deferring = frozenset(i for path in paths.values() for i in path)
+        tried = open_computation(context, body, (forms,), deferring, _same_in_all_trips(context, inst, body))
         better, hopes, is_fixed = _improved(tried, body, paths, plain, forms)
         if is_fixed:
             context.decisions.loop_forms[inst] = forms
             return forms, close_computation(tried, body, forms)
         program.back_to(before)
         forms, paths = better, hopes
+
+
+def _same_in_all_trips(context: Context, inst: Instruction, body: Computation) -> dict[int, int]:
+    """By leaf of the carry: the trips, of arrays that no trip changes and that fit whole beside all parameters."""
+    trips = trip_count(inst).count
+    if trips < 2 or body.root.opcode != "tuple":
+        return {}
+    room = _MORE * sum(i.shape.byte_size for i in inst.module.entry.parameters) / context.num_partitions
+    found: dict[int, int] = {}
+    for number, (leaf, result) in enumerate(zip(inst.shape.first_leaves, body.root.operands, strict=False)):
+        is_same = result.opcode == "get-tuple-element" and result.operands[0] is body.parameters[0]
+        if is_same and result.tuple_index == number and result.shape.is_array and result.shape.byte_size <= room:
+            found[leaf] = trips
+    return found
 
 
 def _accumulators(context: Context, inst: Instruction, body: Computation, condition: Computation) -> Paths:

@@ -33,6 +33,8 @@ class Operand:
     """Dims along which all elements are the same."""
     copies: tuple[HloSharding, ...] = ()
     """Other shardings that it has been brought into already."""
+    trips: int = 1
+    """Of a loop that needs it moved but once."""
     reversed_dims: tuple[int, ...] = ()
     """Dims whose first tile meets the last tile of other operands."""
 

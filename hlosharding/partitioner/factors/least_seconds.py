@@ -26,7 +26,7 @@ def least_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> Num
     """[split]: seconds, in the terms of `Prices.comparable_seconds`."""
     seconds = compute_seconds(problem, splits, prices)
     for operand in problem.operands:
-        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices))
+        seconds += prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.trips)
     for result in problem.results:
         seconds += prices.least_seconds(result_bytes(problem, result, splits, prices))
     return seconds * _ROUNDING
@@ -43,7 +43,8 @@ def operand_bytes(problem: ChoiceProblem, operand: Operand, splits: Splits, pric
     else:
         lacked = (wanted - both).mean(1) * _item_bytes(operand.shape)
     for copy in operand.copies:
-        lacked = np.minimum(lacked, operand_bytes(problem, replace(operand, sharding=copy, copies=()), splits, prices))
+        another = replace(operand, sharding=copy, copies=())
+        lacked = np.minimum(lacked, operand_bytes(problem, another, splits, prices))
     return lacked
 
 

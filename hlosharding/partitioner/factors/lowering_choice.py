@@ -69,7 +69,7 @@ def lowering_of(
     # Spellings, not meanings: no call of a sharding's own hash.
     asked: list[Any] = [None if w is None else w.uid for w in wanted]
     for v in values:
-        asked += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims)
+        asked += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims, v.trips)
         if v.reshards or v.copy is not None:
             asked += [copy.uid for copy in v.copies]
     key = (op, waits, *asked)
@@ -191,6 +191,7 @@ def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) 
             is_free=value.is_free,
             broadcast_dims=value.broadcast_dims,
             copies=value.copies,
+            trips=value.trips,
             reversed_dims=taps if index == 1 else (),
         )
         for index, (value, dims) in enumerate(zip(values, op.signatures[number].operands, strict=True))

@@ -78,7 +78,8 @@ def _table(
 def _slot_seconds(problem: ChoiceProblem, slot: int, splits: Splits, prices: Prices) -> Numbers:
     if slot == 0:
         return prices.least_seconds(result_bytes(problem, problem.results[0], splits, prices))
-    return prices.least_seconds(operand_bytes(problem, problem.operands[slot - 1], splits, prices))
+    operand = problem.operands[slot - 1]
+    return prices.least_seconds(operand_bytes(problem, operand, splits, prices), operand.trips)
 
 
 def _variant(problem: ChoiceProblem, slots: Slots, options: Options, number: int) -> ChoiceProblem:

@@ -118,10 +118,10 @@ def _operand_cost(operand: Operand, place: HloSharding, prices: Prices) -> Cost:
         return NOTHING
     shape, known = operand.shape, operand.broadcast_dims
     cost = prices.reshard_cost(*one_slice_of(shape, operand.sharding, place, known), operand.reduce_kind)
-    if cost is NOTHING or not operand.copies:
+    if cost is NOTHING:
         return cost
     others = [prices.reshard_cost(*one_slice_of(shape, copy, place, known), None) for copy in operand.copies]
-    return min(cost, *others, key=prices.comparable_seconds)
+    return min([cost, *others], key=prices.comparable_seconds).in_each_of(operand.trips)
 
 
 def _halo_cost(operand: Operand, place: HloSharding, plans: Sequence[HaloPlan], prices: Prices) -> Cost:
