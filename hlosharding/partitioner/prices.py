@@ -41,6 +41,8 @@ class Cost:
 
 
 NOTHING = Cost()
+SMALL = 1 << 16
+"""Bytes that take little room, and whose moves are latency."""
 
 
 def reduction_between(source: HloSharding, target: HloSharding, known: str | None) -> str | None:

@@ -144,11 +144,12 @@ class Uniformity:
         return self._exchanged(inst, operands) if is_result else operands
 
     def _joined(self, given: Sequence[np.ndarray]) -> np.ndarray:
-        """Devices that agree in all of `given`."""
+        """Devices that agree in all of `given`; each class has the number of its first device, in a loop, too."""
         varying = [g for g in given if g is not self._uniform]
         if not varying:
             return self._uniform
-        found = np.unique(np.stack(varying), axis=1, return_inverse=True)[1].reshape(-1)
+        _, first, classes = np.unique(np.stack(varying), axis=1, return_index=True, return_inverse=True)
+        found = first[classes.reshape(-1)]
         return found if found.any() else self._uniform
 
     def _of_parameter(self, inst: Instruction, path: tuple[int, ...]) -> np.ndarray:

@@ -23,15 +23,12 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     unpacked,
 )
 from hlosharding.partitioner.partial_sums import Paths, accumulators, deferred_sums, may_accumulate
+from hlosharding.partitioner.prices import SMALL
 from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
 from hlosharding.sharding import REPLICATED
-
-# What waits before a loop (`passes.loop_invariants`) may take so much of the memory of all parameters: all such values
-# together may take five times as much of the peak.
-_MORE = 0.01
 
 
 def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
@@ -70,7 +67,7 @@ def _local_body(
     while True:
         before = program.mark()
         deferring = frozenset(i for path in paths.values() for i in path)
-        tried = open_computation(context, body, (forms,), deferring, _same_in_all_trips(context, inst, body))
+        tried = open_computation(context, body, (forms,), deferring, _same_in_all_trips(inst, body))
         better, hopes, is_fixed = _improved(tried, body, paths, plain, forms)
         if is_fixed:
             context.decisions.loop_forms[inst] = forms
@@ -79,16 +76,15 @@ def _local_body(
         forms, paths = better, hopes
 
 
-def _same_in_all_trips(context: Context, inst: Instruction, body: Computation) -> dict[int, int]:
-    """By leaf of the carry: the trips, of arrays that no trip changes and that fit whole beside all parameters."""
+def _same_in_all_trips(inst: Instruction, body: Computation) -> dict[int, int]:
+    """By leaf of the carry: the trips, of small arrays that no trip changes (see `passes.loop_invariants`)."""
     trips = trip_count(inst).count
     if trips < 2 or body.root.opcode != "tuple":
         return {}
-    room = _MORE * sum(i.shape.byte_size for i in inst.module.entry.parameters) / context.num_partitions
     found: dict[int, int] = {}
     for number, (leaf, result) in enumerate(zip(inst.shape.first_leaves, body.root.operands, strict=False)):
         is_same = result.opcode == "get-tuple-element" and result.operands[0] is body.parameters[0]
-        if is_same and result.tuple_index == number and result.shape.is_array and result.shape.byte_size <= room:
+        if is_same and result.tuple_index == number and result.shape.is_array and result.shape.byte_size <= SMALL:
             found[leaf] = trips
     return found
 

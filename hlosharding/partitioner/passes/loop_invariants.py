@@ -3,7 +3,7 @@
 Floor: partitioner.  Reads and changes a finished per-device program; knows no shardings, only who is computed from
 whom.  A collective on values that the body hands on as they came moves out of body or condition with all it is computed
 from, and its result is carried; what only served to compute it is carried no longer.  Results that wait in front of a
-loop take room: those that save most for it move, as many as the program's peak memory bears.
+loop take room: those that save most for it move, as many as the program's peak memory bears, and small ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hlosharding.ir import (
     trip_count,
     while_parts,
 )
-from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.prices import SMALL, Cost, Prices
 from hlosharding.spmd import Collective, PartialSums, collectives
 
 Path = tuple[int, ...]
@@ -56,7 +56,8 @@ def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) 
         if not found:
             continue
         if most is None:
-            most = _MORE * peak_memory(module).bytes
+            peak = peak_memory(module).bytes
+            most = max(_MORE * peak, peak + SMALL)
         made = [f.made for f in _dearest_first(module, found, prices)]
         count = _fitting(module, loop, made, most)
         if count:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
 import hlosharding as hs
 from tests.support.split_programs import counts, mark, right
@@ -482,3 +485,15 @@ def test_a_sum_in_a_nested_tuple_is_reduced_once_after_the_loop(start: int, is_r
     # What the condition reads in every trip is whole in every trip.
     (sum_,) = local.collectives
     assert (local.module.by_name(sum_.name).computation is local.module.entry) == (condition in computations)
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(64, 64), (256, 1024), (1024, 64)])
+def test_a_table_that_every_trip_searches_is_moved_once(rows: int, asked: int) -> None:
+    mesh = Mesh(np.array(jax.devices("cpu")[:8]), ("d",))
+    arguments = [jax.ShapeDtypeStruct((n,), np.float32) for n in (rows, asked)]
+    specs = (PartitionSpec("d"), PartitionSpec())
+    step = hs.trace(jnp.searchsorted, mesh=mesh, in_shardings=specs, out_shardings=PartitionSpec())
+    moved = hs.partition(step(*arguments)).collectives
+    # Binary search: a move in each trip would run 7 to 11 times.
+    assert [c.executions for c in moved] in ([1], [1, 1])
+    assert sum(c.bytes_per_device for c in moved) <= (rows + asked) * 4 * 7 / 8
