@@ -77,14 +77,14 @@ def test_a_loop_until_a_number_is_small_enough(kind: str) -> None:
 
 def test_a_loop_whose_condition_is_plainly_the_same_has_no_sync() -> None:
     """The same program with tiles that are split evenly: copies can be followed."""
-    even = filled(LOOP).replace(f"[{N},{N}]", "[6,6]")
+    even = filled(LOOP).replace(f"[{N},{N}]", "[60,60]")
     local = right(
         filled("""
         x = MATRIX parameter(0)ODD
         n = s32[] constant(0)
         s = STATE tuple(x, n)
         w = STATE while(s), condition=going, body=step
-        ROOT g = MATRIX get-tuple-element(w), index=0""").replace(f"[{N},{N}]", "[6,6]"),
+        ROOT g = MATRIX get-tuple-element(w), index=0""").replace(f"[{N},{N}]", "[60,60]"),
         computations=even,
         devices=6,
     )
@@ -148,9 +148,9 @@ def test_a_branch_on_a_sum_of_what_was_moved(kind: str, limit: int) -> None:
       ROOT r = MATRIX tanh(t)ODD }
     off { x = MATRIX parameter(0)
       ROOT t = MATRIX negate(x)ODD }"""
-    # Large enough that no device gathers the matrix to add it up alone.
+    # Large enough that no device gathers the matrix to add it up alone, and fastest if copies add up the same rows.
     program, called_program = (filled(text).replace(MATRIX, "f32[700,700]") for text in (body, branches))
-    local = right(program, computations=called_program, devices=6)
+    local = right(program, computations=called_program, devices=6, objective="time")
     [sync] = syncs(local)
     assert [u.opcode for u in sync.users] == ["conditional"]
 
