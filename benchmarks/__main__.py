@@ -1,6 +1,6 @@
 """Run every benchmark, each in a process of its own, and write what they print to docs/benchmarks.md.
 
-`python -m benchmarks [NAME ...]`: with names only those run, and the document stays as it is.
+`python -m benchmarks [NAME ...]`: with names only those run; what others printed before stays in the document.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,8 +40,8 @@ QUESTIONS = (
 """What is timed comes first: from `propagation_equality` on, the machine may do other work beside."""
 _HEAD = """# Benchmarks
 
-What the benchmarks printed, whole and as it came; `make bench` writes this page.  Ratios are against the XLA of the
-installed jaxlib, taken in the same run.  What each table asks, and its limits:
+What the benchmarks printed, whole and as it came, each at the commit that it names; `make bench` writes this page.
+Ratios are against the XLA of the installed jaxlib, taken in the same run.  What each table asks, and its limits:
 [benchmarks/README.md](../benchmarks/README.md).
 
 Two more need what few machines have: `python -m benchmarks.jax_own_tests FOLDER` JAX's tests, `make bench-gpu-compile`
@@ -60,7 +61,8 @@ class Answer:
     def section(self) -> str:
         """Its part of the document."""
         verdict = "Every limit is kept." if self.kept else "**A limit is missed.**"
-        return f"## {self.title}\n\n`python -m benchmarks.{self.command}`: {verdict}\n\n```\n{self.text.strip()}\n```\n"
+        ran = f"`python -m benchmarks.{self.command}` at {_commit()}: {verdict}"
+        return f"## {self.title}\n\n{ran}\n\n```\n{self.text.strip()}\n```\n"
 
 
 def main(names: list[str]) -> None:
@@ -70,8 +72,7 @@ def main(names: list[str]) -> None:
         if not names or command.split()[0] in names:
             answers.append(ask(command))
             print(answers[-1].text, flush=True)
-            if not names:
-                write(answers)  # an hour's figures outlast whatever ends the next benchmark
+            write(answers[-1])  # an hour's figures outlast whatever ends the next benchmark
     sys.exit(not all(a.kept for a in answers))
 
 
@@ -94,13 +95,33 @@ def _title(module: str) -> str:
     return documented.splitlines()[0].rstrip(".")
 
 
-def write(answers: list[Answer]) -> None:
-    """The document, whole or not at all, of what has been answered."""
-    made = DOCUMENT.with_suffix(".tmp")
-    asked = {a.command.split()[0] for a in answers}
-    left_out = [f"* Not run: `{q}`" for q in QUESTIONS if q.split()[0] not in asked]
-    made.write_text("\n".join([_HEAD, *_machine(), *left_out, "", *(a.section() for a in answers)]))
+def write(answer: Answer) -> None:
+    """The document, whole or not at all, with one more answer in the place of an older one."""
+    made, sections = DOCUMENT.with_suffix(".tmp"), _written()
+    sections[_module(answer.command)] = answer.section()
+    modules = {_module(question): question for question in QUESTIONS}
+    left_out = [f"* Not run: `{question}`" for module, question in modules.items() if module not in sections]
+    kept = [sections[module] for module in modules if module in sections]
+    made.write_text("\n".join([_HEAD, *_machine(), *left_out, "", *kept]))
     made.replace(DOCUMENT)
+
+
+def _written() -> dict[str, str]:
+    """By benchmark, what stands in the document."""
+    found: dict[str, str] = {}
+    for section in DOCUMENT.read_text().split("\n## ")[1:] if DOCUMENT.exists() else ():
+        if command := re.search(r"`python -m benchmarks\.(\w+)", section):
+            found[command[1]] = f"## {section.strip()}\n"
+    return found
+
+
+def _module(command: str) -> str:
+    return command.split()[0]
+
+
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def _machine() -> Iterator[str]:
