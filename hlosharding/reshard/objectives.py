@@ -21,8 +21,11 @@ Objective = Literal["bytes", "balanced", "time"]
 # and large ones in few bytes.
 OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
 # "balanced": all seconds together count less than so many times the bytes.  What small arrays move for the sake of few
-# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one.
+# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one (but for a
+# few hundred bytes).
 _MOST_FOR_SECONDS = 15.0
+_NEXT_TO_NOTHING = 1024.0
+"""Bytes that nobody saves by one more step, nor sends to have a little less to compute."""
 _HALF_OF_IT = 1e-4
 """Seconds that count half as much as all may: of a dozen collectives.  Of few of them each counts about alike."""
 
@@ -31,12 +34,12 @@ def bytes_of_a_second(objective: str, nbytes: Number, seconds: Number) -> Number
     """What each of the seconds that a transfer of so many bytes takes weighs in bytes.
 
     >>> [round(bytes_of_a_second("balanced", nbytes, 1e-5) / 1e10, 3) for nbytes in (1e3, 1e5, 1e9)]
-    [0.013, 0.577, 1.0]
+    [0.027, 0.579, 1.0]
     """
     rate = OBJECTIVES[objective]
     if objective != "balanced":
         return rate
-    most = _MOST_FOR_SECONDS * nbytes
+    most = _MOST_FOR_SECONDS * (nbytes + _NEXT_TO_NOTHING)
     return rate * most / (most + rate * (seconds + _HALF_OF_IT))
 
 
@@ -45,7 +48,7 @@ def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
 
     >>> round(combined("balanced", 1e9, 1e-6))
     1000009999
-    >>> combined("balanced", 8.0, 1.0) < 16 * 8
+    >>> combined("balanced", 8e3, 1.0) < 18 * 8e3
     True
     """
     return nbytes + seconds * bytes_of_a_second(objective, nbytes, seconds)

@@ -77,14 +77,14 @@ def test_a_loop_until_a_number_is_small_enough(kind: str) -> None:
 
 def test_a_loop_whose_condition_is_plainly_the_same_has_no_sync() -> None:
     """The same program with tiles that are split evenly: copies can be followed."""
-    even = filled(LOOP).replace(f"[{N},{N}]", "[60,60]")
+    even = filled(LOOP).replace(f"[{N},{N}]", "[6,6]")
     local = right(
         filled("""
         x = MATRIX parameter(0)ODD
         n = s32[] constant(0)
         s = STATE tuple(x, n)
         w = STATE while(s), condition=going, body=step
-        ROOT g = MATRIX get-tuple-element(w), index=0""").replace(f"[{N},{N}]", "[60,60]"),
+        ROOT g = MATRIX get-tuple-element(w), index=0""").replace(f"[{N},{N}]", "[6,6]"),
         computations=even,
         devices=6,
     )
