@@ -21,8 +21,8 @@ Objective = Literal["bytes", "balanced", "time"]
 # and large ones in few bytes.
 OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
 # "balanced": all seconds together count less than so many times the bytes.  What small arrays move for the sake of few
-# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one (but for a
-# few hundred bytes).
+# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one, but for
+# some hundred bytes.
 _MOST_FOR_SECONDS = 15.0
 _NEXT_TO_NOTHING = 1024.0
 """Bytes that nobody saves by one more step, nor sends to have a little less to compute."""
