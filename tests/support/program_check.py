@@ -15,6 +15,7 @@ import numpy as np
 
 import hlosharding as hs
 from hlosharding.ir import Module, Shape
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.sharding import HloSharding
 from hlosharding.xla_bridge import run_proto, without_shardings
 from tests.support.random_programs.programs import RandomProgram
@@ -116,9 +117,9 @@ class Checked:
     outputs: int
 
 
-def check(program: RandomProgram, *, how: str = "local") -> Checked:
+def check(program: RandomProgram, *, how: str = "local", options: PartitionOptions | None = None) -> Checked:
     """Partition, run, compare.  Raises WrongResult, or whatever the library raises."""
-    local = hs.partition(program.module)
+    local = hs.partition(program.module, options=options)
     found = RUNNERS[how](local, program.arguments)
     expected = one_device(program.module, program.arguments)
     yardstick: list[np.ndarray] | None = None

@@ -10,6 +10,7 @@ import numpy as np
 
 import hlosharding as hs
 from hlosharding.ir import Module, Shape
+from hlosharding.partitioner import PartitionOptions
 from tests.support.program_check import check
 from tests.support.random_programs.programs import RandomProgram
 
@@ -64,13 +65,19 @@ def split(body: str, *, computations: str = "", devices: int = 8) -> hs.Partitio
 
 
 def right(
-    body: str, *arguments: np.ndarray, computations: str = "", devices: int = 8, how: str = "local"
+    body: str,
+    *arguments: np.ndarray,
+    computations: str = "",
+    devices: int = 8,
+    how: str = "local",
+    objective: str = "balanced",
 ) -> hs.Partitioned:
     """Partition, run on `devices` devices and compare with one; arguments not given are drawn from a fixed seed."""
     module = module_of(body, computations=computations, devices=devices)
     shapes = [p.shape for p in module.entry.parameters][len(arguments) :]
     drawn = [values(shape, seed) for seed, shape in enumerate(shapes)]
-    return check(RandomProgram(module, (*arguments, *drawn)), how=how).partitioned
+    options = PartitionOptions(objective=objective)
+    return check(RandomProgram(module, (*arguments, *drawn)), how=how, options=options).partitioned
 
 
 def values(shape: Shape, seed: int = 0) -> np.ndarray:
