@@ -47,7 +47,7 @@ def _lowered(step: Callable[..., Any], mesh: Mesh, **options: Any) -> tuple[Any,
     def struct(rows: int, columns: int, spec: Any) -> Any:
         return jax.ShapeDtypeStruct((rows, columns), jnp.float32, sharding=NamedSharding(mesh, spec))
 
-    arguments = ({name: struct(*value) for name, value in W.items()}, struct(32, 64, P("data")))
+    arguments = ({name: struct(*value) for name, value in W.items()}, struct(512, 64, P("data")))
     with jax.set_mesh(mesh):
         ours = hs.jit(step, **options).lower(*arguments).partitioned
         return jax.jit(step, **options).lower(*arguments), ours
