@@ -13,7 +13,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import Shape
 from hlosharding.partitioner.broadcast_dims import dims_of_one_slice, one_slice_of
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.prices import reduction_between
+from hlosharding.partitioner.prices import Cost, reduction_between
 from hlosharding.partitioner.value import AnyValue, TupleValue, Value, from_leaves, leaves_of
 from hlosharding.reshard import is_partial, plan_steps
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -67,9 +67,7 @@ def reshard_price(context: Context, value: Value, target: HloSharding) -> float:
     """Seconds to have the value in another sharding; nothing where it is made anew."""
     if value.is_free:
         return 0.0
-    return context.prices.reshard_seconds(
-        *one_slice_of(value.shape, value.sharding, target, value.broadcast_dims), value.reduce_kind
-    )
+    return context.prices.comparable_seconds(cost_from(context, value, value.sharding, target))
 
 
 # How a value travels
@@ -98,14 +96,15 @@ def _nearest(context: Context, value: Value, target: HloSharding, reason: str) -
     places = () if is_partial(target) or target is value.copy else value.copies
     if not places:
         return value
-    seconds = [_seconds_from(context, value, place, target) for place in (value.sharding, *places)]
-    nearest = min(range(len(seconds)), key=seconds.__getitem__)
+    costs = [cost_from(context, value, place, target) for place in (value.sharding, *places)]
+    nearest = min(range(len(costs)), key=lambda number: context.prices.comparable_seconds(costs[number]))
     return reshard(context, value, places[nearest - 1], reason) if nearest else value
 
 
-def _seconds_from(context: Context, value: Value, place: HloSharding, target: HloSharding) -> float:
+def cost_from(context: Context, value: Value, place: HloSharding, target: HloSharding) -> Cost:
+    """What it costs to have the value in another sharding, from where it lies or from a copy of it at `place`."""
     kind = value.reduce_kind if place is value.sharding else None
-    return context.prices.reshard_seconds(*one_slice_of(value.shape, place, target, value.broadcast_dims), kind)
+    return context.prices.reshard_cost(*one_slice_of(value.shape, place, target, value.broadcast_dims), kind)
 
 
 def _by_steps(context: Context, value: Value, target: HloSharding, reason: str) -> Value:

@@ -11,10 +11,12 @@ from typing import Any
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.local_ops import local_rule
+from hlosharding.partitioner.overrides import MADE_ANYWHERE
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
-_MADE_ANYWHERE = frozenset({"constant", "iota", "broadcast"})
+MADE_AT_NO_COST = MADE_ANYWHERE | {"broadcast"}
+"""What each device makes, or has most of, without communication."""
 Situation = tuple[int, ...]
 """The number of an op's kind, and of the shardings of its result and operands (`uid`; -1: none)."""
 
@@ -46,12 +48,15 @@ def _all_that_counts(op: Instruction) -> Any:
     windows, shapes = local_rule(op.opcode).windows, [op.shape, *[o.shape for o in op.operands]]
     seen = None if windows is None else windows(op, signature)
     originals = [(n, _original(operand)) for n, operand in enumerate(op.operands)]
-    anywhere = [(n, _constant_along(o)) for n, o in originals if o.opcode in _MADE_ANYWHERE]
+    anywhere = [(n, broadcast_dims_of(o)) for n, o in originals if o.opcode in MADE_AT_NO_COST]
     return op.opcode, signature, seen, tuple(shapes), tuple(anywhere), len(op.users) == 1
 
 
-def _constant_along(value: Instruction) -> tuple[int, ...]:
-    return value.dimensions if value.opcode == "broadcast" else ()
+def broadcast_dims_of(value: Instruction) -> tuple[int, ...]:
+    """Of a broadcast the dims along which it is constant: one slice of it moves."""
+    if value.opcode != "broadcast":
+        return ()
+    return tuple(d for d in range(value.shape.rank) if d not in value.dimensions)
 
 
 def _original(value: Instruction) -> Instruction:

@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hlosharding.ir import Builder, Instruction, Module
-from hlosharding.partitioner.broadcast_dims import one_slice_of
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lowering_of
+from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
+from hlosharding.partitioner.overrides import MADE_ANYWHERE
 from hlosharding.partitioner.partial_sums import waiting_pays
 from hlosharding.partitioner.prices import NOTHING, Cost
+from hlosharding.partitioner.resharding import cost_from
 from hlosharding.partitioner.strategies import lower
 from hlosharding.partitioner.value import DeferredReduction, Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, is_local_reshape
 from hlosharding.spmd import Emitter, Program
-
-_MADE_ANYWHERE = frozenset({"constant", "iota"})
 
 
 def context_to_decide_in(
@@ -121,7 +121,7 @@ class PricedWalk:
         if choice.reduce_kind == "other":
             return
         [made] = choice.results
-        partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=_broadcast_dims(inst))
+        partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=broadcast_dims_of(inst))
         if choice.reduce_kind is not None:
             self.context.values[inst] = DeferredReduction(partial, wanted)
             if len(inst.users) != 1 or not waiting_pays(self.context, inst, inst.users[0]):
@@ -171,8 +171,8 @@ class PricedWalk:
             given = value.wanted if value.wanted is not None else value.partial.whole_sharding
             self.bring(value.partial, given)
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
-        made.broadcast_dims = _broadcast_dims(inst)
-        if inst.opcode in _MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
+        made.broadcast_dims = broadcast_dims_of(inst)
+        if inst.opcode in MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
             made.rematerialize = lambda _: made
         return made
 
@@ -184,21 +184,9 @@ class PricedWalk:
         if (value, place) in self.moved:
             return
         self.moved.add((value, place))
-        costs = [self._cost_from(value, source, place) for source in (value.sharding, *value.reshards)]
+        costs = [cost_from(self.context, value, source, place) for source in (value.sharding, *value.reshards)]
         self.cost += min(costs, key=self.context.prices.comparable_seconds)
         value.reshards[place] = Value(value.local, value.shape, place)
-
-    def _cost_from(self, value: Value, source: HloSharding, place: HloSharding) -> Cost:
-        kind = value.reduce_kind if source is value.sharding else None
-        moves = one_slice_of(value.shape, source, place, value.broadcast_dims)
-        return self.context.prices.reshard_cost(*moves, kind)
-
-
-def _broadcast_dims(inst: Instruction) -> tuple[int, ...]:
-    """Of a broadcast those along which it is constant: one slice of it moves."""
-    if inst.opcode != "broadcast":
-        return ()
-    return tuple(d for d in range(inst.shape.rank) if d not in inst.dimensions)
 
 
 _PRICED: dict[str, Callable[[PricedWalk, Instruction, HloSharding | None], None]] = {

@@ -15,10 +15,10 @@ from itertools import islice
 
 from hlosharding.ir import Computation, Instruction
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE
+from hlosharding.partitioner.global_choice.op_kinds import MADE_AT_NO_COST
 from hlosharding.partitioner.overrides import BINDING, PACK
 from hlosharding.sharding import HloSharding
 
-_MADE_ANYWHERE = frozenset({"constant", "iota", "broadcast"})
 _FIXED = BINDING | PACK | {"reshape", "slice", "pad", "concatenate", "reverse", "dynamic-slice", "dynamic-update-slice"}
 """Ops whose values keep their sharding, and that (but for reshapes) are given others' as they are."""
 
@@ -84,7 +84,7 @@ def _joined(
         given = shardings.get(inst.id)
         if given is None or not inst.shape.is_array or not inst.shape.rank or inst.is_root:
             continue
-        if inst.opcode in _FIXED or inst.opcode in _MADE_ANYWHERE or inst.name in bound:
+        if inst.opcode in _FIXED or inst.opcode in MADE_AT_NO_COST or inst.name in bound:
             continue
         if given.kind not in ("tiled", "replicated") or given.is_manual_subgroup():
             continue
@@ -113,7 +113,7 @@ def _merged(groups: set[Group], of: dict[Instruction, Group]) -> Group | None:
 def _is_inner(inst: Instruction, mine: Group, of: Mapping[Instruction, Group]) -> bool:
     if inst.opcode not in FAST_ELEMENTWISE:
         return False
-    return all(of.get(o) is mine or o.opcode in _MADE_ANYWHERE for o in inst.operands)
+    return all(of.get(o) is mine or o.opcode in MADE_AT_NO_COST for o in inst.operands)
 
 
 def _wanted_by(

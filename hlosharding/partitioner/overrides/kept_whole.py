@@ -71,8 +71,6 @@ class _Forward:
     given: Mapping[int, HloSharding]
     bound: Collection[str]
     ways: Sequence[Groups]
-    whole_in: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
-    """The ways in which the devices of a group have, or can make, the same of a value."""
     _unsplit: dict[int, list[HloSharding | None]] = field(default_factory=dict[int, list[HloSharding | None]])
     """By `uid` of a sharding, in each way the same with no dim split inside the groups."""
     _alike: dict[int, int] = field(default_factory=dict[int, int])
@@ -81,7 +79,8 @@ class _Forward:
     def run(self, module: Module) -> list[dict[Instruction, HloSharding]]:
         """Per way the values that would be made whole, so sharded."""
         found: list[dict[Instruction, HloSharding]] = [{} for _ in self.ways]
-        every, known = (1 << len(self.ways)) - 1, self.whole_in
+        # The ways in which the devices of a group have, or can make, the same of a value.
+        every, known = (1 << len(self.ways)) - 1, dict[Instruction, int]()
         for inst in module.entry.instructions:
             if not _is_repeatable(inst):
                 known[inst] = every if inst.opcode in MADE_ANYWHERE else self._at_rest(inst)

@@ -18,17 +18,8 @@ from hlosharding.reshard.steps.step import Step, Tiles, renamed_tables, shortene
 from hlosharding.spmd import Emitter, identity
 
 
-class _Local(Step):
-    """A step that sends nothing."""
-
-    __slots__ = ()
-
-    def mean_bytes(self, local: Shape, num_devices: int) -> float:
-        return 0.0
-
-
 @dataclass(frozen=True, slots=True)
-class Pad(_Local):
+class Pad(Step):
     """Grow at the end of each dim to `sizes`; what comes is padding."""
 
     sizes: Dims
@@ -48,7 +39,7 @@ class Pad(_Local):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(_Local):
+class Slice(Step):
     """Keep the first `sizes` elements of each dim."""
 
     sizes: Dims
@@ -67,7 +58,7 @@ class Slice(_Local):
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicSlice(_Local):
+class DynamicSlice(Step):
     """Each device keeps `sizes` elements from its own place: `starts[dim][device]`."""
 
     starts: tuple[Dims, ...]
@@ -100,7 +91,7 @@ def _region(whole: Sequence[int], starts: Sequence[int], sizes: Dims) -> tuple[s
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(_Local):
+class Keep(Step):
     """Devices of `keeps` keep their values, the others hold the neutral element of `kind`: partial from whole."""
 
     keeps: tuple[bool, ...]
