@@ -296,15 +296,13 @@ class ModuleGraph:
         """Make ids dense again after a rewrite, in text order; the sharding table follows."""
         old, self.shardings = self.shardings, {}
         self.instructions = [i for c in self.computations for i in c.instructions]
-        by_opcode: dict[str, list[Instruction]] = defaultdict(list)
         for position, instruction in enumerate(self.instructions):
             number = instruction.id
             instruction.id = position
-            by_opcode[instruction.opcode].append(instruction)
             if number in old and number >= 0:
                 self.shardings[position] = old[number]
         self.__dict__.pop("_by_name", None)
-        self._by_opcode = dict(by_opcode)
+        self.forget_opcodes()
 
     def frames(self, frame_id: int) -> tuple[Frame, ...]:
         """The Python stack of a frame id, innermost first (memoised)."""
