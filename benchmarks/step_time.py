@@ -68,9 +68,10 @@ def steps(model: Any, scale: int, rounds: int) -> Row:
     compiled = traced.propagate().partition().compile(devices)
     with live_xla.gspmd():
         live = jax.jit(program.function, **program.options).lower(*program.arguments).compile()
-    given = jax.tree.leaves(live.input_shardings[0], is_leaf=lambda s: isinstance(s, jax.sharding.Sharding))
-    theirs = tree.unflatten([jax.device_put(a, s) for a, s in zip(flat, given, strict=True)])
-    wanted = zip(flat, compiled.input_shardings, strict=True)
+    theirs = tree.unflatten(
+        [jax.device_put(a, s) for a, s in zip(flat, jax.tree.leaves(live.input_shardings[0]), strict=True)]
+    )
+    wanted = zip(flat, jax.tree.leaves(compiled.input_shardings[0]), strict=True)
     ours = tree.unflatten([hs.device_put(a, s, devices=devices) for a, s in wanted])
     seconds = in_turns((lambda: compiled(*ours), lambda: live(*theirs)), rounds)
     return {"ours": seconds[0], "xla": seconds[1]}
