@@ -69,5 +69,9 @@ class CostError(HloShardingError, ValueError):
     """A machine description or a question to the cost model that makes no sense."""
 
 
+class ScheduleError(HloShardingError, ValueError):
+    """A schedule that contradicts itself: types, devices, order, reductions, memory; or text that is none."""
+
+
 class ExecutionError(HloShardingError, RuntimeError):
     """A partitioned program that cannot run here (too few devices, wrong arguments ...)."""

@@ -15,26 +15,37 @@ from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_tim
 from hlosharding.cost.presets import machine_named, machine_presets
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import simulate
-from hlosharding.cost.timeline import Event
+from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
+from hlosharding.cost.timeline import STREAMS, Event
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
+from hlosharding.cost.trace import Level, Row, Slice, trace_text, write_whole
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [
+    "NOTHING",
+    "STREAMS",
     "Chip",
     "CostReport",
     "Event",
     "GroupPlacement",
+    "Level",
     "Link",
     "Machine",
     "OpCost",
     "Peak",
     "Priced",
+    "Row",
     "Simulation",
+    "Slice",
     "Subtotal",
+    "Tasks",
+    "Times",
     "Topology",
     "collective_time",
     "cost",
+    "first_ready",
     "group_placement",
+    "in_order",
     "local_time",
     "machine_named",
     "machine_of",
@@ -49,4 +60,6 @@ __all__ = [
     "simulate",
     "target_config",
     "topology",
+    "trace_text",
+    "write_whole",
 ]

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.timeline import Event
-from hlosharding.cost.trace import chrome_trace, write_whole
+from hlosharding.cost.timeline import STREAMS, Event
+from hlosharding.cost.trace import Level, Row, Slice, trace_text, write_whole
 from hlosharding.ir import GuessedLoop
 from hlosharding.notebook import InNotebooks
 
@@ -59,7 +59,9 @@ class Simulation(InNotebooks):
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
-        write_whole(path, chrome_trace(self.timeline, self.memory, self.machine.name))
+        rows = [Row(f"one device of {self.machine.name}", STREAMS)]
+        memory = (Level(0, when, nbytes) for when, nbytes in self.memory)
+        write_whole(path, trace_text(rows, map(_slice, self.timeline), memory))
 
     def __str__(self) -> str:
         hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
@@ -71,3 +73,18 @@ class Simulation(InNotebooks):
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
             + "".join(f"; {loop}" for loop in self.guessed_loops)
         )
+
+
+def _slice(event: Event) -> Slice:
+    inst = event.instruction
+    details: dict[str, Any] = {"shape": str(inst.shape), "location": inst.location, "op_name": inst.op_name}
+    if event.nbytes:
+        details["bytes received"] = event.nbytes
+    if event.joined:
+        details["joined with it"] = ", ".join(op.name for op in event.joined)
+    if event.trips != 1:
+        details["trips"] = event.trips
+    if not event.is_exact:
+        details["trips"] = f"{event.trips}, a guess"
+    lane, name = STREAMS.index(event.stream), f"{inst.opcode} {inst.name}"
+    return Slice(0, lane, name, event.start, event.seconds, details)

@@ -7,8 +7,7 @@ event: the time of one trip, times the trips; no overlap from trip to trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hlosharding.cost import machines
@@ -16,7 +15,8 @@ from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.timeline import Event, Stream
+from hlosharding.cost.tasks import Tasks, Times, first_ready
+from hlosharding.cost.timeline import STREAMS, Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import (
@@ -61,11 +61,11 @@ def simulate(
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
     report = cost(module, machine, combine=combine)
     run = _Run(module, report)
-    timeline, end = run.computation(module.entry, 0.0)
+    timeline, end = run.computation(module.entry)
     return Simulation(
         time_s=end,
         peak_memory_bytes=report.peak_memory_bytes,
-        timeline=tuple(sorted(timeline, key=lambda e: e.start)),
+        timeline=tuple(timeline),
         machine=machine,
         compute_s=report.compute_s,
         comm_s=report.comm_s,
@@ -76,7 +76,7 @@ def simulate(
 
 
 class _Run:
-    """Executes computations: each stream takes the first op, in program order, whose operands are there."""
+    """Executes computations."""
 
     def __init__(self, module: Module, report: CostReport) -> None:
         self.module = module
@@ -88,21 +88,21 @@ class _Run:
             first, *others = (named[one.name] for one in group)
             self.joined[first] = tuple(others)
 
-    def computation(self, computation: Computation, start: float) -> tuple[list[Event], float]:
-        """Events of one execution that starts at `start`, and when all of it is done."""
-        schedule = _Schedule(computation, self, start)
-        schedule.run()
-        return schedule.events, max((e.end for e in schedule.events), default=start)
+    def computation(self, computation: Computation) -> tuple[list[Event], float]:
+        """Events of one execution, and when all of it is done."""
+        schedule = _Schedule(computation, self)
+        times = first_ready(schedule.tasks)
+        return schedule.events(times), times.makespan
 
     def price(self, inst: Instruction) -> tuple[float, Stream, Trips]:
         """(seconds, stream, trips) of one execution of an op, what it calls included."""
         if inst.opcode == "while":
             body, condition = while_parts(inst)
             trips = trip_count(inst)
-            once = self.computation(body, 0.0)[1] + self.computation(condition, 0.0)[1]
+            once = self.computation(body)[1] + self.computation(condition)[1]
             return trips.count * once, "compute", trips
         if inst.opcode in ("conditional", "call"):
-            return max(self.computation(c, 0.0)[1] for c in inst.called), "compute", _ONCE
+            return max(self.computation(c)[1] for c in inst.called), "compute", _ONCE
         row = self.rows.get(inst)
         if row is None or not row.executions:
             return 0.0, "compute", _ONCE
@@ -119,91 +119,43 @@ class _Run:
 
 
 class _Schedule:
-    """One execution of one computation, event by event."""
+    """One execution of one computation as tasks: an op each, collectives that run as one at the place of the first."""
 
-    def __init__(self, computation: Computation, run: _Run, start: float) -> None:
-        self.ops, self.run_, self.now = computation.instructions, run, start
-        self.place = {inst: n for n, inst in enumerate(self.ops)}
-        self.missing = [len(set(inst.operands)) for inst in self.ops]
-        for first, others in run.joined.items():
-            if first in self.place:
-                self._join(first, others)
-        self.latest: dict[Instruction, Event | None] = {}
-        """Of a finished op: the event that its users had to wait for."""
-        self.ready: dict[Stream, list[int]] = {"compute": [], "communication": []}
-        self.busy: dict[Stream, Event | None] = {"compute": None, "communication": None}
-        self.before: dict[Stream, Event | None] = {"compute": None, "communication": None}
-        self.running: list[tuple[float, int, Event]] = []
-        self.prices: dict[int, tuple[float, Stream, Trips]] = {}
-        self.events: list[Event] = []
+    def __init__(self, computation: Computation, run: _Run) -> None:
+        self.ops, self.run = computation.instructions, run
+        place = {inst: n for n, inst in enumerate(self.ops)}
+        firsts = {other: first for first, others in run.joined.items() for other in others if first in place}
+        for other, first in firsts.items():
+            place[other] = place[first]
+        self.prices: list[tuple[float, Stream, Trips]] = []
+        self.tasks = Tasks()
+        for inst in self.ops:
+            if inst in firsts:
+                price, waits = _NOTHING, (place[inst],)
+            else:
+                price = run.price(inst)
+                waits = dict.fromkeys(place[o] for op in self._all(inst) for o in op.operands)
+            self.prices.append(price)
+            lanes = (STREAMS.index(price[1]),) if price[0] else ()
+            self.tasks.add(price[0], lanes, tuple(waits))
 
-    def _join(self, first: Instruction, others: Sequence[Instruction]) -> None:
-        """Collectives that are one stand at the place of the first, and wait for the operands of all."""
-        for other in others:
-            self.missing[self.place[first]] += self.missing[self.place[other]]
-            self.place[other] = self.place[first]
+    def _all(self, inst: Instruction) -> tuple[Instruction, ...]:
+        return (inst, *self.run.joined.get(inst, ()))
 
-    def run(self) -> None:
-        for number, inst in enumerate(self.ops):
-            if not inst.operands:
-                self._arrive(number)
-        self._start()
-        while self.running:
-            self.now, number, event = heappop(self.running)
-            self.busy[event.stream] = None
-            self._finish(number, event)
-            self._start()
+    def events(self, times: Times) -> list[Event]:
+        """Of what takes time, by start: what a task waited for comes before it."""
+        made: dict[int, Event] = {}
+        timed = [number for number, held in enumerate(self.tasks.lanes) if held]
+        for number in sorted(timed, key=lambda n: (times.start[n], times.end[n])):
+            inst, (_, stream, trips) = self.ops[number], self.prices[number]
+            cause = made.get(times.cause[number])
+            span = times.start[number], times.end[number]
+            others = self.run.joined.get(inst, ())
+            made[number] = Event(inst, stream, *span, cause, self.run.received(inst), *trips, others)
+        return list(made.values())
 
-    def _arrive(self, number: int) -> None:
-        """All operands of an op are there."""
-        inst = self.ops[number]
-        price = self.run_.price(inst)
-        if price[0] == 0.0:
-            self._finish(number, max(self._waited(inst), key=lambda e: e.end, default=None))
-        else:
-            self.prices[number] = price
-            heappush(self.ready[price[1]], number)
 
-    def _start(self) -> None:
-        for stream, waiting in self.ready.items():
-            if self.busy[stream] is None and waiting:
-                number = heappop(waiting)
-                seconds, _, trips = self.prices[number]
-                inst = self.ops[number]
-                event = Event(
-                    inst,
-                    stream,
-                    self.now,
-                    self.now + seconds,
-                    self._cause(inst, stream),
-                    self.run_.received(inst),
-                    *trips,
-                    self.run_.joined.get(inst, ()),
-                )
-                self.busy[stream] = self.before[stream] = event
-                self.events.append(event)
-                heappush(self.running, (event.end, number, event))
-
-    def _cause(self, inst: Instruction, stream: Stream) -> Event | None:
-        before = self.before[stream]
-        return max([*self._waited(inst), *([before] if before else [])], key=lambda e: e.end, default=None)
-
-    def _waited(self, inst: Instruction) -> list[Event]:
-        """What made the operands."""
-        ops = (inst, *self.run_.joined.get(inst, ()))
-        return [e for op in ops for o in op.operands if (e := self.latest[o]) is not None]
-
-    def _finish(self, number: int, event: Event | None) -> None:
-        """An op is done: `event` is what its users had to wait for."""
-        first = self.ops[number]
-        for inst in (first, *self.run_.joined.get(first, ())):
-            self.latest[inst] = event
-        for inst in (first, *self.run_.joined.get(first, ())):
-            for user in inst.users:
-                place = self.place[user]
-                self.missing[place] -= 1
-                if self.missing[place] == 0:
-                    self._arrive(place)
+_NOTHING: tuple[float, Stream, Trips] = (0.0, "compute", _ONCE)
 
 
 def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:

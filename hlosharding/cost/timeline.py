@@ -11,6 +11,7 @@ from typing import Literal
 from hlosharding.ir import Instruction
 
 Stream = Literal["compute", "communication"]
+STREAMS: tuple[Stream, ...] = ("compute", "communication")
 
 
 @dataclass(frozen=True, slots=True)

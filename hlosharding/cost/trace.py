@@ -1,4 +1,4 @@
-"""A simulated run as a Chrome trace: two lanes of ops, the memory as a counter.
+"""Simulated runs as Chrome traces: a row for each device (or class of devices), a lane for each stream, counters.
 
 Floor: cost.  The format is the Trace Event Format that Perfetto reads; times in microseconds.
 """
@@ -7,48 +7,67 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from hlosharding.cost.timeline import Event
 from hlosharding.errors import CostError
 
-_LANES = {"compute": 1, "communication": 2}
 _MICRO = 1e6
+_NO_DETAILS: dict[str, Any] = {}
 
 
-def chrome_trace(timeline: Iterable[Event], memory: Iterable[tuple[float, int]], machine: str) -> str:
-    """The trace as JSON text; `memory` is (time, bytes alive) at each change, `machine` its name."""
-    events = [*_names(machine), *map(_slice, timeline), *_counters(memory)]
+class Row(NamedTuple):
+    """What a trace shows as a process, with its lanes."""
+
+    name: str
+    lanes: Sequence[str]
+
+
+class Slice(NamedTuple):
+    """Something that takes time; seconds from the start of the run."""
+
+    row: int
+    lane: int
+    name: str
+    start: float
+    seconds: float
+    details: dict[str, Any] = _NO_DETAILS
+
+
+class Level(NamedTuple):
+    """From a moment on a counter of a row has this value."""
+
+    row: int
+    when: float
+    nbytes: float
+
+
+def trace_text(rows: Sequence[Row], slices: Iterable[Slice], memory: Iterable[Level]) -> str:
+    """The trace as JSON text.
+
+    >>> json.loads(trace_text([Row("device 0", ["compute"])], [Slice(0, 0, "dot", 0.0, 1e-6)], []))["traceEvents"][-1]
+    {'ph': 'X', 'pid': 0, 'tid': 1, 'name': 'dot', 'ts': 0.0, 'dur': 1.0, 'args': {}}
+    """
+    events = [*_names(rows), *map(_slice, slices), *map(_counter, memory)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
 
 
-def _names(machine: str) -> Iterator[dict[str, Any]]:
-    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"one device of {machine}"}}
-    for lane, number in _LANES.items():
-        yield {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": lane}}
+def _names(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows):
+        yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": row.name}}
+        for lane, name in enumerate(row.lanes, 1):
+            yield {"ph": "M", "pid": number, "tid": lane, "name": "thread_name", "args": {"name": name}}
 
 
-def _slice(event: Event) -> dict[str, Any]:
-    inst = event.instruction
-    details: dict[str, Any] = {"shape": str(inst.shape), "location": inst.location, "op_name": inst.op_name}
-    if event.nbytes:
-        details["bytes received"] = event.nbytes
-    if event.joined:
-        details["joined with it"] = ", ".join(op.name for op in event.joined)
-    if event.trips != 1:
-        details["trips"] = event.trips
-    if not event.is_exact:
-        details["trips"] = f"{event.trips}, a guess"
-    times = {"ts": event.start * _MICRO, "dur": event.seconds * _MICRO}
-    lane, name = _LANES[event.stream], f"{inst.opcode} {inst.name}"
-    return {"ph": "X", "pid": 0, "tid": lane, "name": name, **times, "args": details}
+def _slice(found: Slice) -> dict[str, Any]:
+    times = {"ts": found.start * _MICRO, "dur": found.seconds * _MICRO}
+    return {"ph": "X", "pid": found.row, "tid": found.lane + 1, "name": found.name, **times, "args": found.details}
 
 
-def _counters(memory: Iterable[tuple[float, int]]) -> Iterator[dict[str, Any]]:
-    for when, nbytes in memory:
-        yield {"ph": "C", "pid": 0, "name": "memory", "ts": when * _MICRO, "args": {"bytes": nbytes}}
+def _counter(found: Level) -> dict[str, Any]:
+    when = found.when * _MICRO
+    return {"ph": "C", "pid": found.row, "name": "memory", "ts": when, "args": {"bytes": found.nbytes}}
 
 
 def write_whole(path: Any, text: str) -> None:

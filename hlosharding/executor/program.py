@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ExecutionError
-from hlosharding.executor.boundary import BoundaryArray
+from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.device_program import load_source
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.reference import run_reference
@@ -55,6 +55,12 @@ class ShardMapProgram:
         self.num_devices = max(1, module.num_partitions)
         self._arguments = (inputs, outputs, causes)
         self._compiled: dict[Any, Executable] = {}
+
+    @cached_property
+    def boundary(self) -> tuple[tuple[BoundaryArray, ...], tuple[BoundaryArray, ...]]:
+        """Global shape and sharding of each array that enters, and of each that leaves."""
+        inputs, outputs, _ = self._arguments
+        return boundary_arrays(self.module, inputs, outputs)
 
     @cached_property
     def written(self) -> Source:

@@ -1,0 +1,28 @@
+"""Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
+
+from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
+from hlosharding.schedule.op import Known, Op, UserOp, Work
+from hlosharding.schedule.parser import parse_schedule
+from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.shares import Share
+from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.value_type import ValueType
+
+__all__ = [
+    "Known",
+    "Op",
+    "Ref",
+    "Schedule",
+    "ScheduleBuilder",
+    "ScheduleSimulation",
+    "Share",
+    "StageProgram",
+    "StepEvent",
+    "Usage",
+    "UserOp",
+    "ValueType",
+    "Work",
+    "on",
+    "parse_schedule",
+]

@@ -1,0 +1,182 @@
+"""Steps that move nothing between devices: pieces of a batch, and what joins pieces and terms again.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlosharding.cost import Machine, op_time
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.op import Op, Value, Work, same_devices, takes, type_of
+from hlosharding.schedule.shares import Share, joined
+from hlosharding.schedule.value_type import ValueType
+
+
+def _ways(found: ValueType, dim: int) -> int:
+    """Into how many tiles a dim is split over devices.  Raises ScheduleError where there is no such dim."""
+    if not 0 <= dim < found.shape.rank:
+        raise ScheduleError(f"{found.shape} has no dim {dim}")
+    return found.sharding.num_tiles_along(dim) if found.sharding.is_tiled() else 1
+
+
+def _resized(found: ValueType, dim: int, size: int) -> ValueType:
+    dims = (*found.shape.dims[:dim], size, *found.shape.dims[dim + 1 :])
+    return replace(found, shape=found.shape.with_dims(dims))
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Op):
+    """Cut an array into equal pieces along a dim: microbatches.
+
+    Each device cuts its own tile, so that nothing moves: of a dim that is split over devices, a piece is a part of
+    every tile.
+
+    >>> from hlosharding.ir import Shape
+    >>> batch = ValueType(Shape.array("f32", (8, 4)), (0,))
+    >>> [str(piece) for piece in Split(dim=0, parts=2, axis="micro").infer([batch])]
+    ['f32[4,4] on {0}, piece 0/2 of micro', 'f32[4,4] on {0}, piece 1/2 of micro']
+    """
+
+    dim: int
+    parts: int
+    axis: str
+
+    @property
+    def is_view(self) -> bool:
+        return True
+
+    @property
+    def name(self) -> str:
+        return "split"
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        takes(1, operands, self)
+        whole = type_of(operands[0])
+        if any(share.axis == self.axis for share in whole.shares):
+            raise ScheduleError(f"it is a piece of {self.axis} already")
+        ways = _ways(whole, self.dim)
+        size = whole.shape.dims[self.dim]
+        if self.parts < 1 or size % (self.parts * ways):
+            tiles = f" in {ways} tiles" if ways > 1 else ""
+            raise ScheduleError(f"dim {self.dim} of {whole.shape}{tiles} cannot be cut into {self.parts} equal parts")
+        piece = _resized(whole, self.dim, size // self.parts)
+        if self.parts == 1:
+            return [piece]
+        shares = [Share(self.axis, self.parts, (n,)) for n in range(self.parts)]
+        return [replace(piece, shares=tuple(sorted((*whole.shares, share)))) for share in shares]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return cut(arrays[0], self.dim, self.parts, _ways(types[0], self.dim))
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        return Work(0.0)
+
+
+def cut(array: np.ndarray, dim: int, parts: int, ways: int) -> list[np.ndarray]:
+    """Pieces of which each has a part of each of the `ways` tiles of a dim.
+
+    >>> [piece.tolist() for piece in cut(np.arange(8), 0, 2, 2)]
+    [[0, 1, 4, 5], [2, 3, 6, 7]]
+    """
+    before, size, after = array.shape[:dim], array.shape[dim], array.shape[dim + 1 :]
+    tiles = array.reshape(*before, ways, parts, size // parts // ways, *after)
+    return [np.take(tiles, n, axis=dim + 1).reshape(*before, size // parts, *after) for n in range(parts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Op):
+    """Join pieces along a dim: what `Split` cut, in the order of the pieces."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return "concat"
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        types = [type_of(value) for value in operands]
+        if not types:
+            raise ScheduleError("concat joins at least one piece")
+        same_devices(types)
+        first = types[0]
+        _ways(first, self.dim)
+        wanted = [_resized(t, self.dim, first.shape.dims[self.dim]) for t in types if t.shape.rank == first.shape.rank]
+        if len(wanted) != len(types) or any((w.shape, w.sharding) != (first.shape, first.sharding) for w in wanted):
+            raise ScheduleError(f"{types[0]} and its other operands do not join along dim {self.dim}")
+        in_order(types)
+        size = sum(t.shape.dims[self.dim] for t in types)
+        return [replace(_resized(first, self.dim, size), shares=joined([t.shares for t in types], is_sum=False))]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        ways = _ways(types[0], self.dim)
+        tiles = [np.split(array, ways, axis=self.dim) for array in arrays]
+        return [np.concatenate([tile[n] for n in range(ways) for tile in tiles], axis=self.dim)]
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        return Work(op_time(0.0, 2.0 * results[0].tile_bytes, "f32", machine, matrix=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Op):
+    """The sum of values on the same devices; terms of one sum become that sum.  It is made in place of the first.
+
+    >>> from hlosharding.ir import Shape
+    >>> term = [ValueType(Shape.array("f32", (4,)), (0,), shares=(Share("micro", 2, (n,), True),)) for n in range(2)]
+    >>> str(Add().infer(term)[0])
+    'f32[4] on {0}'
+    """
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        return (0,)
+
+    @property
+    def name(self) -> str:
+        return "add"
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        types = [type_of(value) for value in operands]
+        if len(types) < 2:
+            raise ScheduleError("add takes two operands or more")
+        same_devices(types)
+        same_kind(types)
+        return [replace(types[0], shares=joined([t.shares for t in types], is_sum=True))]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return [total(arrays)]
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        size = results[0].tile_bytes
+        flops = (len(operands) - 1) * size / max(1, results[0].shape.bits // 8)
+        return Work(op_time(flops, (len(operands) + 1.0) * size, results[0].shape.element_type, machine, matrix=False))
+
+
+def in_order(types: Sequence[ValueType]) -> None:
+    """Raise ScheduleError where pieces that are to be joined do not come in their order."""
+    members = [share.members for each in types for share in each.shares if not share.is_sum]
+    if members != sorted(members):
+        raise ScheduleError("the pieces come in another order than they were cut in", remedy="give piece 0 first")
+
+
+def same_kind(types: Sequence[ValueType]) -> None:
+    """Raise ScheduleError unless all have one shape and one sharding."""
+    for number, each in enumerate(types):
+        if (each.shape, each.sharding) != (types[0].shape, types[0].sharding):
+            raise ScheduleError(f"operand {number} is {each}, operand 0 {types[0]}", remedy="they must be alike")
+
+
+def total(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum, in the arrays' own type.
+
+    >>> total([np.float16([1]), np.float16([2])])
+    array([3.], dtype=float16)
+    """
+    result = arrays[0]
+    for array in arrays[1:]:
+        result = result + array
+    return np.asarray(result, arrays[0].dtype)

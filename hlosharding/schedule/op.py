@@ -1,0 +1,162 @@
+"""What a step of a schedule does: the interface that stage programs, transfers and users' ops have in common.
+
+Floor: schedule.  An op says what it makes of types, what it makes of arrays, and what it costs.  The interpreter, the
+verifier, the reference executor, the projection to ranks and the simulator know nothing else of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlosharding.cost import Machine
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.value_type import ValueType, devices_text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A value of which not only the type but every element is known."""
+
+    array: np.ndarray
+    """The whole array, as all devices of the submesh hold it together."""
+    type: ValueType
+
+    def __str__(self) -> str:
+        return f"{self.type} = {np.array2string(self.array, threshold=8)}"
+
+
+Value = ValueType | Known
+"""Of an abstract value the type is all that is known."""
+
+
+def type_of(value: Value) -> ValueType:
+    """The type, whatever else is known."""
+    return value.type if isinstance(value, Known) else value
+
+
+class Work(NamedTuple):
+    """What one application of an op costs each device that takes part."""
+
+    seconds: float
+    is_communication: bool = False
+    received_bytes: float = 0.0
+    """Mean over the devices."""
+    temporary_bytes: float = 0.0
+    """At the worst moment, beyond operands and results."""
+
+
+class Op(ABC):
+    """One kind of step.  Ops are values: equal ones do the same."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As it stands in a schedule's text."""
+
+    @property
+    def donated(self) -> Sequence[int]:
+        """Numbers of operands that the op may overwrite: they are gone afterwards."""
+        return ()
+
+    @property
+    def is_view(self) -> bool:
+        """The results are the operands' own memory."""
+        return False
+
+    @abstractmethod
+    def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
+        """Results of operands of which some, or all, are known by type alone.  Raises ScheduleError."""
+
+    @abstractmethod
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        """Whole arrays in, whole arrays out; `types` are those of the operands."""
+
+    @abstractmethod
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        """What it costs there."""
+
+
+Types = Callable[..., "ValueType | Sequence[ValueType]"]
+Arrays = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserOp(Op):
+    """An op that a user defines: its name, its types, what it means and what it costs.
+
+    All operands lie on the same devices, where its results lie, too.
+
+    >>> from hlosharding.ir import Shape
+    >>> relu = UserOp("relu", lambda x: x, lambda x: np.maximum(x, 0), seconds=1e-6)
+    >>> x = ValueType(Shape.array("f32", (4,)), (0,))
+    >>> [str(t) for t in relu.infer([x])]
+    ['f32[4] on {0}']
+    """
+
+    word: str
+    types: Types
+    """Values (types, or `Known` ones) in; the type of the result out, or several, or `Known` values."""
+    arrays: Arrays | None = None
+    """Arrays in, an array or several out; None: schedules with it cannot run, only be simulated."""
+    seconds: float | Callable[..., float] = 0.0
+    """Or a function of the operands' types."""
+    sums: Sequence[int] = ()
+    """Numbers of results that sum over pieces, as gradients of parameters do."""
+    donates: Sequence[int] = ()
+    """Numbers of operands that it may overwrite."""
+    temporary_bytes: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"@{self.word}"
+
+    @property
+    def donated(self) -> Sequence[int]:
+        return self.donates
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
+        types = [type_of(value) for value in operands]
+        same_devices(types)
+        made = self.types(*operands)
+        results: Sequence[Value] = [made] if isinstance(made, ValueType | Known) else list(made)
+        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(results))])
+        return [
+            value if isinstance(value, Known) else ValueType(value.shape, value.devices, value.sharding, share)
+            for value, share in zip(results, shares, strict=True)
+        ]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        if self.arrays is None:
+            raise ScheduleError(f"nothing says what {self.name} computes", remedy="define it with `arrays=`")
+        made = self.arrays(*arrays)
+        return [np.asarray(a) for a in made] if isinstance(made, tuple | list) else [np.asarray(made)]
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds
+        return Work(seconds, temporary_bytes=self.temporary_bytes)
+
+
+def same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
+    """The devices on which all lie, () of none.  Raises ScheduleError where one lies elsewhere."""
+    devices = types[0].devices if types else ()
+    for number, each in enumerate(types):
+        if each.devices != devices:
+            raise ScheduleError(
+                f"operand {number} lies on {devices_text(each.devices)}, operand 0 on {devices_text(devices)}",
+                remedy="send it first",
+            )
+    return devices
+
+
+def takes(count: int, operands: Sequence[Value], op: Op) -> None:
+    """Raise ScheduleError unless there are `count` operands."""
+    if len(operands) != count:
+        raise ScheduleError(f"{op.name} takes {count} operands, {len(operands)} were given")

@@ -1,0 +1,216 @@
+"""Schedules read from text, line by line; what `printer` prints, types of steps left out or not.
+
+Floor: schedule.  The text is a stranger's: everything is checked, and an error names the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.executor import BoundaryArray, ShardMapProgram
+from hlosharding.frontends import load
+from hlosharding.ir import Shape
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.spelling import built_in
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.steps import Apply, Call, Free, Function, Parameter, Step
+from hlosharding.schedule.value_type import ValueType, parse_type
+from hlosharding.sharding import HloSharding
+
+_NO_OPS: Mapping[str, Op] = {}
+_NAME = r"[A-Za-z_][\w.\-]*"
+_FUNCTION = re.compile(rf"func @({_NAME})\((.*)\)\s*\{{$", re.DOTALL)
+_PROGRAM = re.compile(
+    rf"program @({_NAME})\((.*)\) -> \((.*)\)"
+    r"(?: sums=\{([\d,]*)\})?(?: donates=\{([\d,]*)\})? devices=(\d{1,7}) <<<$"
+)
+_STEP = re.compile(r"(?:(%[^=]*?)\s*=\s*)?(call\s+)?(@?[A-Za-z][\w.\-]*)\(([^)]*)\)(.*)$")
+_TYPES = re.compile(r"^(.*?)(?:\s:\s(.*))?$")
+_ARRAY = re.compile(r"(\S+) as (\{.*\})$")
+
+
+def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
+    """Read a schedule and verify it.
+
+    `ops`: stage programs and users' ops that the text names and does not hold.  Raises ScheduleError with the line.
+
+    >>> print(parse_schedule('''
+    ... func @main(%x: f32[8] on {0}) {
+    ...   %a, %b = split(%x) dim=0 parts=2 axis=micro  // two microbatches
+    ...   %y = concat(%a, %b) dim=0
+    ...   return %y
+    ... }'''))
+    func @main(%x: f32[8] on {0}) {
+      %a, %b = split(%x) dim=0 parts=2 axis=micro : f32[4] on {0}, piece 0/2 of micro; f32[4] on {0}, piece 1/2 of micro
+      %y = concat(%a, %b) dim=0 : f32[8] on {0}
+      return %y
+    }
+    """
+    reader = _Reader(list(enumerate(text.splitlines(), 1)), dict(ops))
+    reader.read()
+    if "main" not in reader.functions:
+        raise ScheduleError("no function @main", remedy="call the one to be run so")
+    made = Schedule(reader.functions, reader.ops)
+    made.verify()
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"line {self.number}"
+
+
+class _Reader:
+    def __init__(self, lines: list[tuple[int, str]], ops: dict[str, Op]) -> None:
+        self.lines, self.ops = lines, ops
+        self.place = 0
+        self.functions: dict[str, Function] = {}
+
+    def read(self) -> None:
+        while (line := self.next()) is not None:
+            try:
+                self.item(line)
+            except HloShardingError as error:
+                if isinstance(error, ScheduleError) and error.where is not None:
+                    raise
+                raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
+
+    def next(self) -> _Line | None:
+        """The next line that says anything."""
+        while self.place < len(self.lines):
+            number, text = self.lines[self.place]
+            self.place += 1
+            said = text.partition("//")[0].strip()
+            if said:
+                return _Line(number, said)
+        return None
+
+    def item(self, line: _Line) -> None:
+        if line.text.startswith("program "):
+            self.program(line)
+        elif line.text.startswith("func "):
+            self.function(line)
+        else:
+            raise ScheduleError("neither a function nor a program", remedy="begin with func @main(...) {")
+
+    # Programs
+
+    def program(self, line: _Line) -> None:
+        match = _PROGRAM.match(line.text)
+        if match is None:
+            raise ScheduleError("no head of a program", remedy="program @name(f32[8] as {...}) -> (...) devices=2 <<<")
+        word, inputs, outputs, sums, donates, devices = match.groups()
+        if word in self.ops:
+            raise ScheduleError(f"@{word} is there twice", remedy="name one otherwise")
+        module = load("\n".join(self.body()), format="hlo")
+        module.num_partitions = int(devices)
+        program = ShardMapProgram(module, inputs=_arrays(inputs), outputs=_arrays(outputs))
+        self.ops[word] = StageProgram(word, program, sums=_numbers(sums), donates=_numbers(donates))
+
+    def body(self) -> Iterator[str]:
+        while self.place < len(self.lines):
+            _, text = self.lines[self.place]
+            self.place += 1
+            if text.strip() == ">>>":
+                return
+            yield text
+        raise ScheduleError("the program has no end", remedy="end it with a line >>>")
+
+    # Functions
+
+    def function(self, line: _Line) -> None:
+        head = line.text
+        while not head.endswith("{") and (more := self.next()) is not None:
+            head += " " + more.text
+        match = _FUNCTION.match(head)
+        if match is None:
+            raise ScheduleError("no head of a function", remedy="func @main(%x: f32[8] on {0}, %y: f32[] on {1}) {")
+        name, parameters = match.groups()
+        if name in self.functions:
+            raise ScheduleError(f"@{name} is there twice", remedy="name one otherwise")
+        steps: list[Step] = []
+        results: tuple[str, ...] | None = None
+        while (step := self.next()) is not None and step.text != "}":
+            if results is not None:
+                raise ScheduleError("a step after return", where=step.where)
+            if step.text.split()[0] == "return":
+                results = _names(step.text.removeprefix("return"))
+            else:
+                steps.append(self.located_step(step))
+        if step is None or results is None:
+            raise ScheduleError(f"@{name} has no {'end' if step is None else 'return'}", where=line.where)
+        self.functions[name] = Function(name, tuple(_parameters(parameters)), tuple(steps), results)
+
+    def located_step(self, line: _Line) -> Step:
+        try:
+            return self.step(line)
+        except HloShardingError as error:
+            raise ScheduleError(error.what, where=f"{line.where}: {line.text[:80]}", remedy=error.remedy) from error
+
+    def step(self, line: _Line) -> Step:
+        if line.text.startswith("free "):
+            return Free(_names(line.text.removeprefix("free ")), line.where)
+        match = _STEP.match(line.text)
+        if match is None:
+            raise ScheduleError("no step", remedy="write it like %y = send(%x) to={1}")
+        results, call, word, operands, rest = match.groups()
+        types = _TYPES.match(rest)
+        attributes, stated = types.groups() if types else (rest, None)
+        kinds = tuple(parse_type(part) for part in stated.split(";")) if stated else ()
+        sides = _names(operands), _names(results or "")
+        if call:
+            return Call(word.removeprefix("@"), *sides, kinds, line.where)
+        return Apply(self.op(word, attributes), *sides, kinds, line.where)
+
+    def op(self, word: str, attributes: str) -> Op:
+        if not word.startswith("@"):
+            return built_in(word, attributes)
+        found = self.ops.get(word[1:])
+        if found is None:
+            known = ", ".join(f"@{each}" for each in self.ops) or "none"
+            raise ScheduleError(f"no program {word}", remedy=f"give it in `ops`; there are {known}")
+        if attributes.strip():
+            raise ScheduleError(f"{word} has no attributes: {attributes.strip()!r}")
+        return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Raises ScheduleError for what is no name."""
+    found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    for name in found:
+        if not re.fullmatch(rf"%({_NAME}|\d+)", name):
+            raise ScheduleError(f"no name: {name!r}", remedy="write it like %x_1")
+    return tuple(name[1:] for name in found)
+
+
+def _parameters(text: str) -> Iterator[Parameter]:
+    for part in re.split(r",\s*(?=%)", text.strip()) if text.strip() else ():
+        name, _, stated = part.partition(":")
+        kind: ValueType | None = parse_type(stated) if stated.strip() else None
+        [single] = _names(name) or ("",)
+        yield Parameter(single, kind)
+
+
+def _arrays(text: str) -> list[BoundaryArray]:
+    found: list[BoundaryArray] = []
+    for part in text.split(";") if text.strip() else ():
+        match = _ARRAY.match(part.strip())
+        if match is None:
+            raise ScheduleError(f"no array: {part.strip()!r}", remedy="write it like f32[8,4] as {replicated}")
+        shape, sharding = Shape.parse(match.group(1)), HloSharding.parse(match.group(2))
+        sharding.validate(shape.dims)
+        found.append(BoundaryArray(shape, sharding))
+    return found
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n) if text else ()

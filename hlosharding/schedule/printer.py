@@ -1,0 +1,89 @@
+"""A schedule as text: its programs, then its functions, a step a line; `parser` reads it.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hlosharding.executor import BoundaryArray
+from hlosharding.schedule.interpreter import Names, Observer, interpret
+from hlosharding.schedule.op import Op, Value, type_of
+from hlosharding.schedule.spelling import attributes_text
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Parameter, Step
+from hlosharding.schedule.value_type import ValueType
+
+
+def schedule_text(functions: Functions, ops: Mapping[str, Op], *, programs: bool = False) -> str:
+    """The text.  With `programs` it holds the HLO of stage programs, and can be read by itself; else who reads it must
+    have them.  Users' ops stand in no text.
+    """
+    types = _Types()
+    interpret(functions, observer=types)
+    lines: list[str] = []
+    for op in ops.values():
+        if programs and isinstance(op, StageProgram):
+            lines += [*_program_lines(op), ""]
+    for function in functions.values():
+        lines += [*_function_lines(function, types.found), ""]
+    return "\n".join(lines).rstrip()
+
+
+class _Types(Observer):
+    """The types of each step's results, of those that have the same in every run."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, list[ValueType]] = {}
+        """By the identity of the step; empty where they differ from call to call."""
+
+    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+        types = [type_of(value) for value in made]
+        if self.found.setdefault(id(step), types) != types:
+            self.found[id(step)] = []
+
+
+def _program_lines(op: StageProgram) -> Iterator[str]:
+    marks = "".join(f" {word}={{{_numbers(found)}}}" for word, found in _marks(op) if found)
+    yield f"program {op.name}({_boundary(op.inputs)}) -> ({_boundary(op.outputs)}){marks} devices={op.num_devices} <<<"
+    yield op.program.module.to_hlo_text().rstrip()
+    yield ">>>"
+
+
+def _marks(op: StageProgram) -> list[tuple[str, Sequence[int]]]:
+    return [("sums", op.sums), ("donates", op.donates)]
+
+
+def _numbers(found: Sequence[int]) -> str:
+    return ",".join(map(str, found))
+
+
+def _boundary(arrays: Sequence[BoundaryArray]) -> str:
+    return "; ".join(f"{array.shape} as {array.sharding}" for array in arrays)
+
+
+def _function_lines(function: Function, types: Mapping[int, Sequence[ValueType]]) -> Iterator[str]:
+    yield f"func @{function.name}({', '.join(map(_parameter, function.parameters))}) {{"
+    for step in function.steps:
+        yield f"  {_step(step, types.get(id(step), ()))}"
+    yield f"  return {_names(function.results)}".rstrip()
+    yield "}"
+
+
+def _parameter(parameter: Parameter) -> str:
+    return f"%{parameter.name}" + (f": {parameter.type}" if parameter.type is not None else "")
+
+
+def _step(step: Step, types: Sequence[ValueType]) -> str:
+    if isinstance(step, Free):
+        return f"free {_names(step.values)}"
+    results = f"{_names(step.results)} = " if step.results else ""
+    if isinstance(step, Call):
+        return f"{results}call @{step.function}({_names(step.operands)})"
+    stated = f" : {'; '.join(map(str, types))}" if types else ""
+    return f"{results}{step.op.name}({_names(step.operands)}){attributes_text(step.op)}{stated}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"%{name}" for name in names)

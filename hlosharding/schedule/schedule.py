@@ -1,0 +1,79 @@
+"""`Schedule`: what users hold of an explicit schedule, with everything they ask of it.
+
+Floor: schedule.  Glue only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hlosharding.cost import Machine
+from hlosharding.schedule.interpreter import run_reference
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.printer import schedule_text
+from hlosharding.schedule.simulation import ScheduleSimulation
+from hlosharding.schedule.simulator import Semantics, simulate_schedule
+from hlosharding.schedule.steps import Apply, Function, Functions, Step, function_named
+from hlosharding.schedule.verifier import verify_schedule
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An explicit schedule of a distributed program (the idea of DistIR, Santhanam et al. 2021).
+
+    Make one with `ScheduleBuilder`, a pipeline generator, or `parse_schedule`; `str` prints what that reads.
+
+    >>> from hlosharding.schedule import parse_schedule
+    >>> schedule = parse_schedule('''
+    ... func @main(%x: f32[2] on {0}) {
+    ...   %y = send(%x) to={1}
+    ...   return %y
+    ... }''')
+    >>> schedule.devices, schedule.run_reference(np.ones(2, np.float32))
+    ((0, 1), [array([1., 1.], dtype=float32)])
+    """
+
+    functions: Functions
+    """By name; the one called "main" is run."""
+    ops: Mapping[str, Op] = field(default_factory=dict[str, Op])
+    """Stage programs and users' ops, by name."""
+
+    @property
+    def main(self) -> Function:
+        """The function that is run."""
+        return function_named(self.functions, "main")
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices that parameters and transfers name, in rising order."""
+        stated = [p.type.devices for p in self.main.parameters if p.type is not None]
+        sent = [tuple(getattr(step.op, "to", ())) for step in self.steps() if isinstance(step, Apply)]
+        return tuple(sorted({device for group in (*stated, *sent) for device in group}))
+
+    def steps(self) -> Iterator[Step]:
+        """Of all functions, each once."""
+        for function in self.functions.values():
+            yield from function.steps
+
+    def verify(self, machine: Machine | None = None) -> None:
+        """Raise ScheduleError where it breaks a law; with a machine, also where that lacks devices or memory."""
+        verify_schedule(self.functions, machine)
+
+    def simulate(self, machine: Machine, *, semantics: Semantics = "overlap") -> ScheduleSimulation:
+        """Times and memory on a machine.
+
+        "overlap": a device computes while its transfers are under way; "synchronous": a step keeps all devices that
+        take part, as in DistIR.
+        """
+        return simulate_schedule(self.functions, machine, semantics=semantics)
+
+    def run_reference(self, *arrays: Any) -> list[np.ndarray]:
+        """Run it on whole numpy arrays, one for each parameter: what the schedule means."""
+        return run_reference(self.functions, arrays)
+
+    def __str__(self) -> str:
+        return schedule_text(self.functions, self.ops)

@@ -1,0 +1,141 @@
+"""`ScheduleSimulation`: what users hold of a simulated schedule.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hlosharding.cost import NOTHING, STREAMS, Level, Machine, Row, Slice, Times, trace_text, write_whole
+from hlosharding.schedule.device_classes import DeviceClasses
+from hlosharding.schedule.memory_over_time import Held, Worst
+from hlosharding.schedule.recording import Application, Recording
+from hlosharding.schedule.steps import place_of, step_text
+from hlosharding.schedule.value_type import devices_text
+
+
+class StepEvent(NamedTuple):
+    """A step of the run; times in seconds from its start."""
+
+    number: int
+    """In the order of the schedule."""
+    text: str
+    place: str
+    devices: tuple[int, ...]
+    start: float
+    end: float
+    is_communication: bool
+    received_bytes: float
+
+
+class Usage(NamedTuple):
+    """How the devices of one class spend the time of the run."""
+
+    devices: tuple[int, ...]
+    busy_s: float
+    """Computing."""
+    idle_s: float
+    """The bubble: not computing."""
+    share: float
+    """Busy, of the whole time."""
+    peak_bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleSimulation:
+    """When each step runs, and what each device holds.
+
+    >>> from hlosharding.cost import machines
+    >>> from hlosharding.schedule import parse_schedule
+    >>> text = "func @main(%x: f32[1000] on {0}) {\\n  %y = send(%x) to={1}\\n  return %y\\n}"
+    >>> found = parse_schedule(text).simulate(machines.h100(2))
+    >>> found.peak_memory_bytes, [event.text for event in found.critical_path]
+    (4000.0, ['%y = send(%x)'])
+    """
+
+    machine: Machine
+    recording: Recording
+    times: Times
+    """Of each step, by number."""
+    classes: DeviceClasses
+    """Devices that do the same, simulated once."""
+    memory: Sequence[Held]
+    """Over time, by class."""
+    worst_memory: Worst
+
+    @property
+    def time_s(self) -> float:
+        return self.times.makespan
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Of the device that holds most."""
+        return self.worst_memory.nbytes
+
+    @property
+    def timeline(self) -> Iterator[StepEvent]:
+        """The steps, in the schedule's order."""
+        return (self._event(number) for number in range(len(self.recording.applications)))
+
+    def _event(self, number: int) -> StepEvent:
+        done: Application = self.recording.applications[number]
+        return StepEvent(
+            number,
+            step_text(done.step),
+            place_of(done.function, done.step),
+            tuple(dict.fromkeys((*done.sources, *done.targets))),
+            self.times.start[number],
+            self.times.end[number],
+            done.work.is_communication,
+            done.work.received_bytes,
+        )
+
+    @cached_property
+    def critical_path(self) -> tuple[StepEvent, ...]:
+        """The chain of steps that makes the run as long as it is, first to last."""
+        ends = self.times.end
+        number = max(range(len(ends)), key=ends.__getitem__, default=NOTHING)
+        chain: list[StepEvent] = []
+        while number != NOTHING:
+            chain.append(self._event(number))
+            number = self.times.cause[number]
+        return tuple(reversed(chain))
+
+    @cached_property
+    def usage(self) -> tuple[Usage, ...]:
+        """By class of devices."""
+        busy = [0.0] * len(self.classes.members)
+        for done in self.recording.applications:
+            if not done.work.is_communication:
+                for place in self.classes.of((*done.sources, *done.targets)):
+                    busy[place] += done.work.seconds
+        whole = self.time_s
+        return tuple(
+            Usage(devices, used, whole - used, used / whole if whole else 0.0, level.peak)
+            for devices, used, level in zip(self.classes.members, busy, self.memory, strict=True)
+        )
+
+    def save_trace(self, path: Any) -> None:
+        """Write a trace for Perfetto (ui.perfetto.dev): a row for each class of devices; whole or not at all."""
+        rows = [Row(f"devices {devices_text(each)} of {self.machine.name}", STREAMS) for each in self.classes.members]
+        memory = (
+            Level(row, float(when), float(nbytes))
+            for row, level in enumerate(self.memory)
+            for when, nbytes in zip(level.times, level.nbytes, strict=True)
+        )
+        write_whole(path, trace_text(rows, self._slices(), memory))
+
+    def _slices(self) -> Iterator[Slice]:
+        for event in self.timeline:
+            details = {"step": event.text, "at": event.place, "bytes received": event.received_bytes}
+            name = self.recording.applications[event.number].step.op.name
+            for row in self.classes.of(event.devices):
+                yield Slice(row, int(event.is_communication), name, event.start, event.end - event.start, details)
+
+    def __str__(self) -> str:
+        rows = [f"{devices_text(u.devices)}: {u.share:.0%} busy, peak {u.peak_bytes / 1e6:,.1f} MB" for u in self.usage]
+        return f"{self.time_s * 1e3:.3f} ms on {self.machine.name}; " + "; ".join(rows)

@@ -1,0 +1,94 @@
+"""One run of a schedule on a machine: when each step runs, and what each device holds.
+
+Floor: schedule.  Prices are the ops' own, times those of `cost.in_order`: every lane works in the schedule's order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hlosharding.cost import Machine, Tasks, in_order
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.device_classes import DeviceClasses
+from hlosharding.schedule.interpreter import interpret
+from hlosharding.schedule.memory_over_time import held, worst
+from hlosharding.schedule.recording import AT_START, Application, Recording
+from hlosharding.schedule.simulation import ScheduleSimulation
+from hlosharding.schedule.steps import Functions
+
+Semantics = Literal["overlap", "synchronous"]
+
+
+def simulate_schedule(
+    functions: Functions, machine: Machine, *, semantics: Semantics = "overlap"
+) -> ScheduleSimulation:
+    """Simulate a schedule.
+
+    "overlap": a device computes while its transfers are under way; between two submeshes one transfer runs at a time.
+    "synchronous": a step keeps all devices that take part, senders and receivers alike (as in DistIR).
+
+    Raises ScheduleError where the schedule breaks a law, or names a device that the machine lacks.
+    """
+    if semantics not in _LANES:
+        raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_LANES)}")
+    recording = Recording(machine)
+    interpret(functions, observer=recording)
+    groups = [kind.devices for kind in dict.fromkeys(recording.types)]
+    beyond = [device for group in groups for device in group if device >= machine.num_devices]
+    if beyond:
+        raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
+    classes = DeviceClasses([*groups, *((*a.sources, *a.targets) for a in recording.applications)])
+    times = in_order(_tasks(recording, _LANES[semantics](classes)))
+    memory = held(recording, times, classes)
+    return ScheduleSimulation(
+        machine=machine,
+        recording=recording,
+        times=times,
+        classes=classes,
+        memory=memory,
+        worst_memory=worst(recording, times, classes, memory),
+    )
+
+
+def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
+    makers, tasks = recording.makers, Tasks()
+    for done in recording.applications:
+        waits = [makers[n] for n in done.operands if makers[n] != AT_START]
+        tasks.add(done.work.seconds, lanes.of(done), waits)
+    return tasks
+
+
+class _Lanes:
+    """The lanes that a step holds: one of each device that takes part."""
+
+    def __init__(self, classes: DeviceClasses) -> None:
+        self.classes = classes
+        self.found: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def of(self, done: Application) -> tuple[int, ...]:
+        """Of one application."""
+        key = (done.sources, done.targets, done.work.is_communication)
+        if key not in self.found:
+            self.found[key] = self.lanes(done)
+        return self.found[key]
+
+    def lanes(self, done: Application) -> tuple[int, ...]:
+        """As `of`, the first time."""
+        return self.classes.of((*done.sources, *done.targets))
+
+
+class _OverlapLanes(_Lanes):
+    """Computing steps hold one lane of each device; those who move one of the connection that they move over."""
+
+    def __init__(self, classes: DeviceClasses) -> None:
+        super().__init__(classes)
+        self.connections: dict[tuple[object, ...], int] = {}
+
+    def lanes(self, done: Application) -> tuple[int, ...]:
+        if not done.work.is_communication:
+            return super().lanes(done)
+        ends = (done.sources, done.targets)
+        return (self.connections.setdefault(ends, len(self.classes.members) + len(self.connections)),)
+
+
+_LANES: dict[str, type[_Lanes]] = {"overlap": _OverlapLanes, "synchronous": _Lanes}

@@ -1,0 +1,86 @@
+"""How the built-in ops stand in a schedule's text: a word, and an attribute for each field.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.local_ops import Add, Concat, Split
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
+from hlosharding.schedule.value_type import devices_text, parse_devices
+from hlosharding.sharding import HloSharding
+
+BUILT_IN: Mapping[str, Callable[..., Op]] = {
+    "add": Add,
+    "all-gather": AllGather,
+    "all-reduce": AllReduce,
+    "concat": Concat,
+    "reduce": Reduce,
+    "reduce-scatter": ReduceScatter,
+    "send": Send,
+    "split": Split,
+}
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "str": str,
+    "tuple[int, ...]": parse_devices,
+    "HloSharding | None": HloSharding.parse,
+}
+"""By the annotation of the field."""
+_ATTRIBUTE = re.compile(r"\s+(\w+)=(\{(?:[^{}]|\{[^{}]*\})*\}|[\w-]+)")
+
+
+def attributes_text(op: Op) -> str:
+    """The attributes of a built-in op.
+
+    >>> attributes_text(Split(dim=0, parts=2, axis="micro")), attributes_text(Send(to=(1, 2)))
+    (' dim=0 parts=2 axis=micro', ' to={1,2}')
+    """
+    if op.name not in BUILT_IN:
+        return ""
+    values = [(field.name, getattr(op, field.name)) for field in fields(op)]  # pyright: ignore[reportArgumentType]
+    return "".join(f" {name}={_text(value)}" for name, value in values if value is not None)
+
+
+def _text(value: Any) -> str:
+    return devices_text(value) if isinstance(value, tuple) else str(value)
+
+
+def built_in(word: str, attributes: str) -> Op:
+    """The op of a word and the text behind its operands.  Raises ScheduleError.
+
+    >>> built_in("concat", " dim=1")
+    Concat(dim=1)
+    """
+    made = BUILT_IN.get(word)
+    if made is None:
+        raise ScheduleError(f"no op {word!r}", remedy=f"there are {', '.join(BUILT_IN)}, call @function and @program")
+    kinds = {field.name: str(field.type) for field in fields(made)}  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {}
+    rest = attributes
+    while match := _ATTRIBUTE.match(rest):
+        name, value = match.groups()
+        if name not in kinds or name in given:
+            raise ScheduleError(f"{word} has no attribute {name!r}", remedy=f"it has {', '.join(kinds) or 'none'}")
+        given[name] = _value(word, name, kinds[name], value)
+        rest = rest[match.end() :]
+    if rest.strip():
+        raise ScheduleError(f"no attribute of {word}: {rest.strip()!r}", remedy="write them like dim=0")
+    missing = [name for name, kind in kinds.items() if name not in given and not kind.endswith("None")]
+    if missing:
+        raise ScheduleError(f"{word} lacks {', '.join(f'{name}=' for name in missing)}")
+    return made(**given)
+
+
+def _value(word: str, name: str, kind: str, text: str) -> Any:
+    try:
+        return _READERS[kind](text)
+    except ValueError as error:
+        raise ScheduleError(f"{name}={text} of {word}: {error}") from None

@@ -1,0 +1,104 @@
+"""A stage program: a partitioned program as one step of a schedule, on a submesh.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlosharding.compiler import partition
+from hlosharding.cost import Machine, simulate
+from hlosharding.errors import ScheduleError
+from hlosharding.executor import ShardMapProgram
+from hlosharding.frontends import trace
+from hlosharding.schedule.op import Op, Value, Work, same_devices, takes, type_of
+from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.value_type import ValueType
+
+
+class StageProgram(Op):
+    """A partitioned program under a name.  It takes and gives flat arrays, in the order of its parameters and results.
+
+    `sums`: numbers of the results that sum over the examples of a batch, as gradients of parameters do: of a piece of
+    the batch they are terms.  `donates`: numbers of the parameters that it may overwrite.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    >>> layer = StageProgram.of("layer", lambda w, x: jnp.tanh(x @ w), jax.ShapeDtypeStruct((8, 8), jnp.float32), x)
+    >>> operands = [ValueType(array.shape, (3,)) for array in layer.inputs]
+    >>> [str(found) for found in layer.infer(operands)]
+    ['f32[4,8] on {3}']
+    """
+
+    def __init__(
+        self, word: str, program: ShardMapProgram, *, sums: Sequence[int] = (), donates: Sequence[int] = ()
+    ) -> None:
+        self.word, self.program = word, program
+        self.sums, self.donates = tuple(sums), tuple(donates)
+        self.inputs, self.outputs = program.boundary
+        self._works: dict[Machine, Work] = {}
+
+    @classmethod
+    def of(
+        cls,
+        word: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        sums: Sequence[int] = (),
+        donates: Sequence[int] = (),
+        **options: Any,
+    ) -> StageProgram:
+        """Trace a function and partition it.  `arguments`: arrays or ShapeDtypeStructs; `options`: those of `hs.trace`.
+
+        `sums` and `donates` number the function's arrays in the order of its flat arguments and results.
+        """
+        return cls(word, partition(trace(function, **options)(*arguments)).program, sums=sums, donates=donates)
+
+    @property
+    def name(self) -> str:
+        return f"@{self.word}"
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        return self.donates
+
+    @property
+    def num_devices(self) -> int:
+        """Of the submesh that it runs on."""
+        return self.program.num_devices
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        takes(len(self.inputs), operands, self)
+        types = [type_of(value) for value in operands]
+        devices = same_devices(types)
+        if types and len(devices) != self.num_devices:
+            raise ScheduleError(f"{self.name} runs on {self.num_devices} devices, its operands lie on {len(devices)}")
+        for number, (found, taken) in enumerate(zip(types, self.inputs, strict=True)):
+            if found.shape != taken.shape:
+                raise ScheduleError(f"operand {number} of {self.name} is {found.shape}, it takes {taken.shape}")
+            if found.sharding != taken.sharding:
+                what = f"operand {number} of {self.name} lies as {found.sharding}, it takes {taken.sharding}"
+                raise ScheduleError(what, remedy="send it in that sharding")
+        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
+        outputs = zip(self.outputs, shares, strict=True)
+        return [ValueType(made.shape, devices, made.sharding, found) for made, found in outputs]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return self.program.run_reference(*arrays)
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        if machine not in self._works:
+            self._works[machine] = self._work(machine)
+        return self._works[machine]
+
+    def _work(self, machine: Machine) -> Work:
+        found = simulate(self.program.module, machine.with_devices(self.num_devices))
+        lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in (*self.inputs, *self.outputs))
+        return Work(found.time_s, temporary_bytes=max(0.0, float(found.peak_memory_bytes - lasting)))
+
+    def __repr__(self) -> str:
+        return f"StageProgram({self.word}, {self.num_devices} devices)"

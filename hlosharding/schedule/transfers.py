@@ -1,0 +1,213 @@
+"""Steps between submeshes: sends, and collectives of values that lie on different devices each.
+
+Floor: schedule.  Operand n of a collective lies on submesh n, all submeshes have one size, and device i of one
+exchanges with device i of the others.  Collectives inside a stage program are the partitioner's, these the schedule's.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hlosharding.cost import Machine, group_placement, permute_placement, placement_time
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.local_ops import Concat, Split, in_order, same_kind, total
+from hlosharding.schedule.op import Op, Value, Work, takes, type_of
+from hlosharding.schedule.shares import joined
+from hlosharding.schedule.value_type import ValueType, devices_text
+from hlosharding.sharding import HloSharding
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Op):
+    """Move a value to other devices; the sender keeps it until it is freed.
+
+    >>> from hlosharding.ir import Shape
+    >>> str(Send(to=(1,)).infer([ValueType(Shape.array("f32", (4,)), (0,))])[0])
+    'f32[4] on {1}'
+    """
+
+    to: tuple[int, ...]
+    sharding: HloSharding | None = None
+    """On arrival; None: as on departure, which takes as many devices."""
+
+    @property
+    def name(self) -> str:
+        return "send"
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        takes(1, operands, self)
+        found = type_of(operands[0])
+        if not self.to or set(self.to) & set(found.devices):
+            raise ScheduleError(f"it is sent from {devices_text(found.devices)} to {devices_text(self.to)}")
+        sharding = self.sharding or found.sharding
+        if len(self.to) != len(found.devices) and self.sharding is None and not sharding.is_replicated():
+            raise ScheduleError(
+                f"{found} is sent to {len(self.to)} devices",
+                remedy="say how it lies there: to ... as {devices=...}",
+            )
+        sharding.validate(found.shape.dims, len(self.to))
+        return [replace(found, devices=self.to, sharding=sharding)]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return list(arrays)
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        size = float(results[0].tile_bytes)
+        where = permute_placement(pairs(operands[0].devices, self.to), machine)
+        return Work(placement_time("collective-permute", size, where, machine)[0], True, size)
+
+
+def pairs(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Who sends to whom; where there are fewer senders each serves several.
+
+    >>> pairs((0, 1), (4, 5, 6, 7))
+    ((0, 4), (0, 5), (1, 6), (1, 7))
+    """
+    return tuple((source[n * len(source) // len(target)], device) for n, device in enumerate(target))
+
+
+class _Collective(Op):
+    """What the collectives share: operands alike on submeshes of one size that have no device in common."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """XLA's opcode: the formula of its price."""
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        types = [type_of(value) for value in operands]
+        if not types:
+            raise ScheduleError(f"{self.name} takes one operand or more")
+        devices = [device for each in types for device in each.devices]
+        if len({len(each.devices) for each in types}) > 1 or len(set(devices)) != len(devices):
+            where = " and ".join(devices_text(each.devices) for each in types)
+            raise ScheduleError(f"its operands lie on {where}", remedy="on submeshes of one size, apart")
+        same_kind(types)
+        return self.results(types)
+
+    @abstractmethod
+    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+        """Of operands that are alike."""
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        where = group_placement(tuple(zip(*(each.devices for each in operands), strict=True)), machine)
+        size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
+        received = _RECEIVED[self.kind] * (len(operands) - 1) / len(operands) * size
+        return Work(placement_time(self.kind, size, where, machine)[0], True, received)
+
+
+_RECEIVED = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0}
+"""Of (n-1)/n of the full buffer; one root's reduce costs its time as a reduce-scatter and a gather do."""
+
+
+def _reduced(types: Sequence[ValueType], op: Op) -> ValueType:
+    """The type of the sum.  Raises ScheduleError where a whole value is reduced: it has been already."""
+    if not any(share.is_sum for share in types[0].shares):
+        raise ScheduleError(
+            f"{op.name} of values that are no terms of a sum: they were reduced already",
+            remedy="leave it out, or say `sums=` of the op that makes terms",
+        )
+    return replace(types[0], shares=joined([each.shares for each in types], is_sum=True))
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce(_Collective):
+    """Terms of one sum on several submeshes; each gets the sum.
+
+    >>> from hlosharding.ir import Shape
+    >>> from hlosharding.schedule.shares import Share
+    >>> terms = [ValueType(Shape.array("f32", (4,)), (n,), shares=(Share("data", 2, (n,), True),)) for n in range(2)]
+    >>> [str(found) for found in AllReduce().infer(terms)]
+    ['f32[4] on {0}', 'f32[4] on {1}']
+    """
+
+    @property
+    def name(self) -> str:
+        return "all-reduce"
+
+    @property
+    def kind(self) -> str:
+        return "all-reduce"
+
+    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+        made = _reduced(types, self)
+        return [replace(made, devices=each.devices) for each in types]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return [total(arrays)] * len(arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(_Collective):
+    """Terms of one sum on several submeshes; one of them gets the sum: the owner of a parameter, in ZeRO."""
+
+    to: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return "reduce"
+
+    @property
+    def kind(self) -> str:
+        return "all-reduce"
+
+    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+        if self.to not in [each.devices for each in types]:
+            raise ScheduleError(f"no operand lies on {devices_text(self.to)}, where the sum shall be")
+        return [replace(_reduced(types, self), devices=self.to)]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return [total(arrays)]
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter(_Collective):
+    """Terms of one sum on several submeshes; submesh n gets piece n of the sum, along a dim."""
+
+    dim: int
+    axis: str
+
+    @property
+    def name(self) -> str:
+        return "reduce-scatter"
+
+    @property
+    def kind(self) -> str:
+        return "reduce-scatter"
+
+    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+        pieces = Split(self.dim, len(types), self.axis).infer([_reduced(types, self)])
+        return [replace(piece, devices=each.devices) for piece, each in zip(pieces, types, strict=True)]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return Split(self.dim, len(types), self.axis).meaning([total(arrays)], types[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather(_Collective):
+    """Pieces on several submeshes; each gets them all, joined along a dim."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return "all-gather"
+
+    @property
+    def kind(self) -> str:
+        return "all-gather"
+
+    def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
+        in_order(types)
+        there = [replace(each, devices=types[0].devices) for each in types]
+        [made] = Concat(self.dim).infer(there)
+        return [replace(made, devices=each.devices) for each in types]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return list(Concat(self.dim).meaning(arrays, types)) * len(arrays)

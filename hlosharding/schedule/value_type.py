@@ -1,0 +1,122 @@
+"""The type of a value in a schedule: a global shape, the devices it lies on, and how.
+
+Floor: schedule.  A value on one device is the special case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Shape
+from hlosharding.schedule.shares import Share, Shares
+from hlosharding.sharding import REPLICATED, HloSharding
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """An array on a submesh.
+
+    >>> whole = ValueType(Shape.array("f32", (8, 4)), (0, 1, 2, 3))
+    >>> tiled = ValueType(whole.shape, whole.devices, HloSharding.parse("{devices=[4,1]<=[4]}"))
+    >>> print(whole, tiled, sep="\\n")
+    f32[8,4] on {0-3}
+    f32[8,4] on {0-3} as {devices=[4,1]<=[4]}
+    >>> whole.tile_bytes, tiled.tile_bytes
+    (128, 32)
+    """
+
+    shape: Shape
+    """Global: of the whole array on all devices of the submesh."""
+    devices: tuple[int, ...]
+    """Of the machine; device n of `sharding` is the n-th."""
+    sharding: HloSharding = REPLICATED
+    shares: Shares = ()
+    """Where it is but a part of what the step works on."""
+
+    def __str__(self) -> str:
+        spread = "" if self.sharding.is_replicated() else f" as {self.sharding}"
+        return f"{self.shape} on {devices_text(self.devices)}{spread}" + "".join(f", {s}" for s in self.shares)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of one device's tile, padding included."""
+        dims = self.sharding.tile_shape(self.shape.dims) if self.sharding.is_tiled() else self.shape.dims
+        return self.shape.with_dims(tuple(dims)).byte_size
+
+    def array(self, value: Any) -> np.ndarray:
+        """`value` as an array of this type.  Raises ScheduleError where the shape is another."""
+        array = np.asarray(value)
+        if array.shape != self.shape.dims:
+            raise ScheduleError(f"an array of shape {list(array.shape)} for {self.shape}")
+        return array.astype(self.shape.dtype, copy=False)
+
+
+def devices_text(devices: Sequence[int]) -> str:
+    """Devices as runs.
+
+    >>> devices_text((0, 1, 2, 8)), devices_text((3, 1))
+    ('{0-2,8}', '{3,1}')
+    """
+    runs: list[str] = []
+    for _, group in groupby(enumerate(devices), key=lambda pair: pair[1] - pair[0]):
+        run = [device for _, device in group]
+        runs += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    return f"{{{','.join(runs)}}}"
+
+
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?$")
+
+
+def parse_devices(text: str) -> tuple[int, ...]:
+    """What `devices_text` prints.  Raises ScheduleError.
+
+    >>> parse_devices("{0-2,8}")
+    (0, 1, 2, 8)
+    """
+    found: list[int] = []
+    for part in text.strip().removeprefix("{").removesuffix("}").split(","):
+        match = _RUN.match(part.strip())
+        if match is None:
+            raise ScheduleError(f"no devices: {text!r}", remedy="write them like {0-3,8}")
+        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+        if last < first or last - first > _MOST_DEVICES:
+            raise ScheduleError(f"no devices: {part.strip()!r} in {text!r}")
+        found += range(first, last + 1)
+    if len(set(found)) != len(found):
+        raise ScheduleError(f"a device is there twice: {text!r}")
+    return tuple(found)
+
+
+_MOST_DEVICES = 1 << 20
+_TYPE = re.compile(r"(\S+) on (\{[^}]*\})(?: as (\{.*?\}))?((?:, (?:piece|sum) [\d,]+/\d+ of \w+)*)$")
+_SHARE = re.compile(r", (piece|sum) ([\d,]+)/(\d+) of (\w+)")
+
+
+def parse_type(text: str) -> ValueType:
+    """What `str(ValueType)` prints.  Raises ScheduleError; of a sharding or shape their own errors.
+
+    >>> text = "f32[8,4] on {0-3} as {devices=[4,1]<=[4]}, sum 0,1/4 of micro"
+    >>> str(parse_type(text)) == text
+    True
+    """
+    match = _TYPE.match(text.strip())
+    if match is None:
+        raise ScheduleError(f"no type: {text.strip()!r}", remedy="write it like: f32[8,4] on {0-3}")
+    shape, devices, sharding, shares = match.groups()
+    found = [
+        Share(axis, int(size), tuple(int(n) for n in members.split(",")), word == "sum")
+        for word, members, size, axis in _SHARE.findall(shares)
+    ]
+    kind = HloSharding.parse(sharding) if sharding else REPLICATED
+    made = ValueType(Shape.parse(shape), parse_devices(devices), kind, tuple(found))
+    if not made.shape.is_array:
+        raise ScheduleError(f"{made.shape} is no array", remedy="give each element of a tuple a value of its own")
+    kind.validate(made.shape.dims, len(made.devices))
+    return made
