@@ -3,6 +3,7 @@
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
+from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Kind, Piece, Pipeline, orders
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.shares import Share
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
@@ -10,8 +11,14 @@ from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
 
 __all__ = [
+    "ORDERS",
+    "Action",
+    "Closing",
+    "Kind",
     "Known",
     "Op",
+    "Piece",
+    "Pipeline",
     "Ref",
     "Schedule",
     "ScheduleBuilder",
@@ -24,5 +31,6 @@ __all__ = [
     "ValueType",
     "Work",
     "on",
+    "orders",
     "parse_schedule",
 ]

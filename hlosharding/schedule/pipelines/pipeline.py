@@ -1,0 +1,214 @@
+"""A pipeline: what each stage does with one microbatch, and the schedule of all microbatches.
+
+Floor: schedule.  Where the pieces come from (a graph that was cut, functions that a user wrote) is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.builder import Ref, ScheduleBuilder
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.pipelines.merging import Slot, ideal_times
+from hlosharding.schedule.pipelines.orders import Action, Kind, orders
+from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.value_type import ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One pass of one stage: an op with the names of the values that it reads and makes.
+
+    A name stands for one value a microbatch, or for a parameter that all microbatches share.  What sums over the batch
+    (the op's `sums`) is added up over the microbatches.
+    """
+
+    kind: Kind
+    stage: int
+    op: Op
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What runs once, when all microbatches are done: a parameter's update."""
+
+    op: Op
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Pieces on submeshes.
+
+    >>> from hlosharding.ir import Shape
+    >>> from hlosharding.schedule import UserOp
+    >>> double = UserOp("double", lambda x: x, lambda x: 2 * x, seconds=1.0)
+    >>> batch = ValueType(Shape.array("f32", (4,)), (0,))
+    >>> pieces = [Piece("forward", n, double, (f"x{n}",), (f"x{n + 1}",)) for n in range(2)]
+    >>> pipeline = Pipeline(((0,), (1,)), pieces, batch={"x0": batch}, results=("x2",))
+    >>> pipeline.schedule("forward", microbatches=2).run_reference([1.0, 2.0, 3.0, 4.0])
+    [array([ 4.,  8., 12., 16.], dtype=float32)]
+    """
+
+    devices: Sequence[tuple[int, ...]]
+    """Of each stage's submesh; stages s and s + p, ... share one."""
+    pieces: Sequence[Piece]
+    batch: Mapping[str, ValueType]
+    """Inputs that are cut into microbatches along dim 0."""
+    parameters: Mapping[str, ValueType] = field(default_factory=dict[str, ValueType])
+    """Inputs that all microbatches read."""
+    closings: Sequence[Closing] = ()
+    results: Sequence[str] = ()
+    """Of values one a microbatch the pieces are joined along dim 0."""
+
+    @cached_property
+    def num_devices(self) -> int:
+        """p: submeshes; each has as many stages."""
+        return len(dict.fromkeys(self.devices))
+
+    @cached_property
+    def makers(self) -> Mapping[str, Piece]:
+        """Of each value the piece that makes it."""
+        found: dict[str, Piece] = {}
+        for piece in self.pieces:
+            for name in piece.makes:
+                if name in found or name in self.batch or name in self.parameters:
+                    raise ScheduleError(f"two pieces make {name!r}", remedy="name one otherwise")
+                found[name] = piece
+        return found
+
+    @cached_property
+    def by_pass(self) -> Mapping[tuple[Kind, int], Sequence[Piece]]:
+        """The pieces of each pass of each stage, in the order in which they are given."""
+        found: dict[tuple[Kind, int], list[Piece]] = defaultdict(list)
+        for piece in self.pieces:
+            found[piece.kind, piece.stage].append(piece)
+        return found
+
+    def schedule(
+        self, name: str, microbatches: int, *, seconds: Mapping[Kind, float] | None = None, axis: str = "micro"
+    ) -> Schedule:
+        """The schedule of that many microbatches.
+
+        `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first".
+        `seconds`: what a pass of each kind takes, roughly: it decides where transfers stand in the list, not what runs
+        first.  Raises ScheduleError where the pipeline has not what the schedule needs.
+        """
+        chunks, rest = divmod(len(self.devices), self.num_devices)
+        if rest or list(self.devices) != list(self.devices[: self.num_devices]) * chunks:
+            raise ScheduleError("the stages do not go round the submeshes", remedy="stage s stands on submesh s mod p")
+        actions = orders(name, self.num_devices, microbatches, chunks)
+        slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
+        return _Writer(self, microbatches, axis).schedule(slots)
+
+    def _waits(self, action: Action) -> list[Action]:
+        """What must be done before, of the same microbatch."""
+        return [Action(kind, stage, action.microbatch) for kind, stage in self._needs[action.kind, action.stage]]
+
+    @cached_property
+    def _needs(self) -> Mapping[tuple[Kind, int], Sequence[tuple[Kind, int]]]:
+        found: dict[tuple[Kind, int], list[tuple[Kind, int]]] = {}
+        for key, pieces in self.by_pass.items():
+            makers = [self.makers[name] for piece in pieces for name in piece.reads if name in self.makers]
+            passes: dict[tuple[Kind, int], None] = {(maker.kind, maker.stage): None for maker in makers}
+            found[key] = [other for other in passes if other != key]
+        return found
+
+
+class _Writer:
+    """Writes the steps: passes when they start, transfers when what they move is made."""
+
+    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str) -> None:
+        self.pipeline, self.count, self.axis = pipeline, microbatches, axis
+        self.builder = ScheduleBuilder()
+        self.shared: dict[str, Ref] = {}
+        self.each: dict[tuple[str, int], Ref] = {}
+        self.sums: dict[str, Ref] = {}
+        self.copies: dict[tuple[str, tuple[int, ...]], Ref] = {}
+        """Of a value, by its name in the schedule, those on other devices."""
+
+    def schedule(self, slots: Mapping[Action, Slot]) -> Schedule:
+        self._enter()
+        for _, is_pass, action in sorted(_events(slots), key=lambda e: e[:2]):
+            pieces = self.pipeline.by_pass.get((action.kind, action.stage), ())
+            for piece in pieces:
+                self._run(piece, action.microbatch) if is_pass else self._send_on(piece, action.microbatch)
+        for closing in self.pipeline.closings:
+            operands = [self._whole(name) for name in closing.reads]
+            made = self.builder.run(closing.op, *operands, names=closing.makes)
+            self.shared.update(zip(closing.makes, made, strict=True))
+        return self.builder.finish(*map(self._whole, self.pipeline.results))
+
+    def _enter(self) -> None:
+        for name, kind in self.pipeline.parameters.items():
+            self.shared[name] = self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
+        given = {
+            name: self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
+            for name, kind in self.pipeline.batch.items()
+        }
+        for name, value in given.items():
+            for k, piece in enumerate(self.builder.split(value, self.count, axis=self.axis)):
+                self.each[name, k] = piece
+
+    def _run(self, piece: Piece, k: int) -> None:
+        devices = self.pipeline.devices[piece.stage]
+        operands = [self._there(self._value(name, k), devices) for name in piece.reads]
+        made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
+        for name, value in zip(piece.makes, made, strict=True):
+            if any(share.is_sum and share.axis == self.axis for share in value.type.shares) or name in self.sums:
+                self.sums[name] = self.builder.add(self.sums[name], value) if name in self.sums else value
+            else:
+                self.each[name, k] = value
+
+    def _value(self, name: str, k: int) -> Ref:
+        found = self.shared.get(name) or self.each.get((name, k))
+        if found is None:
+            raise ScheduleError(f"nothing makes {name!r} before it is read")
+        return found
+
+    def _there(self, value: Ref, devices: tuple[int, ...]) -> Ref:
+        """The value on these devices, sent there once."""
+        if value.type.devices == devices:
+            return value
+        key = value.name, devices
+        if key not in self.copies:
+            self.copies[key] = self.builder.send(value, devices)
+        return self.copies[key]
+
+    def _send_on(self, piece: Piece, k: int) -> None:
+        """What other stages read goes there as soon as it is made."""
+        for name in piece.makes:
+            for devices in self._readers.get(name, ()):
+                if (name, k) in self.each:
+                    self._there(self.each[name, k], devices)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        found: dict[str, dict[tuple[int, ...], None]] = defaultdict(dict)
+        for piece in self.pipeline.pieces:
+            for name in piece.reads:
+                found[name][self.pipeline.devices[piece.stage]] = None
+        return {name: tuple(devices) for name, devices in found.items()}
+
+    def _whole(self, name: str) -> Ref:
+        """A value of the whole step: a parameter, a sum over all microbatches, or the pieces of all joined."""
+        found = self.shared.get(name) or self.sums.get(name)
+        if found is not None:
+            return found
+        pieces = [self._value(name, k) for k in range(self.count)]
+        self.shared[name] = self.builder.concat(*pieces) if self.count > 1 else pieces[0]
+        return self.shared[name]
+
+
+def _events(slots: Mapping[Action, Slot]) -> Iterator[tuple[float, bool, Action]]:
+    """(moment, whether a pass starts then or its transfers, which); at one moment the transfers come first."""
+    for action, slot in slots.items():
+        yield slot.start, True, action
+        yield slot.end, False, action
