@@ -29,6 +29,7 @@ from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, 
 from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
+from hlosharding.ir.subprogram import subprogram
 from hlosharding.ir.trip_counts import Trips, trip_count, with_trip_counts
 from hlosharding.ir.tuple_elements import ElementReaders
 from hlosharding.ir.verifier import verify
@@ -95,6 +96,7 @@ __all__ = [
     "reducer_kind",
     "rewrite",
     "run_passes",
+    "subprogram",
     "trip_count",
     "verify",
     "while_parts",

@@ -1,6 +1,7 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
+from hlosharding.schedule.cutting import pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Kind, Piece, Pipeline, orders
@@ -33,4 +34,5 @@ __all__ = [
     "on",
     "orders",
     "parse_schedule",
+    "pipelined",
 ]

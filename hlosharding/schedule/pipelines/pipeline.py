@@ -41,6 +41,7 @@ class Closing:
     op: Op
     reads: tuple[str, ...]
     makes: tuple[str, ...]
+    devices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Pipeline:
     >>> double = UserOp("double", lambda x: x, lambda x: 2 * x, seconds=1.0)
     >>> batch = ValueType(Shape.array("f32", (4,)), (0,))
     >>> pieces = [Piece("forward", n, double, (f"x{n}",), (f"x{n + 1}",)) for n in range(2)]
-    >>> pipeline = Pipeline(((0,), (1,)), pieces, batch={"x0": batch}, results=("x2",))
+    >>> pipeline = Pipeline(((0,), (1,)), pieces, batch={"x0": (batch, 0)}, results=[("x2", 0)])
     >>> pipeline.schedule("forward", microbatches=2).run_reference([1.0, 2.0, 3.0, 4.0])
     [array([ 4.,  8., 12., 16.], dtype=float32)]
     """
@@ -60,13 +61,13 @@ class Pipeline:
     devices: Sequence[tuple[int, ...]]
     """Of each stage's submesh; stages s and s + p, ... share one."""
     pieces: Sequence[Piece]
-    batch: Mapping[str, ValueType]
-    """Inputs that are cut into microbatches along dim 0."""
+    batch: Mapping[str, tuple[ValueType, int]]
+    """Inputs that are cut into microbatches, each along a dim."""
     parameters: Mapping[str, ValueType] = field(default_factory=dict[str, ValueType])
     """Inputs that all microbatches read."""
     closings: Sequence[Closing] = ()
-    results: Sequence[str] = ()
-    """Of values one a microbatch the pieces are joined along dim 0."""
+    results: Sequence[tuple[str, int]] = ()
+    """What the whole gives; of values one a microbatch, the dim along which they are joined."""
 
     @cached_property
     def num_devices(self) -> int:
@@ -141,20 +142,21 @@ class _Writer:
             for piece in pieces:
                 self._run(piece, action.microbatch) if is_pass else self._send_on(piece, action.microbatch)
         for closing in self.pipeline.closings:
-            operands = [self._whole(name) for name in closing.reads]
+            operands = [self._there(self._whole(name), closing.devices) for name in closing.reads]
             made = self.builder.run(closing.op, *operands, names=closing.makes)
             self.shared.update(zip(closing.makes, made, strict=True))
-        return self.builder.finish(*map(self._whole, self.pipeline.results))
+        return self.builder.finish(*(self._whole(name, dim) for name, dim in self.pipeline.results))
 
     def _enter(self) -> None:
         for name, kind in self.pipeline.parameters.items():
             self.shared[name] = self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
         given = {
             name: self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
-            for name, kind in self.pipeline.batch.items()
+            for name, (kind, _) in self.pipeline.batch.items()
         }
         for name, value in given.items():
-            for k, piece in enumerate(self.builder.split(value, self.count, axis=self.axis)):
+            dim = self.pipeline.batch[name][1]
+            for k, piece in enumerate(self.builder.split(value, self.count, dim=dim, axis=self.axis)):
                 self.each[name, k] = piece
 
     def _run(self, piece: Piece, k: int) -> None:
@@ -197,13 +199,13 @@ class _Writer:
                 found[name][self.pipeline.devices[piece.stage]] = None
         return {name: tuple(devices) for name, devices in found.items()}
 
-    def _whole(self, name: str) -> Ref:
+    def _whole(self, name: str, dim: int = 0) -> Ref:
         """A value of the whole step: a parameter, a sum over all microbatches, or the pieces of all joined."""
         found = self.shared.get(name) or self.sums.get(name)
         if found is not None:
             return found
         pieces = [self._value(name, k) for k in range(self.count)]
-        self.shared[name] = self.builder.concat(*pieces) if self.count > 1 else pieces[0]
+        self.shared[name] = self.builder.concat(*pieces, dim=dim) if self.count > 1 else pieces[0]
         return self.shared[name]
 
 

@@ -1,0 +1,73 @@
+"""Some instructions of a module's entry as a module of their own.
+
+Floor: ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hlosharding.ir.builder import Builder, ComputationBuilder
+from hlosharding.ir.graph import Computation, Instruction
+from hlosharding.ir.module import Module
+
+
+def subprogram(
+    module: Module,
+    name: str,
+    instructions: Iterable[Instruction],
+    reads: Sequence[Instruction],
+    makes: Sequence[Instruction],
+) -> Module:
+    """A module with a parameter for each of `reads` whose root is the tuple of `makes`.
+
+    `instructions`: in program order, reading nothing but each other and `reads`.  Names, attributes and source lines
+    stay; computations that they call come along.
+
+    >>> from hlosharding.ir import Shape
+    >>> main = (builder := Builder("m")).computation("main")
+    >>> x = main.parameter(0, Shape.array("f32", (4,)))
+    >>> y = main.op("negate", (x,))
+    >>> _ = main.op("exponential", (y,))
+    >>> part = subprogram(builder.finish(main), "part", [y], [x], [y])
+    >>> [inst.opcode for inst in part.entry.instructions]
+    ['parameter', 'negate', 'tuple']
+    """
+    builder = Builder(name, like=module)
+    builder.module.signature = None
+    callees = _Callees(builder)
+    chosen = list(instructions)
+    for inst in chosen:
+        for computation in inst.called:
+            callees.copied(computation)
+    main = builder.computation(module.entry.name)
+    made = {inst: main.parameter(number, inst.shape, name=inst.name) for number, inst in enumerate(reads)}
+    for inst in chosen:
+        made[inst] = callees.copy(main, inst, [made[operand] for operand in inst.operands])
+    main.root(main.op("tuple", [made[inst] for inst in makes]))
+    return builder.finish(main)
+
+
+class _Callees:
+    """Copies of called computations, each made once, before the computation that calls them."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._done: dict[Computation, Computation] = {}
+
+    def copy(self, into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction]) -> Instruction:
+        called = [self.copied(computation) for computation in inst.called]
+        return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
+
+    def copied(self, computation: Computation) -> Computation:
+        if computation not in self._done:
+            for inst in computation.instructions:
+                for callee in inst.called:
+                    self.copied(callee)
+            into = self._builder.computation(computation.name)
+            new: dict[Instruction, Instruction] = {}
+            for inst in computation.instructions:
+                new[inst] = self.copy(into, inst, [new[operand] for operand in inst.operands])
+            into.root(new[computation.root])
+            self._done[computation] = into.computation
+        return self._done[computation]

@@ -1,0 +1,5 @@
+"""Any traced program as a pipeline: microbatches along an axis of time, stages cut out of the graph."""
+
+from hlosharding.schedule.cutting.pipelining import pipelined
+
+__all__ = ["pipelined"]

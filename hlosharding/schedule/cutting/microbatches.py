@@ -1,0 +1,155 @@
+"""A program that works on one microbatch at a time: partitioned along an axis of time, with our own partitioner.
+
+Floor: schedule.  Microbatches are tiles of the batch on as many devices as there are microbatches, only that one device
+does all of their work, one after the other.  So what the partitioner makes of the program is the program of one
+microbatch; its all-reduces are what has to be summed over time; any other exchange is none that time could make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlosharding.compiler import partition
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import COLLECTIVES, Instruction, Module, rewrite
+from hlosharding.propagation import propagate
+from hlosharding.sharding import REPLICATED, HloSharding
+
+
+@dataclass(frozen=True)
+class Microbatched:
+    """One microbatch's program, with what comes behind the last one in it."""
+
+    module: Module
+    """Shapes are those of one microbatch."""
+    count: int
+    sums: frozenset[Instruction]
+    """Copies of what has to be summed over all microbatches: what they are read by runs once, behind the last."""
+    batch: Mapping[int, int]
+    """Of the parameters that are cut into microbatches, by number, the dim."""
+    joined: Mapping[int, int]
+    """Of the results that each microbatch has its piece of, by number, the dim."""
+
+    @cached_property
+    def after(self) -> frozenset[Instruction]:
+        """What runs once, behind the last microbatch: the sums, and all that reads them."""
+        found: set[Instruction] = set(self.sums)
+        for inst in self.module.entry.instructions:
+            if not inst.is_root and (not found.isdisjoint(inst.operands) or (self.count == 1 and _updates(inst))):
+                found.add(inst)
+        return frozenset(found)
+
+    @cached_property
+    def varying(self) -> frozenset[Instruction]:
+        """What differs from microbatch to microbatch."""
+        found: set[Instruction] = set()
+        for inst in self.module.entry.instructions:
+            is_input = inst.opcode == "parameter" and inst.parameter_number in self.batch
+            if is_input or (inst not in self.after and not found.isdisjoint(inst.operands)):
+                found.add(inst)
+        return frozenset(found)
+
+
+def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microbatched:
+    """The program of one of `count` microbatches.  `batch`: of each parameter that is cut, by number, the dim.
+
+    Shardings are dropped: they are for the devices on which a microbatch will run.  Raises ScheduleError for what time
+    cannot do, with the op and its source line: an op that needs other microbatches than its own.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> module = hs.trace(lambda w, x: (w, (x @ w).sum()))(jnp.ones((4, 2)), jnp.ones((8, 4)))
+    >>> found = microbatched(module, {1: 0}, 4)
+    >>> [str(p.shape) for p in found.module.entry.parameters], [str(s.shape) for s in found.sums]
+    (['f32[4,2]', 'f32[2,4]'], ['f32[]'])
+    """
+    given = module.clone()
+    given.num_partitions = 1
+    given.shardings = {}
+    if count == 1:
+        return Microbatched(given, 1, frozenset(), batch, {})
+    for parameter in given.entry.parameters:
+        given.shardings[parameter.id] = _sharding(parameter, batch, count)
+    given.num_partitions = count
+    made = partition(propagate(given, to_outputs=True), num_partitions=count).module.clone()
+    joined = _split_dims(made)
+    sums = frozenset(_sum_over_time(inst, count) for inst in _exchanges(made))
+    made.num_partitions = 1
+    made.shardings = {}
+    made.renumber()
+    return Microbatched(made, count, sums, batch, joined)
+
+
+def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:
+    dim = batch.get(parameter.parameter_number)
+    if dim is None:
+        return REPLICATED
+    dims = parameter.shape.dims
+    if not parameter.shape.is_array or dim >= len(dims) or dims[dim] % count:
+        raise ScheduleError(
+            f"parameter %{parameter.name} ({parameter.shape}) cannot be cut into {count} microbatches along dim {dim}",
+            remedy="name the arguments whose first dim is the batch, and a number that divides it",
+        )
+    ways = ",".join(str(count if n == dim else 1) for n in range(len(dims)))
+    return HloSharding.parse(f"{{devices=[{ways}]<=[{count}]}}")
+
+
+def _split_dims(module: Module) -> dict[int, int]:
+    """Of the results that lie in tiles, by number, the dim along which they are split."""
+    sharding = module.sharding(module.entry.root)
+    leaves = sharding.leaves if sharding is not None else ()
+    return {
+        number: next(dim for dim, ways in enumerate(leaf.data_dims) if ways > 1)
+        for number, leaf in enumerate(leaves)
+        if leaf.is_tiled() and max(leaf.data_dims) > 1
+    }
+
+
+def _exchanges(module: Module) -> list[Instruction]:
+    """All that devices do with each other, or with their number."""
+    found = module.of_opcodes(*COLLECTIVES, "partition-id")
+    for inst in found:
+        if inst.opcode == "partition-id" or inst.computation is not module.entry:
+            raise _impossible(inst)
+    return found
+
+
+def _sum_over_time(inst: Instruction, count: int) -> Instruction:
+    """An all-reduce over all microbatches as the copy of a sum.  Raises ScheduleError for what is none."""
+    is_whole = all(len(group) == count for group in inst.replica_groups or ())
+    if inst.opcode != "all-reduce" or not is_whole or inst.called[0].root.opcode != "add" or len(inst.operands) != 1:
+        raise _impossible(inst)
+    rewrite.change_opcode(inst, "copy")
+    return inst
+
+
+def _impossible(inst: Instruction) -> ScheduleError:
+    what = {
+        "partition-id": "the number of the microbatch",
+        "all-reduce": "another reduction over all microbatches than a sum",
+    }.get(inst.opcode, "elements of other microbatches")
+    return ScheduleError(
+        f"%{inst.name} ({inst.opcode}) needs {what}",
+        where=f"{inst.location or inst.op_name}".strip() or None,
+        remedy="microbatches must be independent but for sums; take one microbatch, or change this line",
+    )
+
+
+def is_backward(inst: Instruction) -> bool:
+    """Does the op stand in a backward pass?  JAX writes that into its name."""
+    return "transpose(" in inst.op_name
+
+
+def _updates(inst: Instruction) -> bool:
+    """Does the op read gradients, and stands in no differentiated function itself?"""
+    return "jvp(" not in inst.op_name and any(map(is_backward, inst.operands))
+
+
+def read_by(inst: Instruction) -> Iterator[Instruction]:
+    """What an op reads; of a tuple its elements, for tuples do not travel."""
+    for operand in inst.operands:
+        if operand.opcode == "tuple":
+            yield from read_by(operand)
+        else:
+            yield operand

@@ -1,0 +1,154 @@
+"""The programs of a pipeline's passes: the instructions of one pass of one stage, as a module with names for what it
+reads and makes.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlosharding.ir import Instruction, Module, subprogram
+from hlosharding.schedule.cutting.microbatches import Microbatched, read_by
+from hlosharding.schedule.cutting.saved_values import saved_values
+from hlosharding.schedule.cutting.stages import Phase, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pass of one stage, or one stretch of what a stage does once."""
+
+    phase: Phase
+    stage: int
+    level: int
+    """Of what runs once: behind how many sends it comes."""
+    module: Module
+    reads: tuple[Instruction, ...]
+    """Of the microbatch's program; so are `makes`."""
+    makes: tuple[Instruction, ...]
+    sums: tuple[int, ...]
+    """Numbers of `makes` that are terms of a sum over the microbatches."""
+
+
+def parts(program: Microbatched, placement: Placement) -> list[Part]:
+    """All of them, in an order in which they can run."""
+    return list(_Parting(program, placement).parts())
+
+
+Key = tuple[Phase, int, int]
+
+
+class _Parting:
+    def __init__(self, program: Microbatched, placement: Placement) -> None:
+        self.program, self.placement = program, placement
+        self.entry = program.module.entry
+        self.terms = frozenset(inst.operands[0] for inst in program.sums)
+
+    def parts(self) -> Iterator[Part]:
+        for key, members in sorted(self.members.items(), key=lambda item: self._rank(item[0])):
+            yield self._part(key, members)
+
+    @staticmethod
+    def _rank(key: Key) -> tuple[int, int, int]:
+        phase, stage, level = key
+        rank = ("forward", "backward", "after").index(phase)
+        return rank, level, -stage if phase == "backward" else stage
+
+    @cached_property
+    def keys(self) -> Mapping[Instruction, Key]:
+        """The part of each instruction."""
+        found: dict[Instruction, Key] = {}
+        phase, stage = self.placement.phase, self.placement.stage
+        for inst in self.entry.instructions:
+            if inst in phase and inst not in self.program.sums:
+                level = self._level(inst, found) if phase[inst] == "after" else 0
+                found[inst] = (phase[inst], stage[inst], level)
+        for inst in self.entry.root.operands:
+            if inst not in found and inst.opcode != "parameter" and inst not in self.program.sums:
+                found[inst] = ("after", self._home(inst), 0)
+        return found
+
+    def _level(self, inst: Instruction, found: Mapping[Instruction, Key]) -> int:
+        """One more than what it reads of another stage, if that runs once, too."""
+        stage = self.placement.stage[inst]
+        before = [found[o] for o in read_by(inst) if o in found and found[o][0] == "after"]
+        return max((level + (at != stage) for _, at, level in before), default=0)
+
+    def _home(self, inst: Instruction) -> int:
+        """Of a result that needs no microbatch: where the parameters lie of which it is made."""
+        while inst.operands:
+            inst = max(inst.operands, key=lambda operand: operand.shape.byte_size)
+        return self.placement.home.get(inst, 0)
+
+    @cached_property
+    def members(self) -> Mapping[Key, list[Instruction]]:
+        found: defaultdict[Key, list[Instruction]] = defaultdict(list)
+        for inst in self.entry.instructions:
+            if inst in self.keys:
+                found[self.keys[inst]].append(inst)
+        return found
+
+    def _part(self, key: Key, members: list[Instruction]) -> Part:
+        inside, reads = self._with_shared(key, members)
+        makes = tuple(inst for inst in members if self._leaves(inst, key))
+        sums = tuple(number for number, inst in enumerate(makes) if inst in self.terms)
+        name = f"{key[0]}_{key[1]}" + (f"_{key[2]}" if key[2] else "")
+        ordered = [inst for inst in self.entry.instructions if inst in inside]
+        module = subprogram(self.program.module, name, ordered, reads, makes)
+        return Part(*key, module, tuple(map(self._value, reads)), makes, sums)
+
+    def _with_shared(self, key: Key, members: Iterable[Instruction]) -> tuple[set[Instruction], list[Instruction]]:
+        """What is computed in the part, what all microbatches share and what was not kept included; what it reads."""
+        inside, reads = set(members), dict[Instruction, None]()
+        waiting = list(inside)
+        while waiting:
+            for operand in waiting.pop().operands:
+                if operand in inside:
+                    continue
+                is_made = operand in self.keys and not self._is_recomputed(operand, key)
+                if is_made or operand in self.program.sums or operand.opcode == "parameter":
+                    reads[operand] = None
+                else:
+                    inside.add(operand)
+                    waiting.append(operand)
+        order = {inst: number for number, inst in enumerate(self.entry.instructions)}
+        return inside, sorted(reads, key=order.__getitem__)
+
+    def _value(self, inst: Instruction) -> Instruction:
+        """A sum goes by the name of its terms, which are added up."""
+        return inst.operands[0] if inst in self.program.sums else inst
+
+    def _is_recomputed(self, inst: Instruction, key: Key) -> bool:
+        """Is a forward value computed again in the backward pass of its stage?"""
+        phase, stage, _ = key
+        return phase == "backward" and self.keys[inst] == ("forward", stage, 0) and inst not in self.saved[stage]
+
+    @cached_property
+    def saved(self) -> Mapping[int, frozenset[Instruction]]:
+        """Of what each stage's forward pass makes, what it keeps for the backward pass."""
+        forward = frozenset(inst for inst, (phase, _, _) in self.keys.items() if phase == "forward")
+        found: dict[int, frozenset[Instruction]] = {}
+        for phase, stage, level in self.members:
+            if phase == "backward":
+                own = frozenset(self.members.get(("forward", stage, level), ()))
+                read = (value for inst in self.members[phase, stage, level] for value in read_by(inst))
+                found[stage] = saved_values(own, forward, read)
+        return found
+
+    def _leaves(self, inst: Instruction, key: Key) -> bool:
+        """Does another part read it, or the caller?"""
+        phase, stage, _ = key
+        inside = {key, ("backward", stage, 0)} if phase == "forward" else {key}
+        if phase == "forward" and inst in self.saved.get(stage, ()):
+            return True
+        waiting = list(inst.users)
+        while waiting:
+            user = waiting.pop()
+            if user.opcode == "tuple" and not user.is_root:
+                waiting += user.users
+            elif self.keys.get(user) not in inside:
+                return True
+        return False

@@ -1,0 +1,153 @@
+"""`pipelined`: any traced program as a pipeline of stages, with its schedule.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlosharding.compiler import default_machine, partition
+from hlosharding.cost import Machine
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Instruction, Module
+from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.microbatches import Microbatched, microbatched
+from hlosharding.schedule.cutting.pieces import Part, parts
+from hlosharding.schedule.cutting.stages import Placement, placed
+from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
+from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.value_type import ValueType
+from hlosharding.sharding import REPLICATED, HloSharding
+
+
+def pipelined(
+    module: Module,
+    *,
+    batch: Sequence[str | int],
+    stages: int,
+    microbatches: int = 1,
+    schedule: str = "1f1b",
+    machine: Machine | None = None,
+) -> Schedule:
+    """Cut a traced program into stages, a submesh each, and schedule its microbatches.
+
+    `batch`: paths or numbers of the arguments whose first dim is the batch (all others are shared by the microbatches).
+    The module's shardings say how a *stage* lies on its submesh: of n devices where they name n, else of one; stage s
+    has devices s*n to s*n+n-1.  `schedule`: see `Pipeline.schedule`.  Raises ScheduleError where microbatches are not
+    independent, or there are fewer ops than stages.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(w, x):
+    ...     loss, grad = jax.value_and_grad(lambda w: jnp.sum(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1])))(w)
+    ...     return w - 0.1 * grad, loss
+    >>> w, x = jnp.ones((2, 4, 4)), jnp.ones((8, 4))
+    >>> made = pipelined(hs.trace(step)(w, x), batch=["x"], stages=2, microbatches=4)
+    >>> new, loss = made.run_reference(w, x)
+    >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
+    True
+    """
+    number = max((leaf.num_devices or 1 for s in module.distinct_shardings for leaf in s.leaves), default=1)
+    machine = machine or default_machine(number * stages)
+    program = microbatched(module, dict.fromkeys(_numbers(module, batch), 0), microbatches)
+    _take_shardings(program.module, module, number)
+    placement = placed(program, stages, machine)
+    found = propagate(program.module, to_outputs=True) if number > 1 else None
+    writer = _Writer(program, placement, number, found.module if found is not None else program.module, machine)
+    return writer.pipeline().schedule(schedule, microbatches)
+
+
+def _numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
+    """Parameter numbers of arguments named by path."""
+    paths = {p.op_name or p.name: p.parameter_number for p in module.entry.parameters}
+    found: list[int] = []
+    for name in batch:
+        matching = [n for path, n in paths.items() if isinstance(name, str) and _is_below(path, name)]
+        if isinstance(name, int):
+            matching = [name]
+        if not matching or not all(0 <= n < len(paths) for n in matching):
+            raise ScheduleError(f"no argument {name!r}", remedy=f"there are {', '.join(paths)}")
+        found += matching
+    return found
+
+
+def _is_below(path: str, name: str) -> bool:
+    """Is a path an argument, or a part of it?"""
+    return path == name or path.startswith((f"{name}[", f"{name}."))
+
+
+def _take_shardings(program: Module, module: Module, number: int) -> None:
+    """The user's shardings, of the inputs and of what keeps its name, for the devices of a stage."""
+    program.num_partitions = number
+    given = {inst.name: module.shardings.get(inst.id) for inst in module.entry.instructions}
+    for inst in program.entry.instructions:
+        sharding = given.get(inst.name)
+        if sharding is not None:
+            program.shardings[inst.id] = sharding
+
+
+class _Writer:
+    """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
+
+    def __init__(
+        self, program: Microbatched, placement: Placement, number: int, propagated: Module, machine: Machine
+    ) -> None:
+        self.program, self.placement, self.number, self.machine = program, placement, number, machine
+        self.shardings = {inst.name: propagated.sharding(inst) for inst in propagated.entry.instructions}
+
+    def pipeline(self) -> Pipeline:
+        pieces: list[Piece] = []
+        closings: list[Closing] = []
+        devices = [tuple(range(s * self.number, (s + 1) * self.number)) for s in range(self._num_stages)]
+        for part in parts(self.program, self.placement):
+            op = self._stage_program(part)
+            reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
+            if part.phase == "after":
+                closings.append(Closing(op, reads, makes, devices[part.stage]))
+            else:
+                pieces.append(Piece(part.phase, part.stage, op, reads, makes))
+        parameters = self.program.module.entry.parameters
+        types = {p.name: self._type(p, devices) for p in parameters}
+        results = [inst.operands[0] if inst in self.program.sums else inst for inst in self._results()]
+        return Pipeline(
+            devices,
+            pieces,
+            batch={p.name: (self._whole(types[p.name], p), 0) for p in parameters if self._is_batch(p)},
+            parameters={p.name: types[p.name] for p in parameters if not self._is_batch(p)},
+            closings=closings,
+            results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
+        )
+
+    @property
+    def _num_stages(self) -> int:
+        return max(self.placement.stage.values(), default=0) + 1
+
+    def _results(self) -> Sequence[Instruction]:
+        root = self.program.module.entry.root
+        return root.operands if root.opcode == "tuple" else (root,)
+
+    def _is_batch(self, parameter: Instruction) -> bool:
+        return parameter.parameter_number in self.program.batch
+
+    def _type(self, parameter: Instruction, devices: Sequence[tuple[int, ...]]) -> ValueType:
+        return ValueType(parameter.shape, devices[self.placement.home[parameter]], self._sharding(parameter))
+
+    def _whole(self, piece: ValueType, parameter: Instruction) -> ValueType:
+        """Of all microbatches together."""
+        dims = list(piece.shape.dims)
+        dims[self.program.batch[parameter.parameter_number]] *= self.program.count
+        return ValueType(piece.shape.with_dims(tuple(dims)), piece.devices, piece.sharding)
+
+    def _sharding(self, inst: Instruction) -> HloSharding:
+        return self.shardings.get(inst.name) or REPLICATED
+
+    def _stage_program(self, part: Part) -> StageProgram:
+        module = part.module
+        module.num_partitions = self.number
+        for parameter, inst in zip(module.entry.parameters, part.reads, strict=True):
+            module.shardings[parameter.id] = self._sharding(inst)
+        root = module.entry.root
+        module.shardings[root.id] = HloSharding.tuple(tuple(self._sharding(inst) for inst in part.makes))
+        made = partition(module, num_partitions=self.number, machine=self.machine.with_devices(self.number))
+        return StageProgram(module.name, made.program, sums=part.sums)
