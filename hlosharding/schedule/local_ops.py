@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -77,15 +78,34 @@ class Split(Op):
         return Work(0.0)
 
 
-def cut(array: np.ndarray, dim: int, parts: int, ways: int) -> list[np.ndarray]:
-    """Pieces of which each has a part of each of the `ways` tiles of a dim.
+def cut(array: Any, dim: int, parts: int, ways: int) -> list[Any]:
+    """Pieces of which each has a part of each of the `ways` tiles of a dim; of a numpy or jax array.
 
     >>> [piece.tolist() for piece in cut(np.arange(8), 0, 2, 2)]
     [[0, 1, 4, 5], [2, 3, 6, 7]]
     """
     before, size, after = array.shape[:dim], array.shape[dim], array.shape[dim + 1 :]
     tiles = array.reshape(*before, ways, parts, size // parts // ways, *after)
-    return [np.take(tiles, n, axis=dim + 1).reshape(*before, size // parts, *after) for n in range(parts)]
+    inner = (slice(None),) * (dim + 1)
+    return [tiles[(*inner, n)].reshape(*before, size // parts, *after) for n in range(parts)]
+
+
+def joined_tiles(arrays: Sequence[Any], dim: int, ways: int) -> Any:
+    """The array of which `cut` makes these pieces.
+
+    >>> joined_tiles(cut(np.arange(8), 0, 2, 2), 0, 2).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    before, after = arrays[0].shape[:dim], arrays[0].shape[dim + 1 :]
+    tiles = [array.reshape(*before, ways, array.shape[dim] // ways, *after) for array in arrays]
+    module: Any = np if isinstance(arrays[0], np.ndarray) else _jax_numpy()
+    return module.concatenate(tiles, axis=dim + 1).reshape(*before, -1, *after)
+
+
+def _jax_numpy() -> Any:
+    import jax.numpy
+
+    return jax.numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +133,7 @@ class Concat(Op):
         return [replace(_resized(first, self.dim, size), shares=joined([t.shares for t in types], is_sum=False))]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        ways = _ways(types[0], self.dim)
-        tiles = [np.split(array, ways, axis=self.dim) for array in arrays]
-        return [np.concatenate([tile[n] for n in range(ways) for tile in tiles], axis=self.dim)]
+        return [joined_tiles(arrays, self.dim, _ways(types[0], self.dim))]
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         return Work(op_time(0.0, 2.0 * results[0].tile_bytes, "f32", machine, matrix=False))

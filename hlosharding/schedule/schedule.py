@@ -5,13 +5,14 @@ Floor: schedule.  Glue only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hlosharding.cost import Machine
+from hlosharding.schedule.executable import ScheduleExecutable
 from hlosharding.schedule.interpreter import run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
@@ -74,6 +75,10 @@ class Schedule:
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each parameter: what the schedule means."""
         return run_reference(self.functions, arrays)
+
+    def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
+        """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's)."""
+        return ScheduleExecutable(self.functions, devices)
 
     def __str__(self) -> str:
         return schedule_text(self.functions, self.ops)

@@ -36,6 +36,7 @@ from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, find_iota, prime_factors
 from hlosharding.sharding.tiles import (
     REPLICATED,
+    copies_as_partials,
     member_numbers,
     offsets,
     partial_sum_groups,
@@ -79,6 +80,7 @@ __all__ = [
     "add_shape_dims",
     "along_dims",
     "ceil_div",
+    "copies_as_partials",
     "device_groups_along",
     "device_groups_match",
     "find_common_sharding",

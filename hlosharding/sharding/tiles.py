@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import Dims
 
 REPLICATED = HloSharding.replicate()
@@ -70,6 +71,18 @@ def without_partials(sharding: HloSharding) -> HloSharding:
     grid = tiles.transpose([*range(rank), *manual, *[d for d in order if d >= rank]])
     grid = grid.reshape((*sharding.data_dims, grid.shape[rank], -1))
     return HloSharding.subgroup(grid, ("manual", "replicated")).meaning
+
+
+def copies_as_partials(sharding: HloSharding) -> HloSharding:
+    """A sharding with partial results where this one has copies: what `without_partials` makes of it is this one.
+
+    >>> str(copies_as_partials(HloSharding.parse("{devices=[2,2]<=[4] last_tile_dim_replicate}")))
+    '{devices=[2,2]<=[4] last_tile_dims={unreduced}}'
+    """
+    if sharding.is_replicated():
+        return HloSharding.unreduced()
+    types: list[SubgroupType] = ["unreduced" if kind == "replicated" else kind for kind in sharding.subgroup_types]
+    return HloSharding.subgroup(sharding.tiles, types) if types else sharding
 
 
 @lru_cache(maxsize=1 << 12)

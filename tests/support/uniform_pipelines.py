@@ -53,5 +53,5 @@ def pipeline(
             late = _op(f"w{stage}", w[stage])
             pieces.append(Piece("weights", stage, late, (f"dx{stage}", f"saved{stage}"), (f"dw{stage}",)))
     devices = [(n,) for n in range(p)] * chunks
-    batch = {"x0": (ValueType(HANDED_ON.with_dims((microbatches, 0)), (0,)), 0)}
-    return Pipeline(devices, pieces, batch, results=[(f"x{last + 1}", 0)])
+    inputs = {"x0": ValueType(HANDED_ON.with_dims((microbatches, 0)), (0,))}
+    return Pipeline(devices, pieces, inputs, batch={"x0": 0}, results=[(f"x{last + 1}", 0)])

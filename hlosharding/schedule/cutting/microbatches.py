@@ -147,9 +147,13 @@ def _updates(inst: Instruction) -> bool:
 
 
 def read_by(inst: Instruction) -> Iterator[Instruction]:
-    """What an op reads; of a tuple its elements, for tuples do not travel."""
+    """What an op reads of what travels: of tuples and broadcasts, what they are made of."""
     for operand in inst.operands:
-        if operand.opcode == "tuple":
+        if operand.opcode in MADE_WHERE_READ:
             yield from read_by(operand)
         else:
             yield operand
+
+
+MADE_WHERE_READ = {"tuple", "broadcast"}
+"""Never sent: their operands are fewer bytes, or cannot be together in one array."""

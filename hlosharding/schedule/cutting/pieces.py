@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.ir import Instruction, Module, subprogram
-from hlosharding.schedule.cutting.microbatches import Microbatched, read_by
+from hlosharding.schedule.cutting.microbatches import MADE_WHERE_READ, Microbatched, read_by
 from hlosharding.schedule.cutting.saved_values import saved_values
 from hlosharding.schedule.cutting.stages import Phase, Placement
 
@@ -63,13 +63,18 @@ class _Parting:
         found: dict[Instruction, Key] = {}
         phase, stage = self.placement.phase, self.placement.stage
         for inst in self.entry.instructions:
-            if inst in phase and inst not in self.program.sums:
+            if inst in phase and inst not in self.program.sums and self._travels(inst):
                 level = self._level(inst, found) if phase[inst] == "after" else 0
                 found[inst] = (phase[inst], stage[inst], level)
         for inst in self.entry.root.operands:
             if inst not in found and inst.opcode != "parameter" and inst not in self.program.sums:
                 found[inst] = ("after", self._home(inst), 0)
         return found
+
+    @staticmethod
+    def _travels(inst: Instruction) -> bool:
+        """Can another part be given it?  What is not given is computed by who reads it."""
+        return inst.opcode not in MADE_WHERE_READ or any(user.is_entry_root for user in inst.users)
 
     def _level(self, inst: Instruction, found: Mapping[Instruction, Key]) -> int:
         """One more than what it reads of another stage, if that runs once, too."""
@@ -147,7 +152,7 @@ class _Parting:
         waiting = list(inst.users)
         while waiting:
             user = waiting.pop()
-            if user.opcode == "tuple" and not user.is_root:
+            if not user.is_root and not self._travels(user):
                 waiting += user.users
             elif self.keys.get(user) not in inside:
                 return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlosharding.compiler import default_machine, partition
+from hlosharding.compiler import Partitioned, default_machine, partition
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
@@ -19,7 +19,7 @@ from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
-from hlosharding.sharding import REPLICATED, HloSharding
+from hlosharding.sharding import REPLICATED, HloSharding, copies_as_partials
 
 
 def pipelined(
@@ -108,13 +108,13 @@ class _Writer:
             else:
                 pieces.append(Piece(part.phase, part.stage, op, reads, makes))
         parameters = self.program.module.entry.parameters
-        types = {p.name: self._type(p, devices) for p in parameters}
+        types = {p: self._type(p, devices) for p in parameters}
         results = [inst.operands[0] if inst in self.program.sums else inst for inst in self._results()]
         return Pipeline(
             devices,
             pieces,
-            batch={p.name: (self._whole(types[p.name], p), 0) for p in parameters if self._is_batch(p)},
-            parameters={p.name: types[p.name] for p in parameters if not self._is_batch(p)},
+            {p.name: self._whole(kind, p) if self._is_batch(p) else kind for p, kind in types.items()},
+            batch={p.name: self.program.batch[p.parameter_number] for p in parameters if self._is_batch(p)},
             closings=closings,
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
         )
@@ -143,11 +143,29 @@ class _Writer:
         return self.shardings.get(inst.name) or REPLICATED
 
     def _stage_program(self, part: Part) -> StageProgram:
+        made = self._partitioned(part)
+        late = [inst for n in part.sums if self._is_reduced_here(made.module, n, inst := part.makes[n])]
+        if late:
+            plain = {inst.name: self.shardings[inst.name] for inst in late}
+            self.shardings.update({name: copies_as_partials(s or REPLICATED) for name, s in plain.items()})
+            once = self._partitioned(part)
+            if once.comm_bytes_per_device < made.comm_bytes_per_device:
+                made = once
+            else:
+                self.shardings.update(plain)
+        return StageProgram(part.module.name, made.program, sums=part.sums)
+
+    def _is_reduced_here(self, local: Module, number: int, term: Instruction) -> bool:
+        """Would a term of a sum be reduced over the devices in every microbatch, where once behind the last will do?"""
+        result = local.entry.root.operands[number]
+        is_callers = any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)
+        return result.opcode in ("all-reduce", "copy") and not is_callers
+
+    def _partitioned(self, part: Part) -> Partitioned:
         module = part.module
         module.num_partitions = self.number
         for parameter, inst in zip(module.entry.parameters, part.reads, strict=True):
             module.shardings[parameter.id] = self._sharding(inst)
         root = module.entry.root
         module.shardings[root.id] = HloSharding.tuple(tuple(self._sharding(inst) for inst in part.makes))
-        made = partition(module, num_partitions=self.number, machine=self.machine.with_devices(self.number))
-        return StageProgram(module.name, made.program, sums=part.sums)
+        return partition(module, num_partitions=self.number, machine=self.machine.with_devices(self.number))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from hlosharding.ir import ELEMENTWISE, Instruction
+from hlosharding.schedule.cutting.microbatches import read_by
 
 _CHEAP = (ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())) - {"rng"}
 _BEGIN, _END = "begin", "end"
@@ -43,7 +44,7 @@ def saved_values(
         if inst not in own or inst.opcode not in _CHEAP:
             graph.add_edge(_BEGIN, (inst, "in"))
             continue
-        before = [operand for operand in inst.operands if operand in forward]
+        before = [operand for operand in read_by(inst) if operand in forward]
         graph.add_edges_from(((operand, "out"), (inst, "in")) for operand in before)
         waiting += dict.fromkeys(operand for operand in before if operand not in seen)
         seen.update(before)

@@ -53,7 +53,7 @@ class Pipeline:
     >>> double = UserOp("double", lambda x: x, lambda x: 2 * x, seconds=1.0)
     >>> batch = ValueType(Shape.array("f32", (4,)), (0,))
     >>> pieces = [Piece("forward", n, double, (f"x{n}",), (f"x{n + 1}",)) for n in range(2)]
-    >>> pipeline = Pipeline(((0,), (1,)), pieces, batch={"x0": (batch, 0)}, results=[("x2", 0)])
+    >>> pipeline = Pipeline(((0,), (1,)), pieces, {"x0": batch}, batch={"x0": 0}, results=[("x2", 0)])
     >>> pipeline.schedule("forward", microbatches=2).run_reference([1.0, 2.0, 3.0, 4.0])
     [array([ 4.,  8., 12., 16.], dtype=float32)]
     """
@@ -61,10 +61,10 @@ class Pipeline:
     devices: Sequence[tuple[int, ...]]
     """Of each stage's submesh; stages s and s + p, ... share one."""
     pieces: Sequence[Piece]
-    batch: Mapping[str, tuple[ValueType, int]]
-    """Inputs that are cut into microbatches, each along a dim."""
-    parameters: Mapping[str, ValueType] = field(default_factory=dict[str, ValueType])
-    """Inputs that all microbatches read."""
+    inputs: Mapping[str, ValueType]
+    """What the whole takes, in order."""
+    batch: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of the inputs that are cut into microbatches, the dim; all microbatches read the others."""
     closings: Sequence[Closing] = ()
     results: Sequence[tuple[str, int]] = ()
     """What the whole gives; of values one a microbatch, the dim along which they are joined."""
@@ -80,7 +80,7 @@ class Pipeline:
         found: dict[str, Piece] = {}
         for piece in self.pieces:
             for name in piece.makes:
-                if name in found or name in self.batch or name in self.parameters:
+                if name in found or name in self.inputs:
                     raise ScheduleError(f"two pieces make {name!r}", remedy="name one otherwise")
                 found[name] = piece
         return found
@@ -148,14 +148,13 @@ class _Writer:
         return self.builder.finish(*(self._whole(name, dim) for name, dim in self.pipeline.results))
 
     def _enter(self) -> None:
-        for name, kind in self.pipeline.parameters.items():
-            self.shared[name] = self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
-        given = {
-            name: self.builder.parameter(name, kind.shape, kind.devices, kind.sharding)
-            for name, (kind, _) in self.pipeline.batch.items()
-        }
+        inputs = self.pipeline.inputs.items()
+        given = {name: self.builder.parameter(name, t.shape, t.devices, t.sharding) for name, t in inputs}
         for name, value in given.items():
-            dim = self.pipeline.batch[name][1]
+            dim = self.pipeline.batch.get(name)
+            if dim is None:
+                self.shared[name] = value
+                continue
             for k, piece in enumerate(self.builder.split(value, self.count, dim=dim, axis=self.axis)):
                 self.each[name, k] = piece
 
