@@ -8,10 +8,11 @@ from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
 from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
-from hlosharding.partitioner.prices import Prices
+from hlosharding.partitioner.prices import Cost, Prices
 
 __all__ = [
     "OVERLAPS",
+    "Cost",
     "Decisions",
     "LocalProgram",
     "PartitionOptions",

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlosharding.compiler import partition
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, rewrite
 from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.time_axis import partition_over_time
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
@@ -67,18 +67,61 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     given = module.clone()
     given.num_partitions = 1
     given.shardings = {}
+    _make_tuple(given)
     if count == 1:
         return Microbatched(given, 1, frozenset(), batch, {})
+    _own_broadcasts(given)
     for parameter in given.entry.parameters:
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
     given.num_partitions = count
-    made = partition(propagate(given, to_outputs=True), num_partitions=count).module.clone()
+    made = partition_over_time(propagate(given, to_outputs=True), count)
     joined = _split_dims(made)
     sums = frozenset(_sum_over_time(inst, count) for inst in _exchanges(made))
     made.num_partitions = 1
     made.shardings = {}
     made.renumber()
-    return Microbatched(made, count, sums, batch, joined)
+    found = Microbatched(made, count, sums, batch, joined)
+    _check_independent(found)
+    return found
+
+
+def _make_tuple(module: Module) -> None:
+    """Let the entry's result be a tuple, as that of most traced functions."""
+    root = module.entry.root
+    if not root.shape.is_tuple:
+        name = rewrite.fresh_name(module, "results")
+        end = len(module.entry.instructions)
+        module.entry.set_root(rewrite.insert(module.entry, end, "tuple", None, (root,), name=name))
+        module.renumber()
+
+
+def _own_broadcasts(module: Module) -> None:
+    """Give each reader a broadcast of its own.
+
+    Where one serves as the zeros of activations and of gradients alike, propagation would split the gradients, too.
+    """
+    for inst in list(module.of_opcodes("broadcast")):
+        for user in inst.users[1:]:
+            for place, operand in enumerate(user.operands):
+                if operand is inst:
+                    where = inst.computation.instructions.index(user)
+                    made = rewrite.copy(inst, where, inst.operands, to=inst.computation)
+                    rewrite.rename(made, rewrite.fresh_name(module, inst.name))
+                    rewrite.replace_operand(user, place, made)
+    module.renumber()
+
+
+def _check_independent(program: Microbatched) -> None:
+    """ScheduleError where a microbatch needs what only all of them give."""
+    terms = {inst.operands[0] for inst in program.sums}
+    for inst in program.after - program.sums:
+        late = next((operand for operand in read_by(inst) if operand in program.varying and operand not in terms), None)
+        if late is not None:
+            raise ScheduleError(
+                f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches to work on one of them",
+                where=inst.location or inst.op_name or None,
+                remedy="let a microbatch need no other (no statistics over the batch), or take one microbatch",
+            )
 
 
 def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:

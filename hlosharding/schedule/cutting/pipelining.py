@@ -28,14 +28,15 @@ def pipelined(
     batch: Sequence[str | int],
     stages: int,
     microbatches: int = 1,
-    schedule: str = "1f1b",
+    schedule: str | None = None,
     machine: Machine | None = None,
 ) -> Schedule:
     """Cut a traced program into stages, a submesh each, and schedule its microbatches.
 
     `batch`: paths or numbers of the arguments whose first dim is the batch (all others are shared by the microbatches).
     The module's shardings say how a *stage* lies on its submesh: of n devices where they name n, else of one; stage s
-    has devices s*n to s*n+n-1.  `schedule`: see `Pipeline.schedule`.  Raises ScheduleError where microbatches are not
+    has devices s*n to s*n+n-1.  `schedule`: see `Pipeline.schedule`; by default "1f1b" where there is a
+    backward pass.  Raises ScheduleError where microbatches are not
     independent, or there are fewer ops than stages.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
@@ -55,7 +56,8 @@ def pipelined(
     placement = placed(program, stages, machine)
     found = propagate(program.module, to_outputs=True) if number > 1 else None
     writer = _Writer(program, placement, number, found.module if found is not None else program.module, machine)
-    return writer.pipeline().schedule(schedule, microbatches)
+    has_backward = "backward" in placement.phase.values()
+    return writer.pipeline().schedule(schedule or ("1f1b" if has_backward else "forward"), microbatches)
 
 
 def _numbers(module: Module, batch: Sequence[str | int]) -> list[int]:

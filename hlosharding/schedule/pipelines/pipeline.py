@@ -111,7 +111,9 @@ class Pipeline:
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
-        return [Action(kind, stage, action.microbatch) for kind, stage in self._needs[action.kind, action.stage]]
+        return [
+            Action(kind, stage, action.microbatch) for kind, stage in self._needs.get((action.kind, action.stage), ())
+        ]
 
     @cached_property
     def _needs(self) -> Mapping[tuple[Kind, int], Sequence[tuple[Kind, int]]]:
