@@ -29,15 +29,16 @@ def pipelined(
     stages: int,
     microbatches: int = 1,
     schedule: str | None = None,
+    devices_per_stage: int | None = None,
     machine: Machine | None = None,
 ) -> Schedule:
     """Cut a traced program into stages, a submesh each, and schedule its microbatches.
 
     `batch`: paths or numbers of the arguments whose first dim is the batch (all others are shared by the microbatches).
-    The module's shardings say how a *stage* lies on its submesh: of n devices where they name n, else of one; stage s
-    has devices s*n to s*n+n-1.  `schedule`: see `Pipeline.schedule`; by default "1f1b" where there is a
-    backward pass.  Raises ScheduleError where microbatches are not
-    independent, or there are fewer ops than stages.
+    The module's shardings say how a *stage* lies on its submesh, inputs without one take what suits; stage s has
+    devices s*n to s*n+n-1, where n is `devices_per_stage`, by default what the shardings name.  `schedule`: see
+    `Pipeline.schedule`; by default "1f1b" where there is a backward pass.  Raises ScheduleError where microbatches are
+    not independent, or there are fewer ops than stages.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, x):
@@ -49,19 +50,21 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    number = max((leaf.num_devices or 1 for s in module.distinct_shardings for leaf in s.leaves), default=1)
+    named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
+    number = devices_per_stage or max(named, default=1)
     machine = machine or default_machine(number * stages)
-    program = microbatched(module, dict.fromkeys(_numbers(module, batch), 0), microbatches)
+    program = microbatched(module, dict.fromkeys(argument_numbers(module, batch), 0), microbatches)
     _take_shardings(program.module, module, number)
     placement = placed(program, stages, machine)
-    found = propagate(program.module, to_outputs=True) if number > 1 else None
+    is_open = [program.module.sharding(parameter) is None for parameter in program.module.entry.parameters]
+    found = propagate(program.module, to_outputs=True, to_parameters=is_open) if number > 1 else None
     writer = _Writer(program, placement, number, found.module if found is not None else program.module, machine)
     has_backward = "backward" in placement.phase.values()
     return writer.pipeline().schedule(schedule or ("1f1b" if has_backward else "forward"), microbatches)
 
 
-def _numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
-    """Parameter numbers of arguments named by path."""
+def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
+    """Numbers of the entry's parameters that are arguments of these paths, or parts of them.  Raises ScheduleError."""
     paths = {p.op_name or p.name: p.parameter_number for p in module.entry.parameters}
     found: list[int] = []
     for name in batch:
