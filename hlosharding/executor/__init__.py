@@ -8,6 +8,7 @@ from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devic
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray
 from hlosharding.executor.source import as_python
+from hlosharding.executor.structure import Structure
 
 __all__ = [
     "NO_OPTIONS",
@@ -15,6 +16,7 @@ __all__ = [
     "Executable",
     "ShardMapProgram",
     "ShardedArray",
+    "Structure",
     "as_python",
     "assemble",
     "find_devices",

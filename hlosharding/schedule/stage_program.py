@@ -58,6 +58,12 @@ class StageProgram(Op):
         """
         return cls(word, partition(trace(function, **options)(*arguments)).program, sums=sums, donates=donates)
 
+    def under(self, word: str) -> StageProgram:
+        """The same program under another name."""
+        made = StageProgram(word, self.program, sums=self.sums, donates=self.donates)
+        made._works = self._works
+        return made
+
     @property
     def name(self) -> str:
         return f"@{self.word}"

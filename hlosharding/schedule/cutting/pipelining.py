@@ -6,10 +6,12 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hlosharding.compiler import Partitioned, default_machine, partition
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
+from hlosharding.executor import Structure
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatches import Microbatched, microbatched
@@ -99,6 +101,7 @@ class _Writer:
         self, program: Microbatched, placement: Placement, number: int, propagated: Module, machine: Machine
     ) -> None:
         self.program, self.placement, self.number, self.machine = program, placement, number, machine
+        self.structure, self.known = Structure(), dict[Any, StageProgram]()
         self.shardings = {inst.name: propagated.sharding(inst) for inst in propagated.entry.instructions}
 
     def pipeline(self) -> Pipeline:
@@ -148,10 +151,21 @@ class _Writer:
         return self.shardings.get(inst.name) or REPLICATED
 
     def _stage_program(self, part: Part) -> StageProgram:
+        """Partitioned once, where several stages do the same."""
+        given = tuple(self._sharding(inst) for inst in (*part.reads, *part.makes))
+        key = self.structure.computation(part.module.entry), given, self.number, self.machine, part.sums
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._made(part)
+        for inst, made in zip(part.makes, found.outputs, strict=True):
+            self.shardings[inst.name] = made.sharding
+        return found.under(part.module.name)
+
+    def _made(self, part: Part) -> StageProgram:
         made = self._partitioned(part)
         late = [inst for n in part.sums if self._is_reduced_here(made.module, n, inst := part.makes[n])]
         if late:
-            plain = {inst.name: self.shardings[inst.name] for inst in late}
+            plain = {inst.name: self.shardings.get(inst.name) for inst in late}
             self.shardings.update({name: copies_as_partials(s or REPLICATED) for name, s in plain.items()})
             once = self._partitioned(part)
             if once.comm_bytes_per_device < made.comm_bytes_per_device:
