@@ -124,11 +124,15 @@ class Concat(Op):
             raise ScheduleError("concat joins at least one piece")
         same_devices(types)
         first = types[0]
-        _ways(first, self.dim)
+        ways = _ways(first, self.dim)
         wanted = [_resized(t, self.dim, first.shape.dims[self.dim]) for t in types if t.shape.rank == first.shape.rank]
         if len(wanted) != len(types) or any((w.shape, w.sharding) != (first.shape, first.sharding) for w in wanted):
             raise ScheduleError(f"{types[0]} and its other operands do not join along dim {self.dim}")
         in_order(types)
+        uneven = [t for t in types if t.shape.dims[self.dim] % ways]
+        if uneven:
+            what = f"{uneven[0]} has tiles of several sizes along dim {self.dim}: each device joins its own"
+            raise ScheduleError(what, remedy=f"split that dim into {ways} equal tiles, or another dim")
         size = sum(t.shape.dims[self.dim] for t in types)
         return [replace(_resized(first, self.dim, size), shares=joined([t.shares for t in types], is_sum=False))]
 
