@@ -61,12 +61,16 @@ def run_reference(
     ]
 
 
-def run_local(module: Module, arguments: Values) -> Values:
-    """Local arrays in and out: per device the leaves of the entry's parameters, and of its root."""
+def run_local(module: Module, arguments: Values, num_devices: int | None = None) -> Values:
+    """Local arrays in and out: per device the leaves of the entry's parameters, and of its root.
+
+    `num_devices`: of the program, where `arguments` are those of some of its devices, which no collective ties to
+    the others.
+    """
     prepare_custom_calls(module)
     check_callbacks(module)
     refuse_cpu_int2(module)
-    return _Machine(module, len(arguments)).computation(module.entry, arguments)
+    return _Machine(module, num_devices or len(arguments)).computation(module.entry, arguments)
 
 
 @dataclass(frozen=True, slots=True)

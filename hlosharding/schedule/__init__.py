@@ -5,6 +5,9 @@ from hlosharding.schedule.cutting import argument_numbers, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Kind, Piece, Pipeline, orders
+from hlosharding.schedule.rank_alone import RankRun
+from hlosharding.schedule.rank_program import RankProgram
+from hlosharding.schedule.rank_runs import run_ranks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.shares import Share
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
@@ -20,6 +23,8 @@ __all__ = [
     "Op",
     "Piece",
     "Pipeline",
+    "RankProgram",
+    "RankRun",
     "Ref",
     "Schedule",
     "ScheduleBuilder",
@@ -36,4 +41,5 @@ __all__ = [
     "orders",
     "parse_schedule",
     "pipelined",
+    "run_ranks",
 ]

@@ -29,6 +29,9 @@ class Observer:
     def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
         """An op ran; `made` are its results."""
 
+    def named(self, name: str, value: int, function: str) -> None:
+        """A call made this value; the function that called gives it this name."""
+
     def freed(self, values: Names) -> None:
         """Nothing reads these any more."""
 
@@ -128,6 +131,7 @@ class _Run:
             self.gone.update(freed)
             return
         operands = tuple(self.read(env, name) for name in step.operands)
+        made_before = len(self.values)
         results = (
             self.call(step, operands, (*callers, at.name)) if isinstance(step, Call) else self.apply(step, operands)
         )
@@ -135,6 +139,8 @@ class _Run:
             raise ScheduleError(f"it has {len(results)} results, {len(step.results)} are named")
         for name, number in zip(step.results, results, strict=True):
             _define(env, name, number)
+            if isinstance(step, Call) and number >= made_before:
+                self.observer.named(name, number, at.name)
         for stated, number in zip(step.stated, results, strict=False):
             _agrees(stated, type_of(self.values[number]))
         if isinstance(step, Apply):

@@ -13,7 +13,7 @@ import numpy as np
 
 from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.op import Op, Value, Work, same_devices, takes, type_of
+from hlosharding.schedule.op import Tilewise, Value, Work, same_devices, takes, type_of
 from hlosharding.schedule.shares import Share, joined
 from hlosharding.schedule.value_type import ValueType
 
@@ -31,7 +31,7 @@ def _resized(found: ValueType, dim: int, size: int) -> ValueType:
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Op):
+class Split(Tilewise):
     """Cut an array into equal pieces along a dim: microbatches.
 
     Each device cuts its own tile, so that nothing moves: of a dim that is split over devices, a piece is a part of
@@ -109,7 +109,7 @@ def _jax_numpy() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Concat(Op):
+class Concat(Tilewise):
     """Join pieces along a dim: what `Split` cut, in the order of the pieces."""
 
     dim: int
@@ -144,7 +144,7 @@ class Concat(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Add(Op):
+class Add(Tilewise):
     """The sum of values on the same devices; terms of one sum become that sum.  It is made in place of the first.
 
     >>> from hlosharding.ir import Shape

@@ -16,6 +16,7 @@ import numpy as np
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_text
 
 
@@ -51,6 +52,10 @@ class Work(NamedTuple):
     """At the worst moment, beyond operands and results."""
 
 
+Groups = tuple[tuple[int, ...], ...]
+"""Devices of the machine."""
+
+
 class Op(ABC):
     """One kind of step.  Ops are values: equal ones do the same."""
 
@@ -79,9 +84,31 @@ class Op(ABC):
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         """Whole arrays in, whole arrays out; `types` are those of the operands."""
 
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        """Devices that must come together to do it on their tiles: each device is in one group.  Else all that take
+        part are, and whole arrays are made of their tiles.
+        """
+        return (tuple(dict.fromkeys(device for kind in (*operands, *results) for device in kind.devices)),)
+
+    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        """What the devices of one group make of their tiles."""
+        return on_wholes(self.meaning, tiles, operands, results)
+
     @abstractmethod
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         """What it costs there."""
+
+
+class Tilewise(Op):
+    """An op that does to tiles what it does to whole arrays, each device by itself."""
+
+    __slots__ = ()
+
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        return tuple((device,) for device in operands[0].devices)
+
+    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        return tile_by_tile(self.meaning, tiles, operands, results)
 
 
 Types = Callable[..., "ValueType | Sequence[ValueType]"]
@@ -138,6 +165,15 @@ class UserOp(Op):
             raise ScheduleError(f"nothing says what {self.name} computes", remedy="define it with `arrays=`")
         made = self.arrays(*arrays)
         return [np.asarray(a) for a in made] if isinstance(made, tuple | list) else [np.asarray(made)]
+
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        kinds = (*operands, *results)
+        [together] = super().groups(operands, results)
+        return tuple((n,) for n in together) if all(kind.sharding.is_replicated() for kind in kinds) else (together,)
+
+    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        law = tile_by_tile if len(tiles) == 1 else on_wholes
+        return law(self.meaning, tiles, operands, results)
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds

@@ -16,6 +16,8 @@ from hlosharding.schedule.executable import ScheduleExecutable
 from hlosharding.schedule.interpreter import run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
+from hlosharding.schedule.rank_program import RankProgram
+from hlosharding.schedule.ranks import rank_programs
 from hlosharding.schedule.simulation import ScheduleSimulation
 from hlosharding.schedule.simulator import Semantics, simulate_schedule
 from hlosharding.schedule.steps import Apply, Function, Functions, Step, function_named
@@ -79,6 +81,14 @@ class Schedule:
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
         """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's)."""
         return ScheduleExecutable(self.functions, devices)
+
+    def ranks(self) -> dict[int, RankProgram]:
+        """What each device does, by device: its steps on its own tiles."""
+        return rank_programs(self.functions)
+
+    def rank(self, device: int) -> RankProgram:
+        """What one device does.  Raises ScheduleError where it takes no part."""
+        return rank_programs(self.functions, device)[device]
 
     def __str__(self) -> str:
         return schedule_text(self.functions, self.ops)

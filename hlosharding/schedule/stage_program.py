@@ -6,6 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ import numpy as np
 from hlosharding.compiler import partition
 from hlosharding.cost import Machine, simulate
 from hlosharding.errors import ScheduleError
-from hlosharding.executor import ShardMapProgram
+from hlosharding.executor import ShardMapProgram, run_local
 from hlosharding.frontends import trace
-from hlosharding.schedule.op import Op, Value, Work, same_devices, takes, type_of
+from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.schedule.op import Groups, Op, Value, Work, same_devices, takes, type_of
 from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.tiles import Tiles
 from hlosharding.schedule.value_type import ValueType
+from hlosharding.spmd import Devices, Pairs, device_groups, permute_pairs
 
 
 class StageProgram(Op):
@@ -96,6 +100,27 @@ class StageProgram(Op):
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         return self.program.run_reference(*arrays)
 
+    @cached_property
+    def tied(self) -> Groups:
+        """Members of the submesh that its collectives bring together, be it by way of others; each is in one group."""
+        module, count = self.program.module, self.num_devices
+        groups = {member: {member} for member in range(count)}
+        for inst in module.instructions:
+            for group in _meetings(inst, Devices(count)):
+                together = set[int]().union(*(groups[member] for member in group))
+                groups.update(dict.fromkeys(together, together))
+        return tuple(sorted({tuple(sorted(together)) for together in groups.values()}))
+
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        devices = operands[0].devices
+        return tuple(tuple(devices[member] for member in together) for together in self.tied)
+
+    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        devices = operands[0].devices
+        members = {devices.index(device): list(own) for device, own in tiles.items()}
+        made = run_local(self.program.module, members, self.num_devices)
+        return {devices[member]: own for member, own in made.items()}
+
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         if machine not in self._works:
             self._works[machine] = self._work(machine)
@@ -108,3 +133,10 @@ class StageProgram(Op):
 
     def __repr__(self) -> str:
         return f"StageProgram({self.word}, {self.num_devices} devices)"
+
+
+def _meetings(inst: Instruction, devices: Devices) -> Groups | Pairs:
+    """Devices that wait for each other in an op."""
+    if inst.opcode == "collective-permute":
+        return permute_pairs(inst, devices)
+    return device_groups(inst, devices) if inst.opcode in COLLECTIVES else ()

@@ -15,8 +15,9 @@ import numpy as np
 from hlosharding.cost import Machine, group_placement, permute_placement, placement_time
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.local_ops import Concat, Split, in_order, same_kind, total
-from hlosharding.schedule.op import Op, Value, Work, takes, type_of
+from hlosharding.schedule.op import Groups, Op, Value, Work, takes, type_of
 from hlosharding.schedule.shares import joined
+from hlosharding.schedule.tiles import Tiles, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_text
 from hlosharding.sharding import HloSharding
 
@@ -70,7 +71,7 @@ def pairs(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[int, int]
     return tuple((source[n * len(source) // len(target)], device) for n, device in enumerate(target))
 
 
-class _Collective(Op):
+class Collective(Op):
     """What the collectives share: operands alike on submeshes of one size that have no device in common."""
 
     __slots__ = ()
@@ -90,6 +91,12 @@ class _Collective(Op):
             raise ScheduleError(f"its operands lie on {where}", remedy="on submeshes of one size, apart")
         same_kind(types)
         return self.results(types)
+
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        return tuple(zip(*(each.devices for each in operands), strict=True))
+
+    def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
+        return tile_by_tile(self.meaning, tiles, operands, results)
 
     @abstractmethod
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:
@@ -117,7 +124,7 @@ def _reduced(types: Sequence[ValueType], op: Op) -> ValueType:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(_Collective):
+class AllReduce(Collective):
     """Terms of one sum on several submeshes; each gets the sum.
 
     >>> from hlosharding.ir import Shape
@@ -144,7 +151,7 @@ class AllReduce(_Collective):
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce(_Collective):
+class Reduce(Collective):
     """Terms of one sum on several submeshes; one of them gets the sum: the owner of a parameter, in ZeRO."""
 
     to: tuple[int, ...]
@@ -167,7 +174,7 @@ class Reduce(_Collective):
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(_Collective):
+class ReduceScatter(Collective):
     """Terms of one sum on several submeshes; submesh n gets piece n of the sum, along a dim."""
 
     dim: int
@@ -190,7 +197,7 @@ class ReduceScatter(_Collective):
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather(_Collective):
+class AllGather(Collective):
     """Pieces on several submeshes; each gets them all, joined along a dim."""
 
     dim: int

@@ -1,0 +1,205 @@
+"""One rank run on one device without the others: how long a rank of a large plan works, on the GPU that is there.
+
+Floor: schedule.  What comes from others is zero, or given; what is done with others is a local op (`stubs`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Shape
+from hlosharding.schedule.local_ops import Add, Concat, Split
+from hlosharding.schedule.op import Op
+from hlosharding.schedule.rank_steps import (
+    BoundaryTile,
+    RankApply,
+    RankFree,
+    RankJoin,
+    RankReceive,
+    RankSend,
+    RankStep,
+    values_made,
+    values_read,
+)
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.schedule.stubs import stub_program
+from hlosharding.schedule.tile_kernels import kernels
+from hlosharding.schedule.transfers import Collective
+
+Call = Callable[..., Sequence[Any]]
+"""Arrays of the device in and out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRun:
+    """What one rank did alone."""
+
+    results: tuple[np.ndarray, ...]
+    """Tiles of the right shapes; their numbers are not the schedule's."""
+    seconds: float
+    """Of the whole, the host not waiting between steps."""
+    steps: tuple[tuple[RankStep, float], ...]
+    """Each with its seconds, the host waiting for it."""
+
+    def __str__(self) -> str:
+        lines = [f"{seconds * 1e3:10.3f} ms  {step}" for step, seconds in self.steps]
+        return "\n".join([*lines, f"{self.seconds * 1e3:10.3f} ms  in one go"])
+
+
+def run_alone(
+    parameters: Sequence[BoundaryTile],
+    steps: Sequence[RankStep],
+    results: Sequence[BoundaryTile],
+    arrays: Sequence[Any] | None,
+    received: Mapping[str, Any],
+    device: Any | None,
+) -> RankRun:
+    """Run the steps three times: to compile, for the whole's time, for each step's.  Raises ScheduleError."""
+    import jax
+
+    if arrays is not None and len(arrays) != len(parameters):
+        raise ScheduleError(f"{len(arrays)} arrays for the {len(parameters)} tiles that the rank takes")
+    given = {
+        tile.name: _tile(tile.name, tile.shape, None if arrays is None else arrays[number])
+        for number, tile in enumerate(parameters)
+    }
+    with jax.enable_x64(True):
+        alone = _Alone(steps, [tile.name for tile in results], received, device or jax.devices()[0])
+        alone.once_through(given)
+        found, seconds, _ = alone.once_through(given)
+        *_, each = alone.once_through(given, waiting=True)
+    return RankRun(tuple(map(np.asarray, found)), seconds, tuple(zip(steps, each, strict=True)))
+
+
+def _tile(name: str, shape: Shape, given: Any | None) -> np.ndarray:
+    if given is None:
+        return np.zeros(shape.dims, shape.dtype)
+    array = np.asarray(given)
+    if array.shape != shape.dims:
+        raise ScheduleError(f"%{name} is a tile of {shape}, the array given has shape {list(array.shape)}")
+    return array.astype(shape.dtype, copy=False)
+
+
+class _Alone:
+    """The steps as calls on one device."""
+
+    def __init__(
+        self, steps: Sequence[RankStep], results: Sequence[str], received: Mapping[str, Any], device: Any
+    ) -> None:
+        self._device, self._results = device, results
+        self._stubs: dict[tuple[StageProgram, int], Call] = {}
+        receives = {step.result: step.shape for step in steps if isinstance(step, RankReceive)}
+        unknown = [name for name in received if name not in receives]
+        if unknown:
+            raise ScheduleError(f"the rank receives no %{unknown[0]}", remedy=f"it receives {', '.join(receives)}")
+        self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
+        self._steps = [(step, self._call(step)) for step in steps]
+        self._dropped = _last_reads(steps, results)
+
+    def once_through(
+        self, given: Mapping[str, np.ndarray], *, waiting: bool = False
+    ) -> tuple[list[Any], float, list[float]]:
+        """Results, seconds of all, and those of each step, which mean something where the host waits for it."""
+        import jax
+
+        tiles: dict[str, Any] = {name: jax.device_put(array, self._device) for name, array in given.items()}
+        jax.block_until_ready(tiles)
+        times = [time.perf_counter()]
+        for number, (step, call) in enumerate(self._steps):
+            made = call(*[_read(tiles, name, step) for name in values_read(step)])
+            tiles.update(zip(values_made(step), made, strict=False))  # a send makes what only others read
+            if waiting:
+                jax.block_until_ready(made)
+            for name in self._dropped[number]:
+                tiles.pop(name, None)
+            times.append(time.perf_counter())
+        found = [tiles[name] for name in self._results]
+        jax.block_until_ready(list(tiles.values()))
+        return found, time.perf_counter() - times[0], [b - a for a, b in pairwise(times)]
+
+    def _call(self, step: RankStep) -> Call:
+        match step:
+            case RankApply():
+                return self._apply(step)
+            case RankSend():
+                return _nothing if step.cut is None else partial(kernels().cut, box=step.cut)
+            case RankReceive():
+                return partial(self._receive, step)
+            case RankJoin():
+                return partial(kernels().join, at=step.at, dims=step.shape.dims, dtype=step.shape.dtype)
+            case RankFree():
+                return _nothing
+
+    def _receive(self, step: RankReceive) -> Sequence[Any]:
+        import jax
+        import jax.numpy as jnp
+
+        if step.result in self._received:
+            return [jax.device_put(self._received[step.result], self._device)]
+        return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
+
+    def _apply(self, step: RankApply) -> Call:
+        op, made = step.application.op, kernels()
+        match op:
+            case StageProgram():
+                return self._stub(op, step.application.members.index(step.device))
+            case Split():
+                return partial(made.split, dim=op.dim, parts=op.parts)
+            case Concat():
+                return partial(made.concat, dim=op.dim)
+            case Add():
+                return made.add
+            case Collective():
+                return partial(made.fit, shapes=tuple(shape.dims for shape in step.shapes))
+            case _:
+                return partial(self._on_the_host, op, step)
+
+    def _stub(self, op: StageProgram, member: int) -> Call:
+        if (op, member) not in self._stubs:
+            made = stub_program(op.program, member).compile([self._device], donate=op.donates)
+            self._stubs[op, member] = made
+        return self._stubs[op, member]
+
+    def _on_the_host(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:
+        """What a user's op means in numpy."""
+        import jax
+
+        if len(step.group) > 1:
+            raise ScheduleError(
+                f"nothing says what one device does of {op.name}",
+                where=f"rank {step.device}: {step}",
+                remedy="make it a StageProgram, or let it lie replicated",
+            )
+        application = step.application
+        tiles = {step.device: [np.asarray(array) for array in arrays]}
+        made = op.on_tiles(tiles, application.operands, application.results)[step.device]
+        return [jax.device_put(array, self._device) for array in made]
+
+
+def _read(tiles: Mapping[str, Any], name: str, step: RankStep) -> Any:
+    if name not in tiles:
+        raise ScheduleError(f"%{name} is not there", where=str(step), remedy="make or receive it earlier")
+    return tiles[name]
+
+
+def _nothing(*arrays: Any) -> Sequence[Any]:
+    return ()
+
+
+def _last_reads(steps: Sequence[RankStep], results: Sequence[str]) -> list[list[str]]:
+    """For each step the values that nobody reads after it: their memory is given back."""
+    seen = set(results)
+    dropped: list[list[str]] = []
+    for step in reversed(steps):
+        gone = [name for name in dict.fromkeys((*values_read(step), *values_made(step))) if name not in seen]
+        seen.update(gone)
+        dropped.append(gone)
+    return dropped[::-1]

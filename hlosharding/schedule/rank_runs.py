@@ -1,0 +1,260 @@
+"""The programs of all ranks run together: each has its own place and tiles, and meets others only to exchange tiles.
+
+Floor: schedule.  A send ends when its receive does, as NCCL's do, so what runs here runs with any buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, cycle
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.schedule.rank_program import RankProgram
+from hlosharding.schedule.rank_steps import (
+    BoundaryTile,
+    RankApply,
+    RankFree,
+    RankJoin,
+    RankReceive,
+    RankSend,
+    RankStep,
+    values_made,
+)
+from hlosharding.schedule.tiles import held, tiles_of, whole_of
+
+RankPrograms = Mapping[int, RankProgram]
+
+
+def run_ranks(programs: RankPrograms, *arrays: Any, turns: Iterable[int] = ()) -> list[np.ndarray]:
+    """Run the programs of all ranks; whole arrays in, one for each parameter of the schedule, and whole arrays out.
+
+    A rank gets only its own tiles.  `turns`: the ranks whose next step is tried, one after the other; round robin where
+    that ends.  Their order changes no result.
+
+    Raises ScheduleError where programs do not fit together, with both ranks and the steps at which they are: one sends
+    what the other does not receive, two wait for each other, or they do different ops where they meet.
+
+    >>> from hlosharding.schedule import parse_schedule
+    >>> schedule = parse_schedule('''
+    ... func @main(%x: f32[4] on {0,1} as {devices=[2]<=[2]}) {
+    ...   %y = send(%x) to={2} sharding={replicated}
+    ...   return %y
+    ... }''')
+    >>> run_ranks(schedule.ranks(), np.arange(4.0), turns=[2, 1, 0])
+    [array([0., 1., 2., 3.], dtype=float32)]
+    """
+    run = _Run(programs)
+    run.give(arrays)
+    run.to_the_end(turns)
+    return run.results()
+
+
+class _Rank:
+    """One rank's place in its program, and its tiles."""
+
+    def __init__(self, program: RankProgram) -> None:
+        self.program = program
+        self.place = 0
+        self.tiles: dict[str, np.ndarray] = {}
+
+    @property
+    def step(self) -> RankStep | None:
+        """The one at which it is; None at the end."""
+        return self.program.steps[self.place] if self.place < len(self.program.steps) else None
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        step = self.step
+        if step is None:
+            return f"rank {self.program.device} is at its end"
+        line = f" ({step.where})" if step.where else ""
+        return f"rank {self.program.device} is at `{step}`{line}"
+
+    def read(self, names: Sequence[str]) -> list[np.ndarray]:
+        for name in names:
+            if name not in self.tiles:
+                remedy = "make or receive it earlier, or free it later"
+                raise ScheduleError(f"%{name} is not there", where=self.where, remedy=remedy)
+        return [self.tiles[name] for name in names]
+
+    def goes_on(self, made: Sequence[np.ndarray]) -> None:
+        """Its step is done, with these results."""
+        step = self.step
+        assert step is not None
+        for name, tile in zip(values_made(step), made, strict=True):
+            if name in self.tiles:
+                raise ScheduleError(f"%{name} is defined twice", where=self.where, remedy="name one otherwise")
+            self.tiles[name] = tile
+        for name in _gone(step):
+            self.tiles.pop(name, None)
+        self.place += 1
+
+
+def _gone(step: RankStep) -> Sequence[str]:
+    """What nobody can read after a step."""
+    if isinstance(step, RankFree):
+        return step.values
+    if not isinstance(step, RankApply):
+        return ()
+    here = held(step.application.operands, step.device)
+    return [name for name, number in zip(step.operands, here, strict=True) if number in step.application.op.donated]
+
+
+class _Run:
+    def __init__(self, programs: RankPrograms) -> None:
+        self.ranks = {device: _Rank(program) for device, program in programs.items()}
+
+    # Before and after
+
+    def give(self, arrays: Sequence[Any]) -> None:
+        wanted = _boundary(rank.program.parameters for rank in self.ranks.values())
+        if len(arrays) != len(wanted):
+            raise ScheduleError(f"{len(arrays)} arrays for {len(wanted)} parameters")
+        cut = [tiles_of(array, wanted[number].type) for number, array in enumerate(arrays)]
+        for device, rank in self.ranks.items():
+            rank.tiles = {tile.name: cut[tile.number][device] for tile in rank.program.parameters}
+
+    def results(self) -> list[np.ndarray]:
+        given = _boundary(rank.program.results for rank in self.ranks.values())
+        return [self._whole(given[number]) for number in sorted(given)]
+
+    def _whole(self, result: BoundaryTile) -> np.ndarray:
+        tiles: dict[int, np.ndarray] = {}
+        for device in result.type.devices:
+            rank = self._rank(device, f"result %{result.name}")
+            [name] = [tile.name for tile in rank.program.results if tile.number == result.number] or [result.name]
+            [tiles[device]] = rank.read([name])
+        return whole_of(tiles, result.type)
+
+    def _rank(self, device: int, waiting: str) -> _Rank:
+        if device not in self.ranks:
+            raise ScheduleError(f"rank {device} has no program", where=waiting, remedy="give those of all ranks")
+        return self.ranks[device]
+
+    # Turns
+
+    def to_the_end(self, turns: Iterable[int]) -> None:
+        at_work = {device for device, rank in self.ranks.items() if rank.step is not None}
+        stuck: set[int] = set()
+        for device in chain(turns, cycle(sorted(self.ranks)) if self.ranks else ()):
+            if not at_work:
+                return
+            if device not in at_work:
+                continue
+            done = self.turn(self.ranks[device])
+            stuck = set() if done else {*stuck, device}
+            at_work.difference_update(rank for rank in done if self.ranks[rank].step is None)
+            if at_work and stuck == at_work:
+                raise self.deadlock()
+
+    def turn(self, rank: _Rank) -> Sequence[int]:
+        """Try the step of a rank; the ranks that are a step further, none where it has to wait."""
+        step, device = rank.step, rank.program.device
+        match step:
+            case RankApply():
+                return self.apply(step)
+            case RankSend():
+                return self.pass_on(rank, self._rank(step.to, rank.where))
+            case RankReceive():
+                return self.pass_on(self._rank(step.source, rank.where), rank)
+            case RankJoin():
+                rank.goes_on([_joined(step, rank.read(step.parts))])
+            case RankFree():
+                rank.read(step.values)
+                rank.goes_on(())
+            case None:
+                return ()
+        return (device,)
+
+    # Meetings
+
+    def apply(self, step: RankApply) -> Sequence[int]:
+        ranks = {device: self._rank(device, self.ranks[step.device].where) for device in step.group}
+        for rank in ranks.values():
+            other = rank.step
+            if not isinstance(other, RankApply) or other.group != step.group:
+                return ()
+            if (other.application, other.which) != (step.application, step.which):
+                raise _misfit(
+                    self.ranks[step.device], rank, "they meet for different ops", "let them do the same there"
+                )
+        tiles = {device: rank.read(_operands(rank.step)) for device, rank in ranks.items()}
+        application = step.application
+        try:
+            made = application.op.on_tiles(tiles, application.operands, application.results)
+        except HloShardingError as error:
+            where = self.ranks[step.device].where
+            raise ScheduleError(error.what, where=error.where or where, remedy=error.remedy) from error
+        for device, rank in ranks.items():
+            rank.goes_on(made[device])
+        return step.group
+
+    def pass_on(self, sender: _Rank, receiver: _Rank) -> Sequence[int]:
+        send, receive = sender.step, receiver.step
+        if not isinstance(send, RankSend) or not isinstance(receive, RankReceive):
+            return ()
+        if send.to != receiver.program.device or receive.source != sender.program.device:
+            return ()
+        if send.received != receive.result:
+            remedy = "put the transfers between the two in one order, and give each send its receive"
+            raise _misfit(sender, receiver, f"%{send.received} is sent where %{receive.result} is received", remedy)
+        [tile] = sender.read([send.value])
+        part = tile if send.cut is None else tile[tuple(slice(*ends) for ends in send.cut)]
+        if part.shape != receive.shape.dims or part.dtype != receive.shape.dtype:
+            what = f"{part.dtype}{list(part.shape)} is sent where {receive.shape} is received"
+            raise _misfit(sender, receiver, what, "let both mean the same value")
+        sender.goes_on(())
+        receiver.goes_on([part])
+        return sender.program.device, receiver.program.device
+
+    # Nobody can go on
+
+    def deadlock(self) -> ScheduleError:
+        """What is wrong where every rank waits."""
+        first = next(rank for rank in self.ranks.values() if rank.step is not None)
+        path = [first]
+        while True:
+            other = self._awaited(path[-1])
+            if other.step is None:
+                what = "it waits for a rank that has come to its end"
+                return _misfit(path[-1], other, what, "give each send its receive, and let all of a group do the op")
+            if other in path:
+                ring = path[path.index(other) :]
+                break
+            path.append(other)
+        what = "they wait for each other: " + "; ".join(rank.where for rank in ring)
+        return ScheduleError(what, remedy="put their sends, receives and ops into one order")
+
+    def _awaited(self, rank: _Rank) -> _Rank:
+        """One that is not where a waiting rank needs it."""
+        step = rank.step
+        if isinstance(step, RankSend):
+            return self.ranks[step.to]
+        if isinstance(step, RankReceive):
+            return self.ranks[step.source]
+        assert isinstance(step, RankApply)
+        others = [self.ranks[device] for device in step.group]
+        return next(o for o in others if not isinstance(o.step, RankApply) or o.step.group != step.group)
+
+
+def _operands(step: RankStep | None) -> Sequence[str]:
+    return step.operands if isinstance(step, RankApply) else ()
+
+
+def _boundary(sides: Iterable[Sequence[BoundaryTile]]) -> dict[int, BoundaryTile]:
+    return {tile.number: tile for side in sides for tile in side}
+
+
+def _joined(step: RankJoin, parts: Sequence[np.ndarray]) -> np.ndarray:
+    tile = np.zeros(step.shape.dims, step.shape.dtype)
+    for start, part in zip(step.at, parts, strict=True):
+        tile[tuple(slice(a, a + size) for a, size in zip(start, part.shape, strict=True))] = part
+    return tile
+
+
+def _misfit(one: _Rank, other: _Rank, what: str, remedy: str) -> ScheduleError:
+    return ScheduleError(what, where=f"{one.where}, {other.where}", remedy=remedy)
