@@ -168,7 +168,7 @@ class UserOp(Op):
 
     def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
         kinds = (*operands, *results)
-        [together] = super().groups(operands, results)
+        [together] = Op.groups(self, operands, results)
         return tuple((n,) for n in together) if all(kind.sharding.is_replicated() for kind in kinds) else (together,)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:

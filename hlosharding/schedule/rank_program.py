@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.schedule.rank_alone import RankRun, run_alone
-from hlosharding.schedule.rank_steps import BoundaryTile, RankStep, names_text
+from hlosharding.schedule.rank_steps import BoundaryTile, RankStep, names_text, peers
 
 _NONE: Mapping[str, Any] = {}
 
@@ -44,6 +44,13 @@ class RankProgram:
     parameters: tuple[BoundaryTile, ...]
     steps: tuple[RankStep, ...]
     results: tuple[BoundaryTile, ...]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Ranks with which it exchanges or shares anything, in rising order."""
+        found = {device for step in self.steps for device in peers(step)}
+        found.update(device for tile in (*self.parameters, *self.results) for device in tile.type.devices)
+        return tuple(sorted(found - {self.device}))
 
     def run_alone(
         self, arrays: Sequence[Any] | None = None, *, received: Mapping[str, Any] = _NONE, device: Any | None = None

@@ -70,9 +70,9 @@ class _Rank:
         """For messages."""
         step = self.step
         if step is None:
-            return f"rank {self.program.device} is at its end"
+            return f"the end of rank {self.program.device}"
         line = f" ({step.where})" if step.where else ""
-        return f"rank {self.program.device} is at `{step}`{line}"
+        return f"`{step}` of rank {self.program.device}{line}"
 
     def read(self, names: Sequence[str]) -> list[np.ndarray]:
         for name in names:
@@ -107,6 +107,11 @@ def _gone(step: RankStep) -> Sequence[str]:
 class _Run:
     def __init__(self, programs: RankPrograms) -> None:
         self.ranks = {device: _Rank(program) for device, program in programs.items()}
+        for rank in self.ranks.values():
+            for device in rank.program.others:
+                if device not in self.ranks:
+                    where = f"rank {rank.program.device}, which meets it"
+                    raise ScheduleError(f"rank {device} has no program", where=where, remedy="give those of all ranks")
 
     # Before and after
 
@@ -125,15 +130,8 @@ class _Run:
     def _whole(self, result: BoundaryTile) -> np.ndarray:
         tiles: dict[int, np.ndarray] = {}
         for device in result.type.devices:
-            rank = self._rank(device, f"result %{result.name}")
-            [name] = [tile.name for tile in rank.program.results if tile.number == result.number] or [result.name]
-            [tiles[device]] = rank.read([name])
+            [tiles[device]] = self.ranks[device].read([result.name])
         return whole_of(tiles, result.type)
-
-    def _rank(self, device: int, waiting: str) -> _Rank:
-        if device not in self.ranks:
-            raise ScheduleError(f"rank {device} has no program", where=waiting, remedy="give those of all ranks")
-        return self.ranks[device]
 
     # Turns
 
@@ -158,9 +156,9 @@ class _Run:
             case RankApply():
                 return self.apply(step)
             case RankSend():
-                return self.pass_on(rank, self._rank(step.to, rank.where))
+                return self.pass_on(rank, self.ranks[step.to])
             case RankReceive():
-                return self.pass_on(self._rank(step.source, rank.where), rank)
+                return self.pass_on(self.ranks[step.source], rank)
             case RankJoin():
                 rank.goes_on([_joined(step, rank.read(step.parts))])
             case RankFree():
@@ -173,7 +171,7 @@ class _Run:
     # Meetings
 
     def apply(self, step: RankApply) -> Sequence[int]:
-        ranks = {device: self._rank(device, self.ranks[step.device].where) for device in step.group}
+        ranks = {device: self.ranks[device] for device in step.group}
         for rank in ranks.values():
             other = rank.step
             if not isinstance(other, RankApply) or other.group != step.group:
@@ -220,14 +218,14 @@ class _Run:
         while True:
             other = self._awaited(path[-1])
             if other.step is None:
-                what = "it waits for a rank that has come to its end"
+                what = "a rank waits for one that has come to its end"
                 return _misfit(path[-1], other, what, "give each send its receive, and let all of a group do the op")
             if other in path:
                 ring = path[path.index(other) :]
                 break
             path.append(other)
-        what = "they wait for each other: " + "; ".join(rank.where for rank in ring)
-        return ScheduleError(what, remedy="put their sends, receives and ops into one order")
+        where = ", ".join(rank.where for rank in ring)
+        return ScheduleError("ranks wait for each other", where=where, remedy="put what they exchange into one order")
 
     def _awaited(self, rank: _Rank) -> _Rank:
         """One that is not where a waiting rank needs it."""

@@ -177,3 +177,20 @@ def values_made(step: RankStep) -> tuple[str, ...]:
             return (step.result,)
         case RankSend() | RankFree():
             return ()
+
+
+def peers(step: RankStep) -> tuple[int, ...]:
+    """Devices that a step meets, itself among them or not.
+
+    >>> peers(RankSend("x", to=1, received="y"))
+    (1,)
+    """
+    match step:
+        case RankApply():
+            return step.group
+        case RankSend():
+            return (step.to,)
+        case RankReceive():
+            return (step.source,)
+        case RankJoin() | RankFree():
+            return ()

@@ -13,7 +13,6 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.op import Op, Value, type_of
-from hlosharding.schedule.pieces import Piece, pieces
 from hlosharding.schedule.rank_program import RankProgram
 from hlosharding.schedule.rank_steps import (
     Application,
@@ -26,6 +25,7 @@ from hlosharding.schedule.rank_steps import (
     RankStep,
 )
 from hlosharding.schedule.steps import Apply, Functions, function_named
+from hlosharding.schedule.tile_parts import TilePart, tile_parts
 from hlosharding.schedule.tiles import tile_shape
 from hlosharding.schedule.transfers import Send
 from hlosharding.schedule.value_type import ValueType, devices_text
@@ -121,8 +121,8 @@ class _Seen(Observer):
         return fresh
 
 
-class _Part(NamedTuple):
-    """Of one device in an op: the numbers of operands and results that lie on it."""
+class _Member(NamedTuple):
+    """One device in an op: the numbers of operands and results that lie on it."""
 
     device: int
     group: tuple[int, ...]
@@ -139,7 +139,7 @@ class _Projection:
         if wanted is not None and wanted not in devices:
             raise ScheduleError(f"device {wanted} takes no part", remedy=f"these do: {devices_text(devices)}")
         self._steps: dict[int, list[RankStep]] = {n: [] for n in ([wanted] if wanted is not None else devices)}
-        self._parts = cache(self._parts_of)
+        self._members = cache(self._members_of)
         self._deliveries = cache(_deliveries)
 
     def programs(self) -> dict[int, RankProgram]:
@@ -172,28 +172,28 @@ class _Projection:
 
     def _apply(self, op: Op, event: _Event) -> None:
         names, types = self._names, self._seen.types
-        application, parts = self._parts(
+        application, members = self._members(
             op, tuple(types[n] for n in event.operands), tuple(types[n] for n in event.results)
         )
         which = names[next(iter((*event.results, *event.operands)))]
-        for part in parts:
-            taken = tuple(names[event.operands[n]] for n in part.operands)
-            made = tuple(names[event.results[n]] for n in part.results)
-            step = RankApply(part.device, application, taken, made, part.group, which, event.where)
-            self._steps[part.device].append(step)
+        for member in members:
+            taken = tuple(names[event.operands[n]] for n in member.operands)
+            made = tuple(names[event.results[n]] for n in member.results)
+            step = RankApply(member.device, application, taken, made, member.group, which, event.where)
+            self._steps[member.device].append(step)
 
-    def _parts_of(
+    def _members_of(
         self, op: Op, operands: tuple[ValueType, ...], results: tuple[ValueType, ...]
-    ) -> tuple[Application, list[_Part]]:
+    ) -> tuple[Application, list[_Member]]:
         """Of equal ops on equal types once."""
         of_operands, of_results = _by_device(operands), _by_device(results)
-        parts = [
-            _Part(device, group, tuple(of_operands.get(device, ())), tuple(of_results.get(device, ())))
+        members = [
+            _Member(device, group, tuple(of_operands.get(device, ())), tuple(of_results.get(device, ())))
             for group in op.groups(operands, results)
             for device in group
             if device in self._steps
         ]
-        return Application(op, operands, results), parts
+        return Application(op, operands, results), members
 
     def _send(self, value: int, result: int, where: str) -> None:
         arrived = self._seen.types[result]
@@ -201,27 +201,27 @@ class _Projection:
         for device, own in self._deliveries(self._seen.types[value], arrived).items():
             self._deliver(device, own, self._names[value], self._names[result], shape, where)
 
-    def _deliver(self, device: int, own: Sequence[Piece], value: str, result: str, shape: Shape, where: str) -> None:
+    def _deliver(self, device: int, own: Sequence[TilePart], value: str, result: str, shape: Shape, where: str) -> None:
         """What one receiver gets, as steps of its senders and its own."""
         is_whole = len(own) == 1 and own[0].at is None
-        parts = (result,) if is_whole else tuple(f"{result}/{n}" for n in range(len(own)))
-        for piece, part in zip(own, parts, strict=True):
-            if piece.source in self._steps:
-                self._steps[piece.source].append(RankSend(value, device, part, piece.cut, where))
+        names = (result,) if is_whole else tuple(f"{result}/{n}" for n in range(len(own)))
+        for part, name in zip(own, names, strict=True):
+            if part.source in self._steps:
+                self._steps[part.source].append(RankSend(value, device, name, part.cut, where))
         if device not in self._steps:
             return
         steps = self._steps[device]
-        for piece, part in zip(own, parts, strict=True):
-            steps.append(RankReceive(part, piece.source, shape.with_dims(piece.dims(shape.dims)), where))
+        for part, name in zip(own, names, strict=True):
+            steps.append(RankReceive(name, part.source, shape.with_dims(part.dims(shape.dims)), where))
         if not is_whole:
-            steps.append(RankJoin(result, parts, tuple(piece.start(shape.rank) for piece in own), shape, where))
+            steps.append(RankJoin(result, names, tuple(part.start(shape.rank) for part in own), shape, where))
 
 
-def _deliveries(departed: ValueType, arrived: ValueType) -> dict[int, list[Piece]]:
+def _deliveries(departed: ValueType, arrived: ValueType) -> dict[int, list[TilePart]]:
     """What each receiver gets; one whose tile is all padding gets nothing."""
-    found: dict[int, list[Piece]] = {device: [] for device in arrived.devices}
-    for piece in pieces(departed, arrived):
-        found[piece.target].append(piece)
+    found: dict[int, list[TilePart]] = {device: [] for device in arrived.devices}
+    for part in tile_parts(departed, arrived):
+        found[part.target].append(part)
     return found
 
 

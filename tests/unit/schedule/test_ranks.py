@@ -6,10 +6,10 @@ import pytest
 
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Schedule, parse_schedule
-from hlosharding.schedule.pieces import pieces
+from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.tiles import tile_box
 from hlosharding.schedule.value_type import parse_type
-from tests.unit.schedule import mlp_ops
+from tests.support import mlp_ops
 
 
 def figure(name: str, rows: int) -> Schedule:
@@ -99,17 +99,17 @@ def test_every_element_of_a_tile_comes_once_from_one_that_holds_it(departed: str
     target = parse_type(arrived.replace(arrived.split("{")[1].split("}")[0], f"10-{9 + len(there.devices)}", 1))
     got: dict[int, list[tuple[int, int]]] = {device: [] for device in target.devices}
     is_straight = len(source.devices) == len(target.devices) and source.sharding == target.sharding
-    for piece in pieces(source, target):
+    for part in tile_parts(source, target):
         if source.sharding.is_maximal() and not is_straight:
-            assert piece.source == 1
-        origin = tile_box(source, source.devices.index(piece.source))
-        mine = tile_box(target, target.devices.index(piece.target))
-        cut = piece.cut or tuple((0, end - start) for start, end in origin)
-        at = piece.at or tuple((0, end - start) for start, end in mine)
+            assert part.source == 1
+        origin = tile_box(source, source.devices.index(part.source))
+        mine = tile_box(target, target.devices.index(part.target))
+        cut = part.cut or tuple((0, end - start) for start, end in origin)
+        at = part.at or tuple((0, end - start) for start, end in mine)
         of_source = [(start + a, start + b) for (start, _), (a, b) in zip(origin, cut, strict=True)]
         of_target = [(start + a, start + b) for (start, _), (a, b) in zip(mine, at, strict=True)]
         assert of_source == of_target
-        got[piece.target] += [(r, c) for r in range(*of_source[0]) for c in range(*of_source[1])]
+        got[part.target] += [(r, c) for r in range(*of_source[0]) for c in range(*of_source[1])]
     for place, device in enumerate(target.devices):
         rows, columns = tile_box(target, place)
         assert sorted(got[device]) == [(r, c) for r in range(*rows) for c in range(*columns)]
@@ -120,10 +120,10 @@ def test_receivers_are_served_by_different_holders() -> None:
         parse_type("f32[4] on {0-3}"),
         parse_type("f32[4] on {4-7} as {devices=[2,2]<=[4] last_tile_dim_replicate}"),
     )
-    assert [piece.source for piece in pieces(replicas, more)] == [0, 1, 2, 3]
+    assert [part.source for part in tile_parts(replicas, more)] == [0, 1, 2, 3]
 
 
 def test_terms_of_a_sum_do_not_change_their_tiling_on_the_way() -> None:
     terms = parse_type("f32[4] on {0-1} as {unreduced}")
     with pytest.raises(ScheduleError, match="terms of a sum"):
-        pieces(terms, parse_type("f32[4] on {2}"))
+        tile_parts(terms, parse_type("f32[4] on {2}"))

@@ -15,7 +15,7 @@ from hlosharding.schedule.value_type import ValueType
 Dims = tuple[int, ...]
 
 
-class Piece(NamedTuple):
+class TilePart(NamedTuple):
     """A part of one device's tile that becomes a part of another's."""
 
     source: int
@@ -34,25 +34,25 @@ class Piece(NamedTuple):
         return (0,) * rank if self.at is None else tuple(start for start, _ in self.at)
 
 
-def pieces(departed: ValueType, arrived: ValueType) -> list[Piece]:
+def tile_parts(departed: ValueType, arrived: ValueType) -> list[TilePart]:
     """All that is sent, in the order of the receivers, then of the senders.
 
     >>> from hlosharding.schedule.value_type import parse_type
     >>> rows = parse_type("f32[4] on {0-1} as {devices=[2]<=[2]}")
-    >>> for piece in pieces(rows, parse_type("f32[4] on {2}")):
-    ...     print(piece.source, piece.target, piece.cut, piece.at)
+    >>> for part in tile_parts(rows, parse_type("f32[4] on {2}")):
+    ...     print(part.source, part.target, part.cut, part.at)
     0 2 None ((0, 2),)
     1 2 None ((2, 4),)
     """
     if departed.sharding == arrived.sharding and len(departed.devices) == len(arrived.devices):
-        return [Piece(s, t, None, None) for s, t in zip(departed.devices, arrived.devices, strict=True)]
+        return [TilePart(s, t, None, None) for s, t in zip(departed.devices, arrived.devices, strict=True)]
     for kind in (departed, arrived):
         if kind.sharding.is_unreduced() or kind.sharding.is_unreduced_subgroup():
             what = f"{departed} is sent as {arrived}: its tiles are terms of a sum"
             raise ScheduleError(what, remedy="send it to as many devices in the same sharding, or reduce it first")
     holders = _holders(departed)
     count = len(arrived.devices)
-    return [piece for place in range(count) for piece in _to(place, departed, arrived, holders)]
+    return [part for place in range(count) for part in _to(place, departed, arrived, holders)]
 
 
 def _holders(kind: ValueType) -> dict[Box, list[int]]:
@@ -64,7 +64,7 @@ def _holders(kind: ValueType) -> dict[Box, list[int]]:
     return found
 
 
-def _to(place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, list[int]]) -> Iterator[Piece]:
+def _to(place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, list[int]]) -> Iterator[TilePart]:
     """What the device at one place gets."""
     wanted = tile_box(arrived, place)
     found: list[tuple[int, Box, Box]] = []
@@ -74,7 +74,7 @@ def _to(place: int, departed: ValueType, arrived: ValueType, holders: dict[Box, 
             found.append((_one_of(places, place, departed, arrived), box, common))
     for source, box, common in sorted(found):
         cut, at = _within(common, box), _within(common, wanted)
-        yield Piece(
+        yield TilePart(
             departed.devices[source],
             arrived.devices[place],
             None if _fills(cut, departed) else cut,
