@@ -30,7 +30,7 @@ from hlosharding.schedule.rank_steps import (
     values_read,
 )
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.stubs import stub_program
+from hlosharding.schedule.stubs import compile_stub
 from hlosharding.schedule.tile_kernels import kernels
 from hlosharding.schedule.transfers import Collective
 
@@ -164,8 +164,7 @@ class _Alone:
 
     def _stub(self, op: StageProgram, member: int) -> Call:
         if (op, member) not in self._stubs:
-            made = stub_program(op.program, member).compile([self._device], donate=op.donates)
-            self._stubs[op, member] = made
+            self._stubs[op, member] = compile_stub(op.program, member, self._device, donate=op.donates)
         return self._stubs[op, member]
 
     def _on_the_host(self, op: Op, step: RankApply, *arrays: Any) -> Sequence[Any]:

@@ -6,17 +6,25 @@ it computes is another thing.  So the program's time is that of one rank without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import ScheduleError
-from hlosharding.executor import BoundaryArray, ShardMapProgram
+from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, Shape, SliceDim, rewrite
 from hlosharding.sharding import REPLICATED
 
 _NUMBERS = frozenset({"partition-id", "replica-id"})
+_OPTIONS: Mapping[str, Mapping[str, str]] = {"cpu": {"xla_disable_hlo_passes": "cse_barrier_expander"}}
+"""By platform.  XLA for CPUs drops barriers before it fuses, so that a stub between two ops would be no work at all."""
+
+
+def compile_stub(program: ShardMapProgram, member: int, device: Any, *, donate: Sequence[int] = ()) -> Executable:
+    """Device `member` of a partitioned program, compiled for some device, with what keeps the stubs' work apart."""
+    options = _OPTIONS.get(device.platform, NO_OPTIONS)
+    return stub_program(program, member).compile([device], donate=donate, compiler_options=options)
 
 
 def stub_program(program: ShardMapProgram, member: int) -> ShardMapProgram:
@@ -98,8 +106,18 @@ class _Stubs:
         for dim, has, wants in repeated_or_cut(operand.shape.dims, shape.dims):
             value = self._repeat(inst, value, dim, wants // has) if wants > has else self._cut(inst, value, dim, wants)
         if value.opcode == "opt-barrier":
-            value = self._add(inst, "copy", shape, (value,))
+            value = self._copied(inst, value)
         return self._add(inst, "opt-barrier", shape, (value,))
+
+    def _copied(self, inst: Instruction, value: Instruction) -> Instruction:
+        """Every element read and written: XLA drops a mere copy, but not a choice of which it sees no outcome."""
+        shape, one = value.shape, Shape.array("pred", ())
+        always = self._add(inst, "constant", one, (), literal=np.array(True))
+        unseen = self._add(inst, "opt-barrier", one, (always,))
+        zero = self._add(inst, "constant", shape.with_dims(()), (), literal=np.zeros((), shape.dtype))
+        zeros = self._add(inst, "broadcast", shape, (zero,), dimensions=())
+        choice = self._add(inst, "broadcast", shape.with_type("pred"), (unseen,), dimensions=())
+        return self._add(inst, "select", shape, (choice, value, zeros))
 
     def _repeat(self, inst: Instruction, value: Instruction, dim: int, times: int) -> Instruction:
         dims, rank = value.shape.dims, value.shape.rank

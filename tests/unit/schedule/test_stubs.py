@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.executor import ShardMapProgram
 from hlosharding.ir import COLLECTIVES, Module, digest, verify
 from hlosharding.schedule import RankRun, ScheduleBuilder, StageProgram, UserOp, parse_schedule
-from hlosharding.schedule.stubs import stub_program, stubbed
+from hlosharding.schedule.stubs import compile_stub, stub_program, stubbed
 from tests.support import mlp_ops
 
 WHOLE = "{replicated}"
@@ -107,7 +107,7 @@ def test_a_stub_runs_on_one_device_and_makes_tiles(name: str) -> None:
         verify(alone.module)
         assert not communicates(alone.module)
         assert alone.num_devices == 1
-        results = alone.run(*tiles(made))
+        results = compile_stub(made, member, jax.devices("cpu")[0]).run(*tiles(made))
         assert [r.shape for r in results] == [a.tile for a in made.boundary[1]]
         assert all(np.isfinite(r).all() for r in results)
     assert digest(made.module) == before
@@ -115,24 +115,28 @@ def test_a_stub_runs_on_one_device_and_makes_tiles(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_xla_compiles_of_a_stub_sends_nothing(name: str) -> None:
-    text = stub_program(program(name), 1).compile().compiled.as_text()
+    text = compile_stub(program(name), 1, jax.devices("cpu")[0]).compiled.as_text()
     assert not [opcode for opcode in (*COLLECTIVES, "partition-id") if f" {opcode}(" in text]
 
 
-def test_xla_does_not_compute_past_a_stub() -> None:
-    """Of a repeated tile the product could be taken once: the gathered weights are made, and multiplied, in full."""
-    gather = hs.load(
-        """HloModule m, num_partitions=4
+BETWEEN = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 ENTRY main {
-  w = f32[64,256] parameter(0)
-  x = f32[256,256] parameter(1)
-  all = f32[256,256] all-gather(w), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
-  ROOT y = f32[256,256] dot(x, all), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  x = f32[256,256] parameter(0)
+  y = f32[256,256] tanh(x)
+  all = f32[256,256] all-reduce(y), to_apply=add, replica_groups={{0,1,2,3}}, channel_id=1, use_global_device_ids=true
+  ROOT z = f32[256,256] negate(all)
 }"""
-    )
-    alone = ShardMapProgram(stubbed(gather, 0)).compile().compiled
-    cost = alone.cost_analysis()
-    assert cost["flops"] >= 2 * 256**3
+
+
+def test_xla_does_not_fuse_past_a_stub_nor_drop_it() -> None:
+    compiled = compile_stub(ShardMapProgram(hs.load(BETWEEN)), 0, jax.devices("cpu")[0])
+    x = np.full((256, 256), 0.5, np.float32)
+    np.testing.assert_allclose(compiled.run(x)[0], -np.tanh(x), rtol=1e-6)
+    bodies = compiled.compiled.as_text().split("\n\n")
+    [holder] = [body for body in bodies if " select(" in body]
+    assert " tanh(" not in holder
+    assert " negate(" not in holder
 
 
 EACH = """HloModule m, num_partitions=4
