@@ -84,8 +84,12 @@ class StageProgram(Op):
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         takes(len(self.inputs), operands, self)
         types = [type_of(value) for value in operands]
+        if not types:
+            raise ScheduleError(
+                f"{self.name} takes no operand, which would say where it runs", remedy="give it an array"
+            )
         devices = same_devices(types)
-        if types and len(devices) != self.num_devices:
+        if len(devices) != self.num_devices:
             raise ScheduleError(f"{self.name} runs on {self.num_devices} devices, its operands lie on {len(devices)}")
         for number, (found, taken) in enumerate(zip(types, self.inputs, strict=True)):
             if found.shape != taken.shape:
