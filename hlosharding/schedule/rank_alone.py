@@ -99,7 +99,9 @@ class _Alone:
         receives = {step.result: step.shape for step in steps if isinstance(step, RankReceive)}
         unknown = [name for name in received if name not in receives]
         if unknown:
-            raise ScheduleError(f"the rank receives no %{unknown[0]}", remedy=f"it receives {', '.join(receives)}")
+            raise ScheduleError(
+                f"the rank receives no %{unknown[0]}", remedy=f"it receives {', '.join(receives) or 'nothing'}"
+            )
         self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
         self._steps = [(step, self._call(step)) for step in steps]
         self._dropped = _last_reads(steps, results)

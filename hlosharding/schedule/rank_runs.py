@@ -107,7 +107,9 @@ def _gone(step: RankStep) -> Sequence[str]:
 class _Run:
     def __init__(self, programs: RankPrograms) -> None:
         self.ranks = {device: _Rank(program) for device, program in programs.items()}
-        for rank in self.ranks.values():
+        for named, rank in self.ranks.items():
+            if named != rank.program.device:
+                raise ScheduleError(f"the program of rank {rank.program.device} is given as that of rank {named}")
             for device in rank.program.others:
                 if device not in self.ranks:
                     where = f"rank {rank.program.device}, which meets it"

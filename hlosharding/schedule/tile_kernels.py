@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.once import once
+from hlosharding.schedule.local_ops import cut, joined_tiles
 from hlosharding.schedule.stubs import repeated_or_cut
 
 Kernel = Callable[..., Sequence[Any]]
@@ -43,7 +44,7 @@ def kernels() -> Kernels:
         concat=jax.jit(_concat, static_argnames="dim"),
         add=jax.jit(_add),
         fit=jax.jit(_fit, static_argnames="shapes"),
-        cut=jax.jit(_cut, static_argnames="box"),
+        cut=jax.jit(_taken, static_argnames="box"),
         join=jax.jit(_join, static_argnames=("at", "dims", "dtype")),
     )
 
@@ -51,13 +52,13 @@ def kernels() -> Kernels:
 def _split(x: Any, *, dim: int, parts: int) -> list[Any]:
     import jax.numpy as jnp
 
-    return [jnp.copy(piece) for piece in jnp.split(x, parts, axis=dim)]
+    return [jnp.copy(piece) for piece in cut(x, dim, parts, 1)]
 
 
-def _concat(first: Any, *others: Any, dim: int) -> list[Any]:
+def _concat(*tiles: Any, dim: int) -> list[Any]:
     import jax.numpy as jnp
 
-    return [jnp.concatenate([first, *others], axis=dim) if others else jnp.copy(first)]
+    return [jnp.copy(joined_tiles(tiles, dim, 1))]
 
 
 def _add(first: Any, *others: Any) -> list[Any]:
@@ -79,7 +80,7 @@ def _fitted(x: Any, dims: tuple[int, ...]) -> Any:
     return made
 
 
-def _cut(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
+def _taken(x: Any, *, box: Sequence[tuple[int, int]]) -> list[Any]:
     return [x[tuple(slice(*ends) for ends in box)]]
 
 

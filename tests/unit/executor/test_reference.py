@@ -144,3 +144,14 @@ def test_reference_equals_the_program(module: Module, seed: int) -> None:
     layout = [BoundaryArray(Shape.array("s32", (64, 4)), HloSharding.parse("{devices=[8,1]<=[8]}"))]
     program = ShardMapProgram(module, inputs=layout, outputs=layout)
     np.testing.assert_array_equal(program.run(x)[0], program.run_reference(x)[0], err_msg=program.source)
+
+
+def test_some_devices_of_a_program_run_without_those_that_no_collective_ties_to_them() -> None:
+    halves = "replica_groups={{0,1},{2,3}}, channel_id=1, use_global_device_ids=true"
+    module = module_of(
+        "x = s32[] parameter(0)  n = u32[] partition-id()  m = s32[] convert(n)  y = s32[] add(x, m)"
+        f"  r = s32[1] reshape(y)  ROOT s = s32[2] all-gather(r), dimensions={{0}}, {halves}",
+        4,
+    )
+    found = run_local(module, {2: [np.int32(10)], 3: [np.int32(20)]}, 4)
+    assert {device: values[0].tolist() for device, values in found.items()} == {2: [12, 23], 3: [12, 23]}

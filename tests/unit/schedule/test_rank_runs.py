@@ -16,12 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hlosharding as hs
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import (
-    Closing,
     Op,
-    Piece,
-    Pipeline,
     RankProgram,
     Ref,
     Schedule,
@@ -30,6 +28,7 @@ from hlosharding.schedule import (
     UserOp,
     ValueType,
     parse_schedule,
+    pipelined,
     run_ranks,
 )
 from hlosharding.schedule.value_type import parse_type
@@ -80,30 +79,39 @@ def test_the_order_of_turns_changes_no_result(name: str, seed: int, some: int) -
     same(found, run_ranks(figure(name).ranks(), *mlp_ops.arrays()))
 
 
+def step(w: Any, x: Any, y: Any) -> Any:
+    """A training step of four layers."""
+
+    def loss(w: Any) -> Any:
+        return mlp_ops.loss(mlp_ops.dense(w[3], mlp_ops.dense(w[2], mlp_ops.dense(w[1], mlp_ops.dense(w[0], x)))), y)
+
+    return [mlp_ops.update(w, g) for w, g in zip(w, jax.grad(loss)(w), strict=True)]
+
+
+ON_TWO = {
+    "one device a stage": (None, None),
+    "tensor parallel stages": (["{devices=[1,2]<=[2]}", "{devices=[2,1]<=[2]}"] * 2, "{replicated}"),
+    "data parallel stages": (["{replicated}"] * 4, "{devices=[2,1]<=[2]}"),
+}
+
+
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
-def test_a_generated_pipeline(order: str) -> None:
-    ops = mlp_ops.ops(2)
-    on = [ValueType(parse_type("f32[16,16] on {0}").shape, (n,)) for n in (0, 1)]
-    batch = [parse_type(f"f32[8,16] on {{{n}}}") for n in (0, 1)]
-    pieces = [
-        Piece("forward", 0, ops["dense"], ("w1", "x"), ("as",)),
-        Piece("forward", 1, ops["dense"], ("w2", "as"), ("p",)),
-        Piece("forward", 1, ops["loss_grad"], ("p", "y"), ("dp",)),
-        Piece("backward", 1, ops["dense_grad"], ("w2", "as", "dp"), ("dw2", "das")),
-        Piece("backward", 0, ops["dense_grad"], ("w1", "x", "das"), ("dw1", "dx")),
-    ]
-    pipeline = Pipeline(
-        ((0,), (1,)),
-        pieces,
-        batch={"x": batch[0], "y": batch[1]},
-        parameters={"w1": on[0], "w2": on[1]},
-        closings=[Closing(ops["update"], (f"w{n}", f"dw{n}"), (f"w{n}_new",)) for n in (1, 2)],
-        results=("w1_new", "w2_new"),
-    )
-    schedule = pipeline.schedule(order, 4)
-    named: dict[str, np.ndarray] = dict(zip(("w1", "w2", "x", "y"), mlp_ops.arrays(), strict=True))
-    given = [named[parameter.name] for parameter in schedule.main.parameters]
-    close(run_ranks(schedule.ranks(), *given), mlp_ops.one_device())
+@pytest.mark.parametrize("name", ON_TWO)
+def test_a_training_step_cut_into_stages(name: str, order: str) -> None:
+    weights, batch = ON_TWO[name]
+    random = np.random.default_rng(0)
+    w = [random.normal(size=(16, 16)).astype(np.float32) for _ in range(4)]
+    x, y = (random.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    shardings = None if weights is None else (weights, batch, batch)
+    module = hs.trace(step, in_shardings=shardings)(w, x, y)
+    schedule = pipelined(module, batch=["x", "y"], stages=2, microbatches=4, schedule=order)
+    found = run_ranks(schedule.ranks(), *w, x, y)
+    close(found, step(w, x, y))
+    # Terms of a sum that lie on two devices are added in another order than their wholes.
+    close(found, schedule.run_reference(*w, x, y))
+    last = max(schedule.devices)
+    alone = schedule.rank(last)
+    assert [r.shape for r in alone.run_alone().results] == [tile.shape.dims for tile in alone.results]
 
 
 # Submeshes
@@ -162,6 +170,39 @@ def test_a_send_to_a_submesh_of_another_size_in_another_sharding(source: str, ta
     schedule = b.finish(b.send(x, devices, arrived.sharding))
     array = np.arange(42, dtype=np.float32).reshape(7, 6)
     same(run_ranks(schedule.ranks(), array), [array])
+
+
+DOUBLE = UserOp("double", lambda x: x, lambda x: 2 * x)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_values_that_wander_and_meet(data: st.DataObject, seed: int) -> None:
+    """Values of which each is a multiple of x, wherever and however they lie."""
+    shape = parse_type(LAYOUTS[0]).shape
+    b = ScheduleBuilder()
+    values: list[tuple[Ref, int]] = [(b.parameter("x", shape, (0,)), 1)]
+    for _ in range(data.draw(st.integers(1, 8))):
+        value, factor = data.draw(st.sampled_from(values))
+        others = [(other, f) for other, f in values if (other.type == value.type and other is not value)]
+        match data.draw(st.sampled_from(["send", "double", "add" if others else "send"])):
+            case "send":
+                layout = parse_type(data.draw(st.sampled_from(LAYOUTS)))
+                devices = range(30)
+                free = [d for d in devices if d not in value.type.devices]
+                first = data.draw(st.integers(0, len(free) - len(layout.devices)))
+                values.append((b.send(value, free[first : first + len(layout.devices)], layout.sharding), factor))
+            case "double":
+                values.append((b.run(DOUBLE, value)[0], 2 * factor))
+            case _:
+                other, more = data.draw(st.sampled_from(others))
+                values = [each for each in values if each[0] is not value]
+                values.append((b.add(value, other), factor + more))
+    schedule = b.finish(*(value for value, _ in values))
+    random, ranks = Random(seed), schedule.ranks()
+    turns = (random.choice(list(ranks)) for _ in range(random.randrange(2000)))
+    array = np.arange(42, dtype=np.float32).reshape(7, 6)
+    same(run_ranks(ranks, array, turns=turns), [factor * array for _, factor in values])
 
 
 COLLECTIVES = """
@@ -365,6 +406,8 @@ def test_programs_of_all_ranks_are_needed_and_all_arrays() -> None:
     programs = figure("pipeline").ranks()
     with pytest.raises(ScheduleError, match="rank 1 has no program; at rank 0, which meets it"):
         run_ranks({0: programs[0]}, *mlp_ops.arrays()[:3])
+    with pytest.raises(ScheduleError, match="the program of rank 1 is given as that of rank 0"):
+        run_ranks({0: programs[1], 1: programs[0]}, *mlp_ops.arrays())
     with pytest.raises(ScheduleError, match="3 arrays for 4 parameters"):
         run_ranks(programs, *mlp_ops.arrays()[:3])
     with pytest.raises(ScheduleError, match=r"an array of shape \[2\] for f32\[16,16\]"):
