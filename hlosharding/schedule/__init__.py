@@ -1,7 +1,7 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
-from hlosharding.schedule.cutting import argument_numbers, pipelined
+from hlosharding.schedule.cutting import Cutter, argument_numbers, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Kind, Piece, Pipeline, orders
@@ -18,6 +18,7 @@ __all__ = [
     "ORDERS",
     "Action",
     "Closing",
+    "Cutter",
     "Kind",
     "Known",
     "Op",

@@ -50,6 +50,8 @@ class Work(NamedTuple):
     """Mean over the devices."""
     temporary_bytes: float = 0.0
     """At the worst moment, beyond operands and results."""
+    exposed_s: float = 0.0
+    """Of the seconds of an op that computes: communication that no computing hides."""
 
 
 Groups = tuple[tuple[int, ...], ...]
@@ -60,6 +62,8 @@ class Op(ABC):
     """One kind of step.  Ops are values: equal ones do the same."""
 
     __slots__ = ()
+    sums: Sequence[int] = ()
+    """Numbers of results that sum over pieces, as gradients of parameters do."""
 
     @property
     @abstractmethod

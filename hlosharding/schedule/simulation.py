@@ -37,7 +37,9 @@ class Usage(NamedTuple):
 
     devices: tuple[int, ...]
     busy_s: float
-    """Computing."""
+    """In ops that compute."""
+    exposed_s: float
+    """Of that, communication inside stage programs that no computing hides."""
     idle_s: float
     """The bubble: not computing."""
     share: float
@@ -108,15 +110,16 @@ class ScheduleSimulation:
     @cached_property
     def usage(self) -> tuple[Usage, ...]:
         """By class of devices."""
-        busy = [0.0] * len(self.classes.members)
+        busy, exposed = ([0.0] * len(self.classes.members) for _ in range(2))
         for done in self.recording.applications:
             if not done.work.is_communication:
                 for place in self.classes.of((*done.sources, *done.targets)):
                     busy[place] += done.work.seconds
+                    exposed[place] += done.work.exposed_s
         whole = self.time_s
         return tuple(
-            Usage(devices, used, whole - used, used / whole if whole else 0.0, level.peak)
-            for devices, used, level in zip(self.classes.members, busy, self.memory, strict=True)
+            Usage(devices, used, hidden, whole - used, used / whole if whole else 0.0, level.peak)
+            for devices, used, hidden, level in zip(self.classes.members, busy, exposed, self.memory, strict=True)
         )
 
     def save_trace(self, path: Any) -> None:

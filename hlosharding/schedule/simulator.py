@@ -33,11 +33,18 @@ def simulate_schedule(
         raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_LANES)}")
     recording = Recording(machine)
     interpret(functions, observer=recording)
-    groups = [kind.devices for kind in dict.fromkeys(recording.types)]
+    return simulated(recording, semantics)
+
+
+def simulated(recording: Recording, semantics: Semantics = "overlap") -> ScheduleSimulation:
+    """As `simulate_schedule`, of steps that were recorded already."""
+    machine = recording.machine
+    groups = list(dict.fromkeys(kind.devices for kind in recording.types))
     beyond = [device for group in groups for device in group if device >= machine.num_devices]
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
-    classes = DeviceClasses([*groups, *((*a.sources, *a.targets) for a in recording.applications)])
+    together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
+    classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)])
     times = in_order(_tasks(recording, _LANES[semantics](classes)))
     memory = held(recording, times, classes)
     return ScheduleSimulation(

@@ -133,7 +133,8 @@ class StageProgram(Op):
     def _work(self, machine: Machine) -> Work:
         found = simulate(self.program.module, machine.with_devices(self.num_devices))
         lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in (*self.inputs, *self.outputs))
-        return Work(found.time_s, temporary_bytes=max(0.0, float(found.peak_memory_bytes - lasting)))
+        temporary = max(0.0, float(found.peak_memory_bytes - lasting))
+        return Work(found.time_s, temporary_bytes=temporary, exposed_s=found.exposed_comm_s)
 
     def __repr__(self) -> str:
         return f"StageProgram({self.word}, {self.num_devices} devices)"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
-from hlosharding.schedule import Schedule, argument_numbers, pipelined
+from hlosharding.schedule import Cutter, Pipeline, Schedule, ScheduleSimulation, argument_numbers
 from hlosharding.search.tensor_parallel import tensor_splits
 from hlosharding.sharding import HloSharding
 
@@ -76,15 +76,17 @@ class Plan:
         mesh = f"[{self.data},{self.tensor}]T(1,0)"
         return HloSharding.parse(f"{{devices=[{ways},{self.data}]<={mesh} last_tile_dim_replicate}}")
 
+    def pipeline(self, cutter: Cutter, batch: Sequence[str | int], machine: Machine | None = None) -> Pipeline:
+        """The program cut so.  Raises ScheduleError where it cannot be."""
+        annotated = self.annotated(cutter.module, batch)
+        return cutter.pipeline(annotated, self.stages, self.microbatches, self.data * self.tensor, machine)
+
+    def simulated(self, cutter: Cutter, batch: Sequence[str | int], machine: Machine) -> ScheduleSimulation:
+        """What a step takes."""
+        cut = self.pipeline(cutter, batch, machine)
+        return cut.simulate(self.schedule or cut.usual_order, self.microbatches, machine)
+
     def built(self, module: Module, batch: Sequence[str | int], machine: Machine | None = None) -> Schedule:
-        """The schedule, ready to be verified, simulated and run.  Raises ScheduleError where the program cannot be
-        cut so."""
-        return pipelined(
-            self.annotated(module, batch),
-            batch=batch,
-            stages=self.stages,
-            microbatches=self.microbatches,
-            schedule=self.schedule,
-            devices_per_stage=self.data * self.tensor,
-            machine=machine,
-        )
+        """The schedule, ready to be verified, simulated and run."""
+        cut = self.pipeline(Cutter(module, batch), batch, machine)
+        return cut.schedule(self.schedule or cut.usual_order, self.microbatches)

@@ -52,17 +52,55 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
-    number = devices_per_stage or max(named, default=1)
-    machine = machine or default_machine(number * stages)
-    program = microbatched(module, dict.fromkeys(argument_numbers(module, batch), 0), microbatches)
-    _take_shardings(program.module, module, number)
-    placement = placed(program, stages, machine)
-    is_open = [program.module.sharding(parameter) is None for parameter in program.module.entry.parameters]
-    found = propagate(program.module, to_outputs=True, to_parameters=is_open) if number > 1 else None
-    writer = _Writer(program, placement, number, found.module if found is not None else program.module, machine)
-    has_backward = "backward" in placement.phase.values()
-    return writer.pipeline().schedule(schedule or ("1f1b" if has_backward else "forward"), microbatches)
+    cut = Cutter(module, batch).pipeline(module, stages, microbatches, devices_per_stage, machine)
+    return cut.schedule(schedule or cut.usual_order, microbatches)
+
+
+class Cutter:
+    """A traced program that is cut in several ways: what these have in common is done once."""
+
+    def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
+        self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
+        self._programs: dict[int, Microbatched] = {}
+        self._placements: dict[tuple[int, int, Machine], Placement] = {}
+        self._known = Known()
+
+    def pipeline(
+        self,
+        annotated: Module,
+        stages: int,
+        microbatches: int,
+        devices_per_stage: int | None = None,
+        machine: Machine | None = None,
+    ) -> Pipeline:
+        """As of `pipelined`, before its microbatches are scheduled.  `annotated`: the program with its shardings."""
+        named = (leaf.num_devices or 1 for sharding in annotated.distinct_shardings for leaf in sharding.leaves)
+        number = devices_per_stage or max(named, default=1)
+        machine = machine or default_machine(number * stages)
+        if microbatches not in self._programs:
+            self._programs[microbatches] = microbatched(self.module, self.batch, microbatches)
+        program = self._programs[microbatches]
+        key = microbatches, stages, machine
+        if key not in self._placements:
+            self._placements[key] = placed(program, stages, machine)
+        shardings = _propagated(program.module, annotated, number)
+        return _Writer(program, self._placements[key], number, shardings, machine, self._known).pipeline()
+
+
+def _propagated(program: Module, annotated: Module, number: int) -> dict[str, HloSharding | None]:
+    """The sharding of each value by name: those that the user gave to inputs and to what keeps its name, spread."""
+    if number == 1:
+        return {}
+    made = program.clone()
+    made.num_partitions = number
+    given = {inst.name: annotated.shardings.get(inst.id) for inst in annotated.entry.instructions}
+    for inst in made.entry.instructions:
+        sharding = given.get(inst.name)
+        if sharding is not None:
+            made.shardings[inst.id] = sharding
+    is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
+    found = propagate(made, to_outputs=True, to_parameters=is_open).module
+    return {inst.name: found.sharding(inst) for inst in found.entry.instructions}
 
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
@@ -84,25 +122,28 @@ def _is_below(path: str, name: str) -> bool:
     return path == name or path.startswith((f"{name}[", f"{name}."))
 
 
-def _take_shardings(program: Module, module: Module, number: int) -> None:
-    """The user's shardings, of the inputs and of what keeps its name, for the devices of a stage."""
-    program.num_partitions = number
-    given = {inst.name: module.shardings.get(inst.id) for inst in module.entry.instructions}
-    for inst in program.entry.instructions:
-        sharding = given.get(inst.name)
-        if sharding is not None:
-            program.shardings[inst.id] = sharding
+class Known:
+    """Stage programs that were partitioned already."""
+
+    def __init__(self) -> None:
+        self.structure = Structure()
+        self.programs: dict[Any, StageProgram] = {}
 
 
 class _Writer:
     """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
 
     def __init__(
-        self, program: Microbatched, placement: Placement, number: int, propagated: Module, machine: Machine
+        self,
+        program: Microbatched,
+        placement: Placement,
+        number: int,
+        shardings: dict[str, HloSharding | None],
+        machine: Machine,
+        known: Known,
     ) -> None:
         self.program, self.placement, self.number, self.machine = program, placement, number, machine
-        self.structure, self.known = Structure(), dict[Any, StageProgram]()
-        self.shardings = {inst.name: propagated.sharding(inst) for inst in propagated.entry.instructions}
+        self.shardings, self.known = shardings, known
 
     def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
@@ -153,10 +194,11 @@ class _Writer:
     def _stage_program(self, part: Part) -> StageProgram:
         """Partitioned once, where several stages do the same."""
         given = tuple(self._sharding(inst) for inst in (*part.reads, *part.makes))
-        key = self.structure.computation(part.module.entry), given, self.number, self.machine, part.sums
-        found = self.known.get(key)
+        same = self.known.structure.computation(part.module.entry)
+        key = same, given, self.number, self.machine, part.sums
+        found = self.known.programs.get(key)
         if found is None:
-            found = self.known[key] = self._made(part)
+            found = self.known.programs[key] = self._made(part)
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
         return found.under(part.module.name)

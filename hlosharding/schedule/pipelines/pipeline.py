@@ -10,12 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.pipelines.merging import Slot, ideal_times
 from hlosharding.schedule.pipelines.orders import Action, Kind, orders
+from hlosharding.schedule.pipelines.recording_builder import RecordingBuilder
 from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.simulation import ScheduleSimulation
+from hlosharding.schedule.simulator import simulated
 from hlosharding.schedule.value_type import ValueType
 
 
@@ -74,6 +78,11 @@ class Pipeline:
         """p: submeshes; each has as many stages."""
         return len(dict.fromkeys(self.devices))
 
+    @property
+    def usual_order(self) -> str:
+        """ "1f1b" where there is a backward pass, else "forward"."""
+        return "1f1b" if any(piece.kind == "backward" for piece in self.pieces) else "forward"
+
     @cached_property
     def makers(self) -> Mapping[str, Piece]:
         """Of each value the piece that makes it."""
@@ -102,12 +111,23 @@ class Pipeline:
         `seconds`: what a pass of each kind takes, roughly: it decides where transfers stand in the list, not what runs
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
+        builder = ScheduleBuilder()
+        return builder.finish(*self._written(builder, name, microbatches, seconds, axis))
+
+    def simulate(self, name: str, microbatches: int, machine: Machine) -> ScheduleSimulation:
+        """What `schedule(name, microbatches).simulate(machine)` gives, without writing the schedule: for searches."""
+        builder = RecordingBuilder(machine)
+        return simulated(builder.recorded(*self._written(builder, name, microbatches, None, "micro")))
+
+    def _written(
+        self, builder: ScheduleBuilder, name: str, microbatches: int, seconds: Mapping[Kind, float] | None, axis: str
+    ) -> list[Ref]:
         chunks, rest = divmod(len(self.devices), self.num_devices)
         if rest or list(self.devices) != list(self.devices[: self.num_devices]) * chunks:
             raise ScheduleError("the stages do not go round the submeshes", remedy="stage s stands on submesh s mod p")
         actions = orders(name, self.num_devices, microbatches, chunks)
         slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _Writer(self, microbatches, axis).schedule(slots)
+        return _Writer(self, microbatches, axis, builder).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -128,16 +148,16 @@ class Pipeline:
 class _Writer:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str) -> None:
-        self.pipeline, self.count, self.axis = pipeline, microbatches, axis
-        self.builder = ScheduleBuilder()
+    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
+        self.pipeline, self.count, self.axis, self.builder = pipeline, microbatches, axis, builder
         self.shared: dict[str, Ref] = {}
         self.each: dict[tuple[str, int], Ref] = {}
         self.sums: dict[str, Ref] = {}
         self.copies: dict[tuple[str, tuple[int, ...]], Ref] = {}
         """Of a value, by its name in the schedule, those on other devices."""
 
-    def schedule(self, slots: Mapping[Action, Slot]) -> Schedule:
+    def write(self, slots: Mapping[Action, Slot]) -> list[Ref]:
+        """The steps; the results."""
         self._enter()
         for _, is_pass, action in sorted(_events(slots), key=lambda e: e[:2]):
             pieces = self.pipeline.by_pass.get((action.kind, action.stage), ())
@@ -147,7 +167,7 @@ class _Writer:
             operands = [self._there(self._whole(name), closing.devices) for name in closing.reads]
             made = self.builder.run(closing.op, *operands, names=closing.makes)
             self.shared.update(zip(closing.makes, made, strict=True))
-        return self.builder.finish(*(self._whole(name, dim) for name, dim in self.pipeline.results))
+        return [self._whole(name, dim) for name, dim in self.pipeline.results]
 
     def _enter(self) -> None:
         inputs = self.pipeline.inputs.items()
@@ -164,8 +184,8 @@ class _Writer:
         devices = self.pipeline.devices[piece.stage]
         operands = [self._there(self._value(name, k), devices) for name in piece.reads]
         made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
-        for name, value in zip(piece.makes, made, strict=True):
-            if any(share.is_sum and share.axis == self.axis for share in value.type.shares) or name in self.sums:
+        for number, (name, value) in enumerate(zip(piece.makes, made, strict=True)):
+            if self.count > 1 and number in piece.op.sums:
                 self.sums[name] = self.builder.add(self.sums[name], value) if name in self.sums else value
             else:
                 self.each[name, k] = value

@@ -1,0 +1,66 @@
+"""Why a plan won: where the others lose their time.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hlosharding.cost import Machine
+from hlosharding.search.plans import Plan
+from hlosharding.search.priced_plan import PricedPlan
+
+_KINDS: Sequence[tuple[str, Callable[[Plan], bool]]] = (
+    ("data alone", lambda plan: plan.tensor == plan.stages == 1),
+    ("tensors alone", lambda plan: plan.data == plan.stages == 1),
+    ("a pipeline alone", lambda plan: plan.data == plan.tensor == 1),
+)
+
+
+def explained(table: Sequence[PricedPlan], machine: Machine) -> str:
+    """The winner against the next best, and against the best of each pure kind.  `table`: the best first."""
+    if not table:
+        return f"no plan could be priced on {machine.name}"
+    winner = table[0]
+    takes = f"takes {_ms(winner.time_s)} on {machine.name}: {_spent(winner)}"
+    head = f"{winner.plan} (data/tensor/stages/microbatches) {takes}"
+    if not winner.fits:
+        head = f"no plan fits; the fastest, {head}; {_memory(winner, machine)}"
+    lines = [head]
+    if len(table) > 1:
+        lines.append(f"next, {_against(table[1], winner, machine)}")
+    for name, is_kind in _KINDS:
+        found = next((priced for priced in table if is_kind(priced.plan)), None)
+        if found is not None and found is not winner:
+            lines.append(f"{name}, {_against(found, winner, machine)}")
+    return "\n".join(lines)
+
+
+def _against(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
+    if not other.fits:
+        return f"{other.plan}: {_memory(other, machine)}"
+    losses = {
+        "in communication": other.exposed_s - winner.exposed_s,
+        "idle": other.idle_s - winner.idle_s,
+        "in computing": other.compute_s - winner.compute_s,
+    }
+    said = [
+        f"{'loses' if lost > 0 else 'saves'} {_ms(abs(lost))} {what}"
+        for what, lost in losses.items()
+        if abs(lost) > 1e-9
+    ]
+    return f"{other.plan}: {_ms(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long; {', '.join(said)}"
+
+
+def _spent(priced: PricedPlan) -> str:
+    spent = f"{_ms(priced.compute_s)} computing, {_ms(priced.exposed_s)} communicating, {_ms(priced.idle_s)} idle"
+    return f"{spent}, {priced.peak_memory_bytes / 1e9:,.2f} GB"
+
+
+def _memory(priced: PricedPlan, machine: Machine) -> str:
+    return f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB of {machine.memory_bytes / 1e9:,.2f} GB"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3g} ms"

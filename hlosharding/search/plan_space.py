@@ -1,0 +1,55 @@
+"""Which plans there are for a number of devices, and what each takes at least.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from hlosharding.cost import CostReport, Machine
+from hlosharding.search.plans import Plan
+
+MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
+
+
+def divisors(number: int) -> list[int]:
+    """All of them, in rising order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def plan_space(num_devices: int, microbatches: Sequence[int] = MICROBATCHES) -> Iterator[Plan]:
+    """Every factorisation of the devices into data, tensor and pipeline; pipelines with each number of microbatches.
+
+    >>> len(list(plan_space(16)))  # the DistIR paper's grid
+    75
+    """
+    for data, tensor in product(divisors(num_devices), repeat=2):
+        stages, rest = divmod(num_devices, data * tensor)
+        if stages and not rest:
+            for count in microbatches if stages > 1 else (1,):
+                yield Plan(data, tensor, stages, count)
+
+
+def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
+    """No schedule of the plan takes less: its arithmetic at the machine's peak, with the pipeline's bubble.
+
+    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices, a microbatch takes W/K
+    through all stages; behind the first one the slowest stage, which has at least a P-th, works on the K-1 others.
+
+    >>> import hlosharding as hs
+    >>> from hlosharding.cost import machines
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> whole = hs.cost(hs.load(text))
+    >>> least_seconds(Plan(1, 1, 2, 4), whole, machines.h100(2)) > least_seconds(Plan(2), whole, machines.h100(2))
+    True
+    """
+    fastest = max(rate for _, rate in machine.peak_flops)
+    seconds = whole.flops / max(fastest, machine.vector_flops) / (plan.data * plan.tensor)
+    count = plan.microbatches
+    return seconds * (1 / count + (count - 1) / (count * plan.stages))
