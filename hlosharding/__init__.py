@@ -21,6 +21,7 @@ from hlosharding.errors import (
     PartitionError,
     PropagationError,
     RuleError,
+    ScheduleError,
     ShardingError,
     ShardingParseError,
     TraceError,
@@ -28,7 +29,7 @@ from hlosharding.errors import (
 
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
-    from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, cost, machines, simulate, topology
+    from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, cost, machines, topology
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, Cluster, propagate_axes
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import register_interface, register_rule
-    from hlosharding.search import Suggestion, suggest
+    from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
+    from hlosharding.search import Plan, SearchResult, Suggestion, search, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
     from hlosharding.spmd import Collective, collectives, verify_partitioned
 
@@ -58,11 +60,11 @@ _ROOMS = {
         "Topology",
         "cost",
         "machines",
-        "simulate",
         "topology",
     ),
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
-    "hlosharding.search": ("Suggestion", "suggest"),
+    "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
+    "hlosharding.search": ("Plan", "SearchResult", "Suggestion", "search", "suggest"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -89,10 +91,15 @@ __all__ = [
     "ModuleError",
     "PartitionError",
     "Partitioned",
+    "Plan",
     "Propagation",
     "PropagationError",
     "ReshardPlan",
     "RuleError",
+    "Schedule",
+    "ScheduleError",
+    "ScheduleSimulation",
+    "SearchResult",
     "ShardedArray",
     "ShardingError",
     "ShardingParseError",
@@ -110,12 +117,15 @@ __all__ = [
     "jit",
     "load",
     "machines",
+    "parse_schedule",
     "partition",
+    "pipelined",
     "plan_reshard",
     "propagate",
     "propagate_axes",
     "register_interface",
     "register_rule",
+    "search",
     "shard_alike",
     "simulate",
     "suggest",

@@ -31,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_compile(commands)
     _add_explain(commands)
     _add_simulate(commands)
+    _add_search(commands)
     _add_suggest(commands)
     _add_convert(commands)
     _add_reshard(commands)
@@ -128,6 +129,18 @@ def _add_simulate(commands: Any) -> None:
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
+
+
+def _add_search(commands: Any) -> None:
+    command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
+    command.add_argument(
+        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
+    )
+    command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
+    command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
+    command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
+    command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
+    command.add_argument("--emit", choices=("json",), help="for programs")
 
 
 def _add_suggest(commands: Any) -> None:
@@ -256,6 +269,11 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """Positive numbers, as 2,4,8."""
+    return tuple(_positive(part.strip()) for part in text.split(","))
 
 
 def _seed(text: str) -> int:

@@ -30,6 +30,7 @@ from hlosharding.report.model import (
 )
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
+from hlosharding.report.searches import search_view
 from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.views import to_html, to_record
@@ -70,6 +71,7 @@ __all__ = [
     "partitioned_view",
     "propagation_view",
     "reshard_view",
+    "search_view",
     "sharding_view",
     "show",
     "simulation_view",

@@ -10,6 +10,7 @@ from hlosharding.schedule.rank_program import RankProgram
 from hlosharding.schedule.rank_runs import run_ranks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.shares import Share
+from hlosharding.schedule.simulating import simulate
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
@@ -43,4 +44,5 @@ __all__ = [
     "parse_schedule",
     "pipelined",
     "run_ranks",
+    "simulate",
 ]

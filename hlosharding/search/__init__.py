@@ -1,13 +1,14 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.plan_search import SearchResult, search
-from hlosharding.search.plan_space import plan_space
+from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.plans import Plan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import Hit, smallest_sets
 
 __all__ = [
+    "MICROBATCHES",
     "Hit",
     "Plan",
     "PricedPlan",

@@ -1,0 +1,74 @@
+"""The view of a search for plans: the winner, why it won, and the alternatives.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlosharding.report.model import Column, Facts, Kind, Table, Text, View
+from hlosharding.search import PricedPlan, SearchResult
+
+
+def search_view(result: SearchResult, *, most: int = 10) -> View:
+    """The `most` fastest plans, with where their time goes; why the first won; plans that were refused."""
+    columns = (
+        Column(key="plan", heading="D/T/P/K"),
+        Column(key="time_s", heading="step", kind=Kind.SECONDS),
+        Column(key="compute_s", heading="computing", kind=Kind.SECONDS, priority=2),
+        Column(key="exposed_s", heading="communicating", kind=Kind.SECONDS, priority=2),
+        Column(key="idle_s", heading="idle", kind=Kind.SECONDS, priority=2),
+        Column(key="peak_memory_bytes", heading="peak memory", kind=Kind.BYTES, priority=1),
+        Column(key="fits", heading="fits"),
+    )
+    plans = Table(
+        title=f"Plans for {result.machine.name}",
+        key="plans",
+        columns=columns,
+        rows=[_row(priced) for priced in result.table],
+        most=most,
+        empty="none could be priced",
+    )
+    refused = Table(
+        title="Refused",
+        key="refused",
+        columns=(Column(key="plan", heading="D/T/P/K"), Column(key="why", heading="why", kind=Kind.PROSE)),
+        rows=[{"plan": str(plan), "why": why} for plan, why in result.refused],
+        most=most,
+        is_shown=bool(result.refused),
+    )
+    counts: dict[str, Any] = {
+        "machine": result.machine.name,
+        "priced": len(result.table),
+        "refused_plans": len(result.refused),
+        "pruned": [{"plan": str(plan), "least_s": least} for plan, least in result.pruned],
+    }
+    said = Text(f"{result.explain()}\n{_counted(result)}")
+    return View((Facts(counts), said, plans, refused), schema="hlosharding.search/1")
+
+
+def _counted(result: SearchResult) -> str:
+    parts = [f"{len(result.table)} plans priced"]
+    if result.pruned:
+        parts.append(f"{len(result.pruned)} left out, for they take longer by their arithmetic alone")
+    if result.refused:
+        parts.append(f"{len(result.refused)} refused")
+    return ", ".join(parts)
+
+
+def _row(priced: PricedPlan) -> dict[str, Any]:
+    plan = priced.plan
+    return {
+        "plan": str(plan),
+        "data": plan.data,
+        "tensor": plan.tensor,
+        "stages": plan.stages,
+        "microbatches": plan.microbatches,
+        "time_s": priced.time_s,
+        "compute_s": priced.compute_s,
+        "exposed_s": priced.exposed_s,
+        "idle_s": priced.idle_s,
+        "peak_memory_bytes": int(priced.peak_memory_bytes),
+        "fits": "yes" if priced.fits else "no",
+    }

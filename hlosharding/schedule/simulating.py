@@ -1,0 +1,42 @@
+"""`hs.simulate`: of one device's program, or of a schedule.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hlosharding.cost import Machine, Topology, machine_of, machines
+from hlosharding.cost import simulate as simulate_program
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.schedule import Schedule
+
+_NO_TRIPS: Mapping[str, int] = {}
+
+
+def simulate(
+    program: Any,
+    machine: Machine | Topology | None = None,
+    *,
+    trips: Mapping[str, int] = _NO_TRIPS,
+    combine: bool = True,
+) -> Any:
+    """Simulate a partitioned program (a Partitioned, or any local Module) or a Schedule on a machine preset.
+
+    A `Simulation` of the one, a `ScheduleSimulation` of the other.
+
+    `machine`: by default H100s, as many as there are devices.  `trips`, `combine`: as of `cost`, of one program.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> [event.instruction.name for event in simulate(hs.load(text)).critical_path]
+    ['y']
+    """
+    if not isinstance(program, Schedule):
+        return simulate_program(program, machine, trips=trips, combine=combine)
+    if trips or not combine:
+        raise ScheduleError("`trips` and `combine` are of one device's program", remedy="give them where it is priced")
+    count = 1 + max(program.devices, default=0)
+    return program.simulate(machine_of(machine) if machine else machines.h100(count))
