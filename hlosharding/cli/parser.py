@@ -133,6 +133,7 @@ def _add_simulate(commands: Any) -> None:
 
 def _add_search(commands: Any) -> None:
     command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
+    _load_options(command)
     command.add_argument(
         "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
     )
