@@ -1,0 +1,124 @@
+"""Plans: weights are split as Megatron does, plans compute what one device does, the best is never pruned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from hlosharding.cost import Machine, machines
+from hlosharding.errors import ScheduleError
+from hlosharding.search import Plan, plan_space
+from hlosharding.search.tensor_parallel import tensor_splits
+
+ROWS, WIDTH, LAYERS = 32, 16, 4
+
+
+def step(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+
+def arguments(width: int = WIDTH, rows: int = ROWS) -> tuple[Any, Any]:
+    keys = jax.random.split(jax.random.key(0), LAYERS + 1)
+    return [jax.random.normal(k, (width, width)) * 0.3 for k in keys[1:]], jax.random.normal(keys[0], (rows, width))
+
+
+def traced() -> hs.Module:
+    return hs.trace(step)(*arguments())
+
+
+def attention(weights: Any, x: Any) -> Any:
+    batch, length, width = x.shape
+    q, k, v = ((x @ weights[n]).reshape(batch, length, 4, -1).transpose(0, 2, 1, 3) for n in "qkv")
+    mixed = jax.nn.softmax(q @ k.swapaxes(-1, -2)) @ v
+    x = x + mixed.transpose(0, 2, 1, 3).reshape(batch, length, width) @ weights["o"]
+    x = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+    return jax.nn.gelu(x @ weights["up"]) @ weights["down"]
+
+
+def test_a_transformer_layer_is_split_as_megatron_does() -> None:
+    sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
+    weights = {name: jnp.ones(size) for name, size in sizes.items()}
+    module = hs.trace(attention)(weights, jnp.ones((2, 8, 16)))
+    names = {p.parameter_number: p.op_name for p in module.entry.parameters}
+    found = {names[n]: dim for n, dim in tensor_splits(module, 4, batch=frozenset({6})).items()}
+    columns, rows = ("q", "k", "v", "up"), ("o", "down")
+    assert found == {f"weights['{n}']": 1 for n in columns} | {f"weights['{n}']": 0 for n in rows}
+
+
+def test_heads_that_do_not_divide_are_not_split() -> None:
+    sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
+    module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
+    local = hs.partition(hs.propagate(Plan(1, 8).annotated(module, ["x"]), to_outputs=True), num_partitions=8)
+    given = [np.random.default_rng(0).normal(size=p.shape.dims).astype(np.float32) for p in module.entry.parameters]
+    weights = dict(zip(sorted(sizes), given[:-1], strict=True))
+    np.testing.assert_allclose(local.run_reference(*given), attention(weights, given[-1]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(2, 2, 2, 4), Plan(1, 4), Plan(8), Plan(1, 1, 4, 8), Plan(4, 1, 2, 2), Plan(1, 2, 4, 1), Plan(3)],
+    ids=str,
+)
+def test_a_plan_computes_what_one_device_does(plan: Plan) -> None:
+    weights, x = arguments(rows=48)
+    module = hs.trace(step)(weights, x)
+    found = plan.built(module, ["x"]).run_reference(*weights, x)
+    for ours, expected in zip(found, jax.tree.leaves(jax.jit(step)(weights, x)), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+def small(memory: float = 80e9) -> Machine:
+    """Eight devices so slow that arithmetic decides."""
+    from dataclasses import replace
+
+    return replace(machines.h100(8), memory_bytes=memory)
+
+
+def test_the_best_plan_is_never_pruned() -> None:
+    module = traced()
+    every = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), prune=False)
+    few = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), keep=1)
+    assert few.best == every.best
+    priced = {each.plan: each.time_s for each in every.table}
+    assert all(priced[plan] >= least >= 0 for plan, least in few.pruned if plan in priced)
+    assert len(every.table) + len(every.refused) == len(list(plan_space(8, (2, 4))))
+
+
+def test_plans_that_do_not_fit_come_last_and_none_is_an_error() -> None:
+    found = hs.search(traced(), batch=["x"], machine=small(memory=1.0), microbatches=(2,))
+    assert not any(priced.fits for priced in found.table)
+    assert "no plan fits" in found.explain()
+    with pytest.raises(ScheduleError, match="no plan fits"):
+        _ = found.best
+
+
+def test_what_the_program_does_not_allow_is_refused_with_the_reason() -> None:
+    found = hs.search(traced(), batch=["x"], machine=machines.h100(8), microbatches=(64,))
+    reasons = {str(plan): why for plan, why in found.refused}
+    assert "cannot be cut into 64 microbatches" in reasons["1/1/8/64"] or "stages" in reasons["1/1/8/64"]
+
+
+def test_an_argument_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ScheduleError, match="no argument 'tokens'; there are weights"):
+        hs.search(traced(), batch=["tokens"], machine=machines.h100(2))
+
+
+def test_the_winner_runs_as_it_is() -> None:
+    weights, x = arguments()
+    found = hs.search(step, weights, x, batch=["x"], machine=machines.h100(4), microbatches=(2, 4))
+    ours = found.schedule.run_reference(*weights, x)
+    for each, expected in zip(ours, jax.tree.leaves(jax.jit(step)(weights, x)), strict=True):
+        np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-5)
+    assert "takes" in found.explain()
