@@ -140,5 +140,5 @@ class ScheduleSimulation:
                 yield Slice(row, int(event.is_communication), name, event.start, event.end - event.start, details)
 
     def __str__(self) -> str:
-        rows = [f"{devices_text(u.devices)}: {u.share:.0%} busy, peak {u.peak_bytes / 1e6:,.1f} MB" for u in self.usage]
+        rows = [f"{devices_text(u.devices)}: {u.share:.0%} busy, peak {u.peak_bytes / 1e6:,.3g} MB" for u in self.usage]
         return f"{self.time_s * 1e3:.3f} ms on {self.machine.name}; " + "; ".join(rows)
