@@ -342,7 +342,9 @@ def _trips(text: str) -> tuple[str, int]:
 
 
 def _machine(text: str) -> tuple[str, int | None]:
-    """'h100:16' or 'h100': a preset, and how many devices."""
+    """'h100:16' or 'h100': a preset, and how many devices; or a TOML file."""
+    if text.endswith(".toml"):
+        return text, None
     name, colon, count = text.partition(":")
     if colon and not (count.isdecimal() and int(count)):
         raise argparse.ArgumentTypeError(f"{text!r} is no machine: write a preset and a number of devices, as h100:16")

@@ -11,7 +11,7 @@ from argparse import Namespace
 
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, machine_named
+from hlosharding.cost import Machine, machine_named, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError
 from hlosharding.frontends import annotate, load
 from hlosharding.ir import Module, Shape, verify
@@ -106,6 +106,8 @@ def machine(arguments: Namespace, count: int) -> Machine | None:
     if arguments.machine is None:
         return None
     name, devices = arguments.machine
+    if name.endswith(".toml"):
+        return read_machine(name)
     if devices is not None and devices < count:
         raise CostError(
             f"--machine {name}:{devices} has {devices} devices, {count} are needed",

@@ -10,6 +10,7 @@ from hlosharding.cost.collective_time import (
     placement_time,
 )
 from hlosharding.cost.machine import Chip, Link, Machine
+from hlosharding.cost.machine_file import read_machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.presets import machine_named, machine_presets
@@ -57,6 +58,7 @@ __all__ = [
     "peak_memory",
     "permute_placement",
     "placement_time",
+    "read_machine",
     "simulate",
     "target_config",
     "topology",
