@@ -33,6 +33,7 @@ from hlosharding.report.programs import module_view, overrides_view, partitioned
 from hlosharding.report.searches import search_view
 from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
+from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
 from hlosharding.report.views import to_html, to_record
 
 __all__ = [
@@ -71,12 +72,15 @@ __all__ = [
     "partitioned_view",
     "propagation_view",
     "reshard_view",
+    "schedule_view",
     "search_view",
     "sharding_view",
     "show",
     "simulation_view",
     "split_view",
     "suggestions_view",
+    "timeline_svg",
+    "timeline_text",
     "to_html",
     "to_record",
     "to_text",

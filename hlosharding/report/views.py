@@ -23,9 +23,12 @@ from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
+from hlosharding.report.searches import search_view
 from hlosharding.report.shardings import propagation_view, sharding_view
+from hlosharding.report.timelines import schedule_view
 from hlosharding.reshard import ReshardPlan
-from hlosharding.search import Suggestion
+from hlosharding.schedule import ScheduleSimulation
+from hlosharding.search import SearchResult, Suggestion
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Collective
 
@@ -43,6 +46,8 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     CostReport: cost_view,
     ReshardPlan: reshard_view,
     Simulation: simulation_view,
+    ScheduleSimulation: schedule_view,
+    SearchResult: search_view,
 }
 
 

@@ -13,7 +13,7 @@ from hlosharding.schedule.shares import Share
 from hlosharding.schedule.simulating import simulate
 from hlosharding.schedule.simulation import ScheduleSimulation, StepEvent, Usage
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import ValueType, devices_text
 
 __all__ = [
     "ORDERS",
@@ -39,6 +39,7 @@ __all__ = [
     "ValueType",
     "Work",
     "argument_numbers",
+    "devices_text",
     "on",
     "orders",
     "parse_schedule",

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hlosharding.cost import NOTHING, STREAMS, Level, Machine, Row, Slice, Times, trace_text, write_whole
+from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.memory_over_time import Held, Worst
 from hlosharding.schedule.recording import Application, Recording
@@ -48,7 +49,7 @@ class Usage(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleSimulation:
+class ScheduleSimulation(InNotebooks):
     """When each step runs, and what each device holds.
 
     >>> from hlosharding.cost import machines

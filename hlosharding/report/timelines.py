@@ -1,0 +1,144 @@
+"""A simulated schedule as a picture: who works when, and what each holds, as text and as SVG.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.model import Column, Facts, Kind, Table, Text, View
+from hlosharding.schedule import ScheduleSimulation, StepEvent, devices_text
+
+_ROW, _MEMORY, _LEFT, _WIDTH = 22, 40, 90, 900  # pixels: a lane, its memory, headings, the whole
+
+
+def timeline_text(run: ScheduleSimulation, width: int = 100) -> str:
+    """A line for each group of devices that do the same: digits are the microbatches of forward passes, letters those
+    of backward passes (a is 0), `+` what belongs to none, blanks are idle.
+
+    >>> from hlosharding.cost import machines
+    >>> from hlosharding.schedule import UserOp, parse_schedule
+    >>> op = UserOp("forward", lambda x: x, seconds=1.0)
+    >>> steps = "%y_0 = @forward(%x)\\n%y_1 = @forward(%x)\\nreturn %y_0, %y_1"
+    >>> schedule = parse_schedule(f"func @main(%x: f32[4] on {{0}}) {{\\n{steps}\\n}}", {"forward": op})
+    >>> print(timeline_text(schedule.simulate(machines.h100(1)), 10))
+    {0}  0000011111
+    """
+    names = [devices_text(devices) for devices in run.classes.members]
+    head = max(map(len, names), default=0)
+    lines: list[str] = []
+    for row, name in enumerate(names):
+        cells = [" "] * width
+        for event in _computing(run, row):
+            first, last = (int(moment / run.time_s * width) for moment in (event.start, event.end))
+            cells[first : max(last, first + 1)] = _sign(event) * (max(last, first + 1) - first)
+        lines.append(f"{name:<{head}}  {''.join(cells[:width])}".rstrip())
+    return "\n".join(lines)
+
+
+def _computing(run: ScheduleSimulation, row: int) -> Iterator[StepEvent]:
+    """What the devices of a class compute, in order."""
+    for event in run.timeline:
+        if not event.is_communication and event.end > event.start and row in run.classes.of(event.devices):
+            yield event
+
+
+def _sign(event: StepEvent) -> str:
+    """One character for a pass of a microbatch, which the name of its first result ends in."""
+    results, _, op = event.text.partition(" = ")
+    number = results.partition(",")[0].rpartition("_")[2]
+    if not number.isdecimal() or op.startswith("@after"):
+        return "+"
+    if "backward" in op or "weights" in op:
+        return chr(ord("a") + int(number) % 26)
+    return str(int(number) % 10)
+
+
+def timeline_svg(run: ScheduleSimulation) -> str:
+    """The same as one SVG image, with what each group of devices holds over time below its lane."""
+    parts: list[str] = []
+    peak = max((level.peak for level in run.memory), default=0.0) or 1.0
+    for row, devices in enumerate(run.classes.members):
+        top = 24 + row * (_ROW + _MEMORY + 10)
+        parts.append(_label(4, top + 15, devices_text(devices)))
+        parts += [_box(run, event, top) for event in _computing(run, row)]
+        parts.append(_memory(run, row, top + _ROW + _MEMORY, peak))
+        parts.append(_label(4, top + _ROW + _MEMORY - 4, as_bytes(run.memory[row].peak)))
+    height = 24 + len(run.classes.members) * (_ROW + _MEMORY + 10)
+    title = _label(_LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name}; below each lane its memory")
+    style = 'font-family="monospace" font-size="12" fill="currentColor"'
+    size = f'width="{_LEFT + _WIDTH + 8}" height="{height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{title}{"".join(parts)}</svg>'
+
+
+def _x(run: ScheduleSimulation, moment: float) -> float:
+    return _LEFT + (moment / run.time_s * _WIDTH if run.time_s else 0.0)
+
+
+def _box(run: ScheduleSimulation, event: StepEvent, top: int) -> str:
+    x, end = _x(run, event.start), _x(run, event.end)
+    sign = _sign(event)
+    hue = 210 if sign.isdecimal() else 30 if sign.isalpha() else 120
+    light = 55 + (ord(sign) % 5) * 7
+    box = f'<rect x="{x:.1f}" y="{top}" width="{max(0.5, end - x):.1f}" height="{_ROW}" fill="hsl({hue},60%,{light}%)">'
+    return f"{box}<title>{escape(event.text)}: {as_seconds(event.end - event.start)}</title></rect>"
+
+
+def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:
+    level = run.memory[row]
+    points = [f"{_LEFT},{bottom}"]
+    before = 0.0
+    for when, nbytes in zip(level.times, level.nbytes, strict=True):
+        x = _x(run, float(when))
+        points += [f"{x:.1f},{bottom - before / peak * _MEMORY:.1f}", f"{x:.1f},{bottom - nbytes / peak * _MEMORY:.1f}"]
+        before = float(nbytes)
+    points += [f"{_LEFT + _WIDTH},{bottom - before / peak * _MEMORY:.1f}", f"{_LEFT + _WIDTH},{bottom}"]
+    return f'<polygon points="{" ".join(points)}" fill="hsl(210,30%,70%)" fill-opacity="0.5"/>'
+
+
+def _label(x: int, y: int, text: str) -> str:
+    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
+
+
+def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
+    """A simulated schedule: its timeline, how devices spend the time, the longest steps of the critical path."""
+    facts = Facts({"machine": run.machine.name, "time_s": run.time_s, "peak_memory_bytes": int(run.peak_memory_bytes)})
+    usage = Table(
+        title=f"{as_seconds(run.time_s)} on {run.machine.name}",
+        key="usage",
+        columns=(
+            Column(key="devices", heading="devices"),
+            Column(key="share", heading="busy", kind=Kind.SHARE),
+            Column(key="busy_s", heading="computing", kind=Kind.SECONDS),
+            Column(key="exposed_s", heading="of that communicating", kind=Kind.SECONDS, priority=2),
+            Column(key="idle_s", heading="idle", kind=Kind.SECONDS),
+            Column(key="peak_memory_bytes", heading="peak memory", kind=Kind.BYTES),
+        ),
+        rows=[_usage(use) for use in run.usage],
+    )
+    path = sorted(run.critical_path, key=lambda event: event.start - event.end)[:most]
+    steps = Table(
+        title=f"Critical path: {len(path)} longest of {len(run.critical_path)} steps",
+        key="critical_path",
+        columns=(
+            Column(key="start", heading="start", kind=Kind.SECONDS),
+            Column(key="takes", heading="takes", kind=Kind.SECONDS),
+            Column(key="devices", heading="devices"),
+            Column(key="step", heading="step", kind=Kind.PROSE),
+        ),
+        rows=[_step(event) for event in sorted(path, key=lambda event: event.start)],
+    )
+    return View((facts, Text(timeline_text(run)), usage, steps), schema="hlosharding.schedule-simulation/1")
+
+
+def _usage(use: Any) -> dict[str, Any]:
+    return use._asdict() | {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
+
+
+def _step(event: StepEvent) -> dict[str, Any]:
+    takes = event.end - event.start
+    return {"start": event.start, "takes": takes, "devices": devices_text(event.devices), "step": event.text}
