@@ -6,19 +6,24 @@ Floor: compiler.  One partition is one walk of the partitioner; all choice betwe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from functools import cached_property
 
 from hlosharding.cost import CostReport, Machine, cost, simulate
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
     Decisions,
+    Folded,
+    LayersDiffer,
     LocalProgram,
     PartitionOptions,
     Prices,
     best_table,
     check_devices,
+    folded,
     has_manual_groups,
     in_plain_forms,
+    partition_folded,
     partition_module,
     sharding_tables,
 )
@@ -70,7 +75,15 @@ def best_program(
     check_devices(module, num_partitions)
     module = in_plain_forms(module)
     machine = machine.with_devices(num_partitions)
-    found = _alternatives(module, num_partitions, machine, options or PartitionOptions(), frozenset(annotated))
+    names, given = frozenset(annotated), options or PartitionOptions()
+    part = None if has_manual_groups(module) else folded(module, names)
+    if part is not None:
+        with suppress(LayersDiffer):
+            return _best(_alternatives(part.module, num_partitions, machine, given, names, part))
+    return _best(_alternatives(module, num_partitions, machine, given, names))
+
+
+def _best(found: Iterator[Alternative]) -> LocalProgram:
     best = next(found)
     for other in found:
         best = other if is_better(other, best) else best
@@ -78,9 +91,17 @@ def best_program(
 
 
 def _alternatives(
-    module: Module, num_partitions: int, machine: Machine, options: PartitionOptions, annotated: frozenset[str]
+    module: Module,
+    num_partitions: int,
+    machine: Machine,
+    options: PartitionOptions,
+    annotated: frozenset[str],
+    part: Folded | None = None,
 ) -> Iterator[Alternative]:
-    """The program; where single products were found worth a loop, that without such loops, too."""
+    """The program; where single products were found worth a loop, that without such loops, too.
+
+    `part`: `module` is a part of it, whose layers are decided for all.
+    """
     tables, in_groups = list(sharding_tables(module, annotated, num_partitions)), has_manual_groups(module)
     table = None
     for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
@@ -92,7 +113,12 @@ def _alternatives(
             annotated=annotated,
         )
         table = table or best_table(module, tables, decisions, num_partitions)
-        local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
+        if part is not None:
+            local = partition_folded(
+                part, table, decisions, num_partitions=num_partitions, dump=options.dump_passes
+            )
+        else:
+            local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
         yield Alternative(local, machine)
         if not any(decisions.faster_collective_matmuls.values()):
             return

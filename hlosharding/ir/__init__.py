@@ -2,9 +2,10 @@
 
 from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
-from hlosharding.ir.builder import Builder, ComputationBuilder
+from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
+from hlosharding.ir.excerpt import excerpt
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
@@ -66,6 +67,7 @@ __all__ = [
     "PaddingDim",
     "Pass",
     "Property",
+    "Recipe",
     "Runs",
     "ScatterDims",
     "Shape",
@@ -81,6 +83,7 @@ __all__ = [
     "custom_call_targets",
     "custom_partitioning_of",
     "digest",
+    "excerpt",
     "executions",
     "group_mode",
     "group_size",
@@ -92,6 +95,7 @@ __all__ = [
     "named_memory",
     "neutral_element",
     "processor_of",
+    "recipe_of",
     "reduce_arrays",
     "reducer_kind",
     "rewrite",

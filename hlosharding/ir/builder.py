@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,6 +110,21 @@ def write_attributes(proto: Any, attributes: dict[str, Any]) -> None:
             setattr(proto, name, value)
 
 
+class Recipe(NamedTuple):
+    """What the proto of an instruction that a builder made is written from."""
+
+    like: Any | None
+    """A proto whose fields it has."""
+    metadata_of: Any | None
+    """A proto whose metadata it has."""
+    attributes: dict[str, Any]
+
+
+def recipe_of(made: Instruction) -> Recipe | None:
+    """What an instruction is written from; None where it shares the proto of another one."""
+    return Recipe(*made.write.args) if isinstance(made, Made) else None
+
+
 class ComputationBuilder:
     """Adds instructions to one computation; `root` or the last instruction becomes its result."""
 
@@ -192,6 +207,39 @@ class ComputationBuilder:
             instruction.called = tuple(called)
         computation.instructions.append(instruction)
         return instruction
+
+    def replay(
+        self, made: Instruction, recipe: Recipe, operands: Sequence[Instruction], name: str | None = None
+    ) -> Instruction:
+        """Append an instruction like one that a builder made, written by another recipe, on other operands."""
+        write = partial(written_proto, *recipe)
+        copy = Made(
+            self._fresh_name(name or made.opcode), made.opcode, made.shape, tuple(operands), write, self.computation
+        )
+        copy.know(recipe.attributes)
+        copy.called = made.called
+        self.computation.instructions.append(copy)
+        return copy
+
+    def take_out(self) -> list[Instruction]:
+        """All instructions, to be put back one by one: until then none has a user."""
+        taken, self.computation.instructions = self.computation.instructions, []
+        for instruction in taken:
+            instruction.users = []
+        return taken
+
+    def put_back(
+        self, taken: Instruction, operands: tuple[Instruction, ...], recipe: Recipe | None = None
+    ) -> None:
+        """Append an instruction that was taken out, on these operands, written by another recipe if one is given."""
+        taken.operands = operands
+        if recipe is not None and isinstance(taken, Made):
+            taken.rewritten(partial(written_proto, *recipe))
+            taken.know(recipe.attributes)
+        for operand in operands:
+            if not operand.users or operand.users[-1] is not taken:
+                operand.users.append(taken)
+        self.computation.instructions.append(taken)
 
     def parameter(
         self, number: int, shape: Shape, *, name: str | None = None, like: Instruction | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -122,17 +122,22 @@ class Made(Instruction):
         opcode: str,
         shape: Shape,
         operands: tuple[Instruction, ...],
-        write: Callable[[], Any],
+        write: partial[Any],
         computation: Computation,
     ) -> None:
         super().__init__(name, opcode, shape, operands, None, computation)
         del self.__dict__["proto"]
-        self._write = write
+        self.write = write
 
     @decoded
     def proto(self) -> Any:
         """The HloInstructionProto."""
-        return self._write()
+        return self.write()
+
+    def rewritten(self, write: partial[Any]) -> None:
+        """Let its proto be another one."""
+        self.write = write
+        self.forget()
 
 
 def _acts(inst: Instruction) -> bool:

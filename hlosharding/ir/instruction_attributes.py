@@ -27,9 +27,13 @@ class InstructionAttributes:
         proto = wire.HloInstructionProto()
         proto.CopyFrom(self.proto)
         self.proto = proto
+        self.forget()
+        return proto
+
+    def forget(self) -> None:
+        """Drop the attributes that were decoded."""
         for name in [k for k in self.__dict__ if k in _CACHED]:
             del self.__dict__[name]
-        return proto
 
     def share_decoded(self, like: InstructionAttributes) -> None:
         """Take over what another instruction with the same proto has decoded already."""

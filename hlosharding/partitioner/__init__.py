@@ -6,14 +6,17 @@ from hlosharding.partitioner.global_choice import best_table
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
-from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_module
+from hlosharding.partitioner.partition import LocalProgram, check_devices, partition_folded, partition_module
 from hlosharding.partitioner.plain_forms import in_plain_forms
 from hlosharding.partitioner.prices import Cost, Prices
+from hlosharding.partitioner.repeated_layers import Folded, LayersDiffer, folded
 
 __all__ = [
     "OVERLAPS",
     "Cost",
     "Decisions",
+    "Folded",
+    "LayersDiffer",
     "LocalProgram",
     "PartitionOptions",
     "Prices",
@@ -24,9 +27,11 @@ __all__ = [
     "alternatives_of",
     "best_table",
     "check_devices",
+    "folded",
     "has_manual_groups",
     "in_plain_forms",
     "lift",
+    "partition_folded",
     "partition_module",
     "project",
     "sharding_tables",

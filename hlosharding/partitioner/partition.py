@@ -18,6 +18,7 @@ from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, s
 from hlosharding.partitioner.passes import per_device_passes
 from hlosharding.partitioner.region_values import pack, value_of
 from hlosharding.partitioner.regions import left_undone
+from hlosharding.partitioner.repeated_layers import Folded, Written, unfold
 from hlosharding.partitioner.resharding import reshard_leaves
 from hlosharding.partitioner.strategies import lower
 from hlosharding.partitioner.value import Value
@@ -49,38 +50,49 @@ def partition_module(
     Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  The
     shardings are for that many devices (`check_devices`).
     """
-    program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
-    program.channel = max((i.channel_id for i in module.of_opcodes(*_CHANNELED)), default=0)
-    local = _walk(module, table, decisions, program)
-    passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
-    run_passes(local, passes, dump=dump)
-    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table)
+    return _finished(module, table, decisions, _walk(module, module, table, decisions, num_partitions), dump)
+
+
+@collector_waits
+def partition_folded(
+    folded: Folded, table: ShardingTable, decisions: Decisions, *, num_partitions: int, dump: Path | None = None
+) -> LocalProgram:
+    """As `partition_module`, of the whole program of a folded one; `table` is the folded one's.
+
+    Raises LayersDiffer where the layers that were left out were not alike.
+    """
+    whole = folded.table(table)
+    written = _walk(folded.module, folded.source, table, decisions, num_partitions)
+    unfold(folded, written)
+    return _finished(folded.source, whole, decisions, written, dump)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
 """What may have a channel already: that of a manual region stays."""
 
 
-def _walk(module: Module, table: ShardingTable, decisions: Decisions, program: Program) -> Module:
-    """Every instruction of the entry in program order; callees when their callers come."""
-    entry = program.builder.computation(module.entry.name)
-    context = Context(Emitter(program, entry), dict(table.shardings), decisions, lower)
-    boundary: dict[Instruction, HloSharding] = {}
+def _walk(
+    module: Module, whole: Module, table: ShardingTable, decisions: Decisions, num_partitions: int
+) -> Written:
+    """Every instruction of the entry in program order; callees when their callers come.  `whole`: it is a part of it."""
+    program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
+    program.channel = max((i.channel_id for i in whole.of_opcodes(*_CHANNELED)), default=0)
+    written = Written(program, program.builder.computation(module.entry.name))
+    context = Context(Emitter(program, written.entry), dict(table.shardings), decisions, lower)
     for parameter in module.entry.parameters:
         shardings = tuple(w if w is not None else REPLICATED for w in context.wanted_leaves(parameter))
         local, context.values[parameter] = enter_parameter(context, parameter, forms_of(shardings))
-        boundary[local] = _sharding_of(parameter, shardings)
+        written.boundary[local] = _sharding_of(parameter, shardings)
+        written.note(parameter)
     for inst in module.entry.instructions:
         if inst.opcode != "parameter":
             context.values[inst] = lower(context, inst)
+            if not inst.is_root:
+                written.note(inst)
         if inst.id in table.copies and isinstance(value := context.values[inst], Value):
             value.copy = table.copies[inst.id]
-    entry.root(_finish_root(context, module.entry.root, boundary))
-    local = program.builder.finish(entry, boundary)
-    local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
-    local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
-    return local
+    written.entry.root(_finish_root(context, module.entry.root, written.boundary))
+    return written
 
 
 def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction, HloSharding]) -> Instruction:
@@ -92,6 +104,20 @@ def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction
         local = context.emitter.op("copy", local.shape, (local,))
     boundary[local] = _sharding_of(root, tuple(targets))
     return local
+
+
+def _finished(
+    module: Module, table: ShardingTable, decisions: Decisions, written: Written, dump: Path | None
+) -> LocalProgram:
+    """The program closed, after the passes."""
+    program = written.program
+    local = program.builder.finish(written.entry, written.boundary)
+    local.proto.input_output_alias.CopyFrom(module.proto.input_output_alias)
+    local.proto.buffer_donor.CopyFrom(module.proto.buffer_donor)
+    passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
+    run_passes(local, passes, dump=dump)
+    overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
+    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table)
 
 
 def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloSharding:

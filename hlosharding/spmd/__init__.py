@@ -21,6 +21,7 @@ from hlosharding.spmd.manual_groups import (
     tiles_in_groups,
 )
 from hlosharding.spmd.masking import identity, inside, mask_padding, only_first
+from hlosharding.spmd.op_writer import Cause
 from hlosharding.spmd.participants import (
     Devices,
     Groups,
@@ -31,11 +32,13 @@ from hlosharding.spmd.participants import (
     permute_pairs,
 )
 from hlosharding.spmd.program import PartialSums, Program
+from hlosharding.spmd.scalar_computations import attributes_of
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
 __all__ = [
     "CAUSE_ATTRIBUTE",
+    "Cause",
     "Collective",
     "Devices",
     "DivergenceError",
@@ -47,6 +50,7 @@ __all__ = [
     "PartialSums",
     "Program",
     "Uniformity",
+    "attributes_of",
     "bytes_received",
     "collectives",
     "counted_loop",
