@@ -21,7 +21,7 @@ def excerpt(
     """`module` with the instructions of the entry that `operands` names, and what each of them became.
 
     `operands` and `users` say, in terms of the whole program, what each uses and is used by.  Ids, names and protos
-    stay as they are, so that side tables fit; the other computations are the whole program's own.
+    stay as they are, so that side tables fit; the computations that they call are the whole program's own.
     """
     out = Module(module.name, num_partitions=module.num_partitions)
     out.mesh, out.weights, out.signature, out.proto = module.mesh, module.weights, module.signature, module.proto
@@ -35,10 +35,21 @@ def excerpt(
     entry.instructions = list(new.values())
     entry.set_root(new[module.entry.root])
     entry.root.shape = root_shape
-    out.computations = [entry if c is module.entry else c for c in module.computations]
+    called = _called(entry)
+    out.computations = [entry if c is module.entry else c for c in module.computations if c in called or c is module.entry]
     out.set_entry(entry)
     out.instructions = [i for c in out.computations for i in c.instructions]
     return out, new
+
+
+def _called(entry: Computation) -> set[Computation]:
+    """What its instructions call, and what those call."""
+    found, waiting = set[Computation](), [entry]
+    while waiting:
+        made = {c for i in waiting.pop().instructions if i.called for c in i.called} - found
+        found |= made
+        waiting += made
+    return found
 
 
 def _again(inst: Instruction, computation: Computation) -> Instruction:

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
@@ -214,6 +214,8 @@ class ModuleGraph:
     `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
     `open_outputs` and `open_parameters`: whose shardings at the edge are propagation's to choose, one bool for all or
     one per leaf of the result / per parameter (`allow_spmd_sharding_propagation_to_output` / `_to_parameters` in XLA).
+    `stands_for`: in a part of a program (`excerpt`), by id, for how many instructions of the whole one stands if not
+    for itself alone.
     """
 
     def __init__(self, name: str, *, num_partitions: int = 1) -> None:
@@ -227,6 +229,7 @@ class ModuleGraph:
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.open_outputs: bool | tuple[bool, ...] = False
         self.open_parameters: bool | tuple[bool, ...] = False
+        self.stands_for: Mapping[int, int] = {}
         self.signature: FunctionBoundary | None = None
         self.callbacks: tuple[Callable[..., Any], ...] = ()
         self.partitionings: tuple[Any, ...] = ()

@@ -8,7 +8,7 @@ read: one copy elsewhere may serve them all, where each would have had it moved 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,11 +49,15 @@ def cheaper_between_ops(
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
         groups = groups_of(computation, shardings, decisions.annotated)
-        taken |= _Search(prices, [group for group in groups if 0 < len(group.borders) <= _MOST_BORDERS]).run()
+        taken |= _Search(prices, [g for g in groups if 0 < _num_borders(g, module.stands_for) <= _MOST_BORDERS]).run()
     changed, copies = dict[int, HloSharding](), dict[int, HloSharding]()
     for group, sharding in [(g, s) for g, s in taken.items() if s is not g.sharding]:
         (copies if group.is_copy else changed).update({member.id: sharding for member in group.members})
     return BetweenOps(changed, copies)
+
+
+def _num_borders(group: Group, stands_for: Mapping[int, int]) -> int:
+    return sum([stands_for.get(op.id, 1) for op in group.borders]) if stands_for else len(group.borders)
 
 
 class _Ask(NamedTuple):

@@ -49,7 +49,8 @@ def costs_where_they_differ(
     told_apart, quiet = list(_told_apart(module, first.shardings, other.shardings)), set[Situation]()
 
     def cost(table: ShardingTable) -> Cost:
-        walk = PricedWalk(context_to_decide_in(module, table.shardings, decisions, num_partitions))
+        context = context_to_decide_in(module, table.shardings, decisions, num_partitions)
+        walk = PricedWalk(context, stands_for=module.stands_for)
         for inst in told_apart:
             if walk.is_at_rest(inst):
                 continue

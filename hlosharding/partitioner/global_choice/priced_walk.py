@@ -49,6 +49,9 @@ class PricedWalk:
     """How often a value was wanted elsewhere than it is."""
     passed_on: set[Instruction] = field(default_factory=set)
     """Partial sums that became others': of them no sum is made."""
+    stands_for: Mapping[int, int] = field(default_factory=dict[int, int])
+    """By id, for how many ops one stands, if not for itself alone."""
+    _times: int = 1
 
     @property
     def price(self) -> float:
@@ -80,6 +83,7 @@ class PricedWalk:
         return not is_summed and asked == self.asked and cost is self.cost and not self._is_deferred(inst)
 
     def _add(self, inst: Instruction) -> None:
+        self._times = self.stands_for.get(inst.id, 1)
         if inst.opcode == "tuple":
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
@@ -91,7 +95,11 @@ class PricedWalk:
         """The sums that nobody asked for, because who does is the same under all tables."""
         for inst in [i for i, value in self.context.values.items() if isinstance(value, DeferredReduction)]:
             if inst not in self.passed_on:
+                self._times = self.stands_for.get(inst.id, 1)
                 self.whole(inst)
+
+    def _pay(self, cost: Cost) -> None:
+        self.cost += cost.in_all_of(self._times)
 
     def _waits(self, inst: Instruction) -> bool:
         """Do its operands' partial sums wait for those of others?"""
@@ -136,7 +144,7 @@ class PricedWalk:
         if is_local_reshape(source, value.shape.dims, target, inst.shape.dims):
             self.bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)
         elif (sent := reshapes.transfer_between(self.context, value.shape, source, inst.shape, target)) is not None:
-            self.cost += Cost(sent.mean_bytes, sent.seconds)
+            self._pay(Cost(sent.mean_bytes, sent.seconds))
 
     def _by_movement(self, inst: Instruction, wanted: HloSharding | None) -> None:
         movement = op_movement(inst)
@@ -149,7 +157,7 @@ class PricedWalk:
         if plan is None:
             self._by_factors(inst, wanted)
         else:
-            self.cost += plan.cost
+            self._pay(plan.cost)
 
     def _made_anywhere(self, inst: Instruction, wanted: HloSharding | None) -> None:
         """Nothing moves."""
@@ -185,7 +193,7 @@ class PricedWalk:
             return
         self.moved.add((value, place))
         costs = [cost_from(self.context, value, source, place) for source in (value.sharding, *value.reshards)]
-        self.cost += min(costs, key=self.context.prices.comparable_seconds)
+        self._pay(min(costs, key=self.context.prices.comparable_seconds))
         value.reshards[place] = Value(value.local, value.shape, place)
 
 

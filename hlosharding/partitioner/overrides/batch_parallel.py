@@ -155,12 +155,14 @@ def _tile_numbers(sharding: HloSharding, dim: int) -> Batch:
 def _promising_batch(module: Module, shardings: Mapping[int, HloSharding], num_devices: int) -> Batch | None:
     """The batch for which sums of activations are larger than the weights they are of; of several the largest."""
     sums: dict[Batch, float] = {}
+    times = module.stands_for.get
     weights: dict[Batch, dict[Instruction, int]] = {}
     for inst in module.entry.instructions:
         batch = _summed_batch(inst, shardings, num_devices) if inst.opcode == "dot" else None
         if batch is not None:
-            sums[batch] = sums.get(batch, 0.0) + 2 * inst.shape.byte_size / shardings[inst.id].num_tiles
-            weights.setdefault(batch, {})[inst.operands[1]] = 2 * inst.operands[1].shape.byte_size
+            activation, weight = 2 * inst.shape.byte_size / shardings[inst.id].num_tiles, inst.operands[1]
+            sums[batch] = sums.get(batch, 0.0) + times(inst.id, 1) * activation
+            weights.setdefault(batch, {})[weight] = times(weight.id, 1) * 2 * weight.shape.byte_size
     promising = [batch for batch in sums if sum(weights[batch].values()) < _MOST_WEIGHTS * sums[batch]]
     return max(promising, key=lambda batch: sums[batch], default=None)
 

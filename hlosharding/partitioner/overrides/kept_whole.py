@@ -38,7 +38,7 @@ def kept_whole_shardings(
     given = {i: as_compared(sharding) for i, sharding in shardings.items()}
     ways = _groups_of(module, num_partitions)
     walks = [
-        _Walk(shardings, given, groups, whole)
+        _Walk(shardings, given, groups, whole, module.stands_for)
         for groups, whole in zip(ways, _Forward(given, bound, ways).run(module), strict=True)
         if whole
     ]
@@ -126,6 +126,8 @@ class _Walk:
     groups: Groups
     whole: dict[Instruction, HloSharding]
     """Values that can be made whole of what is there: so sharded."""
+    stands_for: Mapping[int, int]
+    """By id, for how many values one stands, if not for itself alone."""
     saved: float = 0.0
     """Bytes that a device need not receive."""
     made: float = 0.0
@@ -153,7 +155,7 @@ class _Walk:
             del self.whole[inst]
             return
         part = inst.shape.byte_size / given.num_tiles
-        others = part * (len(next(iter(self.groups))) - 1)
+        others = part * (len(next(iter(self.groups))) - 1) * self.stands_for.get(inst.id, 1)
         if inst.opcode not in FUSED or any(user.opcode not in FUSED for user in _readers(inst)):
             self.made += others
         if any(user not in self.whole for user in needed):

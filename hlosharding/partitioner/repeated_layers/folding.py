@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ class Folded:
     """What the instructions that are left became."""
     repeats: Repeats
 
-    @property
+    @cached_property
     def entry(self) -> Sequence[Instruction]:
         """Of the whole program: an instruction's place in it is its position in `repeats`."""
         return self.source.entry.instructions
@@ -71,15 +71,17 @@ class Folded:
     def table(self, found: ShardingTable) -> ShardingTable:
         """A table of the folded program as one of the whole."""
         root = self.source.entry.root
-        shardings, reasons, copies = (self._for_all(one) for one in (found.shardings, found.reasons, found.copies))
-        given = shardings[root.id]
-        if given is not None:
-            shardings[root.id] = self.root_sharding(given)
-        return replace(found, shardings=shardings, reasons=reasons, copies=copies)
+        given = self.source.shardings
+        others = {i: s for i, s in given.items() if i not in self.module.shardings}
+        shardings = self._for_all(found.shardings, others)
+        shardings[root.id] = self.root_sharding(shardings[root.id])
+        return ShardingTable(shardings, self._for_all(found.reasons, {}), self._for_all(found.copies, {}))
 
-    def _for_all(self, found: Mapping[int, T]) -> dict[int, T]:
-        """What holds for an instruction holds for its like in the layers that are left out."""
-        made, first = dict(found), self.entry[0].id
+    def _for_all(self, found: Mapping[int, T], others: Mapping[int, T]) -> dict[int, T]:
+        """What holds for an instruction holds for its like in the layers that are left out; `others`: of any other."""
+        made, first = {**others, **found}, self.entry[0].id
+        if not found:
+            return made
         for inst, other, left_out in self.alike:
             own = found.get(first + inst)
             if own is not found.get(first + other) and own != found.get(first + other):
@@ -131,10 +133,14 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     shape = Shape.tuple([root.shape.tuple_shapes[n] for n in kept])
     small, new = excerpt(module, operands, _Users(module, repeats, operands), shape)
     leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
-    small.shardings = {**module.shardings, root.id: HloSharding.tuple([leaves[n] for n in kept])}
+    given = module.shardings
+    small.shardings = {i.id: given[i.id] for i in small.instructions if i.id in given}
+    small.shardings[root.id] = HloSharding.tuple([leaves[n] for n in kept])
     if isinstance(module.open_outputs, tuple):
         small.open_outputs = tuple([module.open_outputs[n] for n in kept])
-    return Folded(module, small, new, repeats)
+    found = Folded(module, small, new, repeats)
+    small.stands_for = found.stands_for
+    return found
 
 
 def _are_given_back_alike(module: Module, repeats: Repeats) -> bool:

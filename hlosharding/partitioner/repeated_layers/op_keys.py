@@ -16,14 +16,17 @@ def op_keys(module: Module, annotated: frozenset[str]) -> list[int]:
     """A number for each instruction of the entry: opcode, shape, attributes, callees, sharding, annotated or not."""
     numbers: dict[Any, int] = {}
     callees: dict[Computation, Any] = {}
-    number, read, shardings = numbers.setdefault, _READ.get, module.shardings
+    number, read, sharding = numbers.setdefault, _READ.get, module.shardings.get
     found: list[int] = []
     for inst in module.entry.instructions:
-        sharding = shardings.get(inst.id)
-        attributes = None if inst.opcode in _BARE else read(inst.opcode, attributes_of)(inst)
-        key = (inst.opcode, inst.shape, attributes, -1 if sharding is None else sharding.uid)
-        if inst.called or inst.name in annotated or inst.proto.HasField("frontend_attributes"):
-            key = (*key, inst.name in annotated, attributes_of(inst), *[_callee(c, callees) for c in inst.called])
+        opcode = inst.opcode
+        key = (opcode, inst.shape, sharding(inst.id), None if opcode in _BARE else read(opcode, attributes_of)(inst))
+        if inst.called:
+            key = (*key, *[_callee(c, callees) for c in inst.called])
+        if inst.proto.HasField("frontend_attributes"):
+            key = (*key, attributes_of(inst))
+        if inst.name in annotated:
+            key = (*key, "annotated")
         found.append(number(key, len(numbers)))
     return found
 

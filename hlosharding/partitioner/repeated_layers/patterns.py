@@ -6,7 +6,7 @@ Floor: partitioner.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,8 @@ class Read(NamedTuple):
     """What a copy reads: `fixed`, or what stands at a place in a layer."""
 
     fixed: Instruction | None
-    number: int = 0
-    """The number of the place's pattern among all."""
+    number: int
+    """Of the place's pattern among all; of what is fixed, among such."""
     shift: int = 0
     """From the copy's layer to that one."""
 
@@ -43,6 +43,15 @@ class Pattern:
     """From the copy's layer to that of the source."""
     reason: str | None
     """Of a collective, why it is there."""
+    slots: tuple[tuple[int, int], ...] = field(init=False)
+    """`reads` as places in what `Patterns.around` gives."""
+
+    def __post_init__(self) -> None:
+        self.slots = tuple([(_FIXED if r.fixed is not None else r.shift + 1, r.number) for r in self.reads])
+
+
+_FIXED = 3
+Row = list[Instruction | None]
 
 
 class Patterns:
@@ -50,6 +59,8 @@ class Patterns:
 
     def __init__(self, pieces: Pieces, sums: PartialSums) -> None:
         self.pieces, self.sums = pieces, sums
+        self.fixed: Row = []
+        """What patterns read that is the same for all layers."""
         self.of: dict[int, list[Pattern]] = {}
         """By the piece of the layer before the gap."""
         self.first: dict[int, int] = {}
@@ -109,7 +120,8 @@ class Patterns:
         if mine is other:
             if found is not None and found.is_at_gap:
                 raise LayersDiffer
-            return Read(mine)
+            self.fixed.append(mine)
+            return Read(mine, len(self.fixed) - 1)
         its_piece, its_at = self.pieces.owner.get(other, (None, 0))
         its = None if its_piece is None else self.pieces.place(its_piece)
         if found is None or its is None or found.row is not its.row or found.family is not family or at != its_at:

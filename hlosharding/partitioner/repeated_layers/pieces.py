@@ -42,6 +42,7 @@ class Pieces:
     """Of each local instruction, its piece and its place in that."""
     rows: list[tuple[Family, Sequence[int]]] = field(default_factory=list[tuple[Family, Sequence[int]]])
     """By layer, pieces that correspond."""
+    _rows_of_kinds: dict[int, tuple[Family, Sequence[int]]] = field(default_factory=dict)  # pyright: ignore
     _results: dict[int, Place] = field(default_factory=dict[int, Place])
 
     @classmethod
@@ -53,6 +54,8 @@ class Pieces:
             of.setdefault(count + folded.kept_results[result], []).append(one)
         owner = {one: (piece, place) for piece, ones in of.items() for place, one in enumerate(ones)}
         found = cls(folded, of, owner, [(f, row) for f in folded.repeats.families for row in f.rows])
+        for family, row in found.rows:
+            found._rows_of_kinds[folded.repeats.kinds[row[family.first]]] = family, row
         found._add_results(count)
         return found
 
@@ -76,10 +79,11 @@ class Pieces:
         repeats = self.folded.repeats
         if piece >= len(repeats.kinds):
             return self._results.get(piece)
-        if repeats.kinds[piece] == OUTSIDE:
+        kind = repeats.kinds[piece]
+        if kind == OUTSIDE:
             return None
-        family = repeats.family(piece)
-        return Place(family, family.table[repeats.kinds[piece] - family.base], repeats.layers[piece])
+        family, row = self._rows_of_kinds[kind]
+        return Place(family, row, repeats.layers[piece])
 
     def in_order(self) -> Iterator[int]:
         """The pieces of the whole program's instructions, as the walk would come to them."""

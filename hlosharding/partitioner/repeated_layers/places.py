@@ -7,7 +7,7 @@ belongs to the layer of that value.  This is a guess that `steady` checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.partitioner.repeated_layers.stretches import Stretch
@@ -20,8 +20,11 @@ class Places:
     """Per instruction, what it is in its layer (a kind), and the number of its layer."""
 
     keys: Sequence[int]
-    operands: Sequence[Sequence[int]]
-    users: Sequence[Sequence[int]]
+    operands: Sequence[int]
+    """Of all instructions, one after the other."""
+    starts: Sequence[int]
+    """Where those of each begin; one more at the end."""
+    users: Callable[[int], Sequence[int]]
     root: int
     kinds: list[int] = field(init=False)
     layers: list[int] = field(init=False)
@@ -45,18 +48,18 @@ class Places:
     def _what_reads(self, first: int) -> None:
         """An op is of the layer of that of its operands whose kind was known first."""
         kinds, layers, keys = self.kinds, self.layers, self.keys
-        numbers, seen = dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
-        for inst, operands in enumerate(self.operands):
-            if kinds[inst] >= 0 or inst == self.root:
+        numbers, times = dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
+        for inst, kind in enumerate(kinds):
+            if kind >= 0 or inst == self.root:
                 continue
-            least, slot = _MANY, OUTSIDE
-            for place, operand in enumerate(operands):
-                if first <= kinds[operand] < least:
-                    least, slot = kinds[operand], place
-            if slot >= 0:
+            operands = self._of(inst)
+            known = [seen for operand in operands if (seen := kinds[operand]) >= first]
+            if known:
+                least = min(known)
+                slot = [kinds[operand] for operand in operands].index(least) if len(operands) > 1 else 0
                 layer = layers[inst] = layers[operands[slot]]
                 read = (keys[inst], least, slot, layer)
-                again = seen[read] = seen.get(read, 0) + 1
+                again = times[read] = times.get(read, 0) + 1
                 kinds[inst] = self._kind(numbers, (keys[inst], least, slot, again))
 
     def _what_is_read(self, first: int) -> None:
@@ -64,13 +67,15 @@ class Places:
         kinds, layers, keys = self.kinds, self.layers, self.keys
         numbers = dict[tuple[int, ...], int]()
         for inst in range(len(kinds) - 1, -1, -1):
-            users = self.users[inst]
-            if kinds[inst] >= 0 or not users or inst == self.root:
+            if kinds[inst] >= 0 or inst == self.root:
+                continue
+            users = self.users(inst)
+            if not users:
                 continue
             reader = min(users, key=kinds.__getitem__)
             near = [layers[user] for user in users]
             if kinds[reader] >= first and max(near) - min(near) <= 1:
-                kinds[inst] = self._kind(numbers, (keys[inst], kinds[reader], self.operands[reader].index(inst)))
+                kinds[inst] = self._kind(numbers, (keys[inst], kinds[reader], self._of(reader).index(inst)))
                 layers[inst] = layers[reader]
 
     def _to_readers(self, first: int, middle: int) -> None:
@@ -80,7 +85,7 @@ class Places:
         for inst in range(len(kinds) - 1, -1, -1):
             if kinds[inst] < first or layers[inst] != middle:
                 continue
-            readers = [user for user in self.users[inst] if user != self.root]
+            readers = [user for user in self.users(inst) if user != self.root]
             shifts = {layers[user] + moved.get(kinds[user], 0) - middle if kinds[user] >= 0 else 0 for user in readers}
             if len(shifts) == 1 and 0 not in shifts:
                 moved[kinds[inst]] = shifts.pop()
@@ -88,11 +93,12 @@ class Places:
             if kind in moved:
                 layers[inst] += moved[kind]
 
+    def _of(self, inst: int) -> Sequence[int]:
+        return self.operands[self.starts[inst] : self.starts[inst + 1]]
+
     def _kind(self, numbers: dict[tuple[int, ...], int], seen: tuple[int, ...]) -> int:
         if seen not in numbers:
             numbers[seen] = self.next_kind
             self.next_kind += 1
         return numbers[seen]
 
-
-_MANY = 1 << 60

@@ -93,9 +93,10 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
     stretch = first_stretch(np.array(keys), np.ones(len(keys), bool), _LEAST_LAYERS)
     if stretch is None:
         return None
-    operands = [[o.id - first for o in i.operands] for i in entry]
-    places = Places(keys, operands, [[u.id - first for u in i.users] for i in entry], module.entry.root.id - first)
-    edges = Edges.of(operands)
+    edges, root = Edges.of(module.entry), module.entry.root.id - first
+    places = Places(
+        keys, edges.operands.tolist(), edges.starts.tolist(), lambda i: [u.id - first for u in entry[i].users], root
+    )
     families = list[Family]()
     while stretch is not None and len(families) < _FAMILIES:
         stretch = between_layers(stretch, edges.users, edges.operands)

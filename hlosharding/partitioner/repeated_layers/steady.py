@@ -1,16 +1,17 @@
 """Of what is taken to repeat, what does: every operand stands at the same place in its own or a neighbouring layer.
 
-Floor: partitioner.  Sees instructions as numbers, no HLO.
+Floor: partitioner.  Sees instructions as numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
+from hlosharding.ir import Computation
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE
 from hlosharding.partitioner.repeated_layers.stretches import Bools, Ints
 
@@ -30,11 +31,13 @@ class Edges:
     """Where those of each instruction begin; one more at the end."""
 
     @classmethod
-    def of(cls, operands: Sequence[Sequence[int]]) -> Edges:
-        """By instruction, its operands."""
-        counts = [len(one) for one in operands]
-        flat = np.fromiter(chain.from_iterable(operands), np.int64, sum(counts))
-        return cls(flat, np.repeat(np.arange(len(counts)), counts), np.cumsum([0, *counts]))
+    def of(cls, computation: Computation) -> Edges:
+        """Of a computation; an instruction is named by its position."""
+        used = [inst.operands for inst in computation.instructions]
+        counts = np.fromiter(map(len, used), np.int64, len(used))
+        flat = np.fromiter(map(attrgetter("id"), chain.from_iterable(used)), np.int64, int(counts.sum()))
+        first = computation.instructions[0].id
+        return cls(flat - first, np.repeat(np.arange(len(used)), counts), np.append(0, np.cumsum(counts)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
+from typing import cast
 
 from hlosharding.ir import Instruction, Recipe, Shape, recipe_of
 from hlosharding.partitioner.repeated_layers.folding import Folded, LayersDiffer
-from hlosharding.partitioner.repeated_layers.patterns import Pattern, Patterns, Read
+from hlosharding.partitioner.repeated_layers.patterns import Pattern, Patterns, Read, Row
 from hlosharding.partitioner.repeated_layers.pieces import Pieces, Place
 from hlosharding.partitioner.repeated_layers.written import Written
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Cause
@@ -28,7 +29,7 @@ class _Unfolding:
         self.program, self.entry = written.program, written.entry
         self.pieces = Pieces.of_written(folded, written)
         self.patterns = Patterns(self.pieces, self.program.partial_sums)
-        self.rows = {
+        self.rows: dict[int, dict[int, Row]] = {
             f.base: {layer: [None] * self.patterns.count for layer in range(f.first - 1, f.end + 1)}
             for f in folded.repeats.families
         }
@@ -50,11 +51,12 @@ class _Unfolding:
         rounds, root = self._rounds(), self.entry.computation.root
         self.entry.take_out()
         for piece in self.pieces.in_order():
-            self._piece(piece, None)
+            self._piece(piece)
         for ones in rounds:
             for piece in self.pieces.results:
                 self._piece(piece, ones)
         self._root(root)
+        self._notes()
         self._undecided()
 
     def _rounds(self) -> list[set[Instruction]]:
@@ -63,15 +65,13 @@ class _Unfolding:
         begins = [n for n in range(1, len(written)) if written[n][0] < written[n - 1][0]]
         return [{one for _, one in written[a:b]} for a, b in pairwise([0, *begins, len(written)])]
 
-    def _piece(self, piece: int, among: Collection[Instruction] | None) -> None:
+    def _piece(self, piece: int, among: Collection[Instruction] | None = None) -> None:
         """What was written for an instruction, or of what was written for a result what is `among` others."""
-        place, ones = self.pieces.place(piece), self.pieces.of.get(piece, [])
+        place = self.pieces.place(piece)
         if place is not None and place.layer in place.family.dropped:
-            for pattern in self.patterns.of[place.row[place.family.first - 1]]:
-                if among is None or pattern.made in among:
-                    self._copy(place, pattern)
+            self._copy(place, among)
             return
-        for number, one in enumerate(ones):
+        for number, one in enumerate(self.pieces.of.get(piece, ())):
             if among is not None and one not in among:
                 continue
             if place is not None and place.is_at_gap:
@@ -112,24 +112,54 @@ class _Unfolding:
             raise LayersDiffer
         return found
 
-    def _copy(self, place: Place, pattern: Pattern) -> None:
-        made, source, sums = pattern.made, None, self.program.partial_sums
-        if pattern.source is not None:
-            source = self.folded.entry[pattern.source[place.layer + pattern.shift]]
-        operands = [self._at(place, read) for read in pattern.reads]
-        if pattern.recipe is None:
-            like = source or made
-            copy = self.entry.again(like, made.opcode, made.shape, operands, made.called, like.name)
-        else:
-            name = source.name if source is not None and pattern.recipe.like is not None else None
-            copy = self.entry.replay(made, self._recipe(pattern, pattern.recipe, source), operands, name)
-        self.rows[place.family.base][place.layer][pattern.number] = copy
-        if made in sums.values:
-            sums.values.add(copy)
-        if made in sums.readers:
-            sums.readers.add(copy)
-        if made.opcode == "parameter":
-            self.written.boundary[copy] = self.written.boundary[made]
+    def _copy(self, place: Place, among: Collection[Instruction] | None) -> None:
+        """A piece of a layer that was left out."""
+        family, row, layer = place
+        rows, entry = self.rows[family.base], self.folded.entry
+        around, own = (rows[layer - 1], rows[layer], rows[layer + 1], self.patterns.fixed), rows[layer]
+        again = self.entry.again
+        for pattern in self.patterns.of[row[family.first - 1]]:
+            made, source = pattern.made, None
+            if among is not None and made not in among:
+                continue
+            operands = [around[which][number] for which, number in pattern.slots]
+            if None in operands:
+                raise LayersDiffer
+            read = cast(list[Instruction], operands)
+            if pattern.source is not None:
+                source = entry[pattern.source[layer + pattern.shift]]
+            if pattern.recipe is None:
+                like = source or made
+                own[pattern.number] = again(like, made.opcode, made.shape, read, made.called, like.name)
+            else:
+                own[pattern.number] = self._written_anew(made, pattern.recipe, pattern, source, read)
+
+    def _written_anew(
+        self,
+        made: Instruction,
+        recipe: Recipe,
+        pattern: Pattern,
+        source: Instruction | None,
+        operands: Sequence[Instruction],
+    ) -> Instruction:
+        """An instruction of ours; `source`: the global one of its own layer."""
+        name = source.name if source is not None and recipe.like is not None else None
+        return self.entry.replay(made, self._recipe(pattern, recipe, source), operands, name)
+
+    def _notes(self) -> None:
+        """What was noted of an instruction holds for its copies."""
+        sums, boundary = self.program.partial_sums, self.written.boundary
+        for family, row in self.pieces.rows:
+            for pattern in self.patterns.of[row[family.first - 1]]:
+                made = pattern.made
+                if made not in sums.values and made not in sums.readers and made not in boundary:
+                    continue
+                rows = self.rows[family.base]
+                copies = [one for layer in family.dropped if (one := rows[layer][pattern.number]) is not None]
+                for noted in (sums.values, sums.readers):
+                    noted.update(copies if made in noted else ())
+                if made in boundary:
+                    boundary.update(dict.fromkeys(copies, boundary[made]))
 
     def _recipe(
         self, pattern: Pattern, recipe: Recipe, source: Instruction | None, channel: int | None = None
