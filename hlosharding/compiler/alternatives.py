@@ -114,9 +114,7 @@ def _alternatives(
         )
         table = table or best_table(module, tables, decisions, num_partitions)
         if part is not None:
-            local = partition_folded(
-                part, table, decisions, num_partitions=num_partitions, dump=options.dump_passes
-            )
+            local = partition_folded(part, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
         else:
             local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
         yield Alternative(local, machine)

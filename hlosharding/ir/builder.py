@@ -208,16 +208,23 @@ class ComputationBuilder:
         computation.instructions.append(instruction)
         return instruction
 
-    def replay(
-        self, made: Instruction, recipe: Recipe, operands: Sequence[Instruction], name: str | None = None
+    def copied(
+        self, made: Instruction, operands: tuple[Instruction, ...], name: str, source: Instruction | Recipe
     ) -> Instruction:
-        """Append an instruction like one that a builder made, written by another recipe, on other operands."""
-        write = partial(written_proto, *recipe)
-        copy = Made(
-            self._fresh_name(name or made.opcode), made.opcode, made.shape, tuple(operands), write, self.computation
-        )
-        copy.know(recipe.attributes)
-        copy.called = made.called
+        """Append a copy of an instruction of ours on other operands, for the passes that copy thousands.
+
+        `source`: whose proto it shares; or what its proto is written from, where that of the copied one is.
+        """
+        fresh = self._fresh_name(name)
+        if isinstance(source, Recipe):
+            write = partial(written_proto, *source)
+            copy = Made(fresh, made.opcode, made.shape, operands, write, self.computation)
+            copy.know(source.attributes)
+        else:
+            copy = Instruction(fresh, made.opcode, made.shape, operands, source.proto, self.computation)
+            copy.share_decoded(made)
+        if made.called:
+            copy.called = made.called
         self.computation.instructions.append(copy)
         return copy
 
@@ -228,9 +235,7 @@ class ComputationBuilder:
             instruction.users = []
         return taken
 
-    def put_back(
-        self, taken: Instruction, operands: tuple[Instruction, ...], recipe: Recipe | None = None
-    ) -> None:
+    def put_back(self, taken: Instruction, operands: tuple[Instruction, ...], recipe: Recipe | None = None) -> None:
         """Append an instruction that was taken out, on these operands, written by another recipe if one is given."""
         taken.operands = operands
         if recipe is not None and isinstance(taken, Made):

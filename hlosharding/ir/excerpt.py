@@ -36,7 +36,9 @@ def excerpt(
     entry.set_root(new[module.entry.root])
     entry.root.shape = root_shape
     called = _called(entry)
-    out.computations = [entry if c is module.entry else c for c in module.computations if c in called or c is module.entry]
+    out.computations = [
+        entry if c is module.entry else c for c in module.computations if c in called or c is module.entry
+    ]
     out.set_entry(entry)
     out.instructions = [i for c in out.computations for i in c.instructions]
     return out, new

@@ -125,9 +125,20 @@ class Made(Instruction):
         write: partial[Any],
         computation: Computation,
     ) -> None:
-        super().__init__(name, opcode, shape, operands, None, computation)
-        del self.__dict__["proto"]
+        # As any instruction's, but for the proto: to set one and take it away again costs a third of all this.
+        self.id = -1
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.computation = computation
+        self.users = []
+        self.called = ()
+        self.control_predecessors = ()
         self.write = write
+        for operand in operands:
+            if not operand.users or operand.users[-1] is not self:
+                operand.users.append(self)
 
     @decoded
     def proto(self) -> Any:

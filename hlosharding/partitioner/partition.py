@@ -50,7 +50,8 @@ def partition_module(
     Walks that share `decisions` decide equal ops once.  `dump`: a folder for the program after each pass.  The
     shardings are for that many devices (`check_devices`).
     """
-    return _finished(module, table, decisions, _walk(module, module, table, decisions, num_partitions), dump)
+    written = _walk(module, module, table, decisions, num_partitions)
+    return _finished(module, table, decisions, written, dump, left_undone(module))
 
 
 @collector_waits
@@ -64,16 +65,16 @@ def partition_folded(
     whole = folded.table(table)
     written = _walk(folded.module, folded.source, table, decisions, num_partitions)
     unfold(folded, written)
-    return _finished(folded.source, whole, decisions, written, dump)
+    # What is left undone of one layer is left undone of all.
+    undone = left_undone(folded.source) if left_undone(folded.module) else []
+    return _finished(folded.source, whole, decisions, written, dump, undone)
 
 
 _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-done"}
 """What may have a channel already: that of a manual region stays."""
 
 
-def _walk(
-    module: Module, whole: Module, table: ShardingTable, decisions: Decisions, num_partitions: int
-) -> Written:
+def _walk(module: Module, whole: Module, table: ShardingTable, decisions: Decisions, num_partitions: int) -> Written:
     """Every instruction of the entry in program order; callees when their callers come.  `whole`: it is a part of it."""
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in whole.of_opcodes(*_CHANNELED)), default=0)
@@ -107,7 +108,12 @@ def _finish_root(context: Context, root: Instruction, boundary: dict[Instruction
 
 
 def _finished(
-    module: Module, table: ShardingTable, decisions: Decisions, written: Written, dump: Path | None
+    module: Module,
+    table: ShardingTable,
+    decisions: Decisions,
+    written: Written,
+    dump: Path | None,
+    undone: list[str],
 ) -> LocalProgram:
     """The program closed, after the passes."""
     program = written.program
@@ -117,7 +123,7 @@ def _finished(
     passes = per_device_passes(program, decisions.prices, has_manual_groups=decisions.has_manual_groups)
     run_passes(local, passes, dump=dump)
     overrides = sharding_overrides(module, dict(table.shardings), program.undecided, table.reasons)
-    return LocalProgram(local, [*program.warnings, *left_undone(module)], overrides, table)
+    return LocalProgram(local, [*program.warnings, *undone], overrides, table)
 
 
 def _sharding_of(inst: Instruction, leaves: tuple[HloSharding, ...]) -> HloSharding:

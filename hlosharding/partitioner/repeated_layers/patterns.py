@@ -17,6 +17,8 @@ from hlosharding.partitioner.repeated_layers.pieces import Pieces, Place
 from hlosharding.partitioner.repeated_layers.repeats import Family
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Cause, PartialSums
 
+_OWN_NUMBERS = frozenset({"channel_id", "parameter_number"})
+
 
 class Read(NamedTuple):
     """What a copy reads: `fixed`, or what stands at a place in a layer."""
@@ -46,7 +48,12 @@ class Pattern:
     slots: tuple[tuple[int, int], ...] = field(init=False)
     """`reads` as places in what `Patterns.around` gives."""
 
+    has_own_numbers: bool = field(init=False)
+    """Has it attributes that each copy has of its own?"""
+
     def __post_init__(self) -> None:
+        own = self.recipe is not None and not _OWN_NUMBERS.isdisjoint(self.recipe.attributes)
+        self.has_own_numbers = own or self.reason is not None
         self.slots = tuple([(_FIXED if r.fixed is not None else r.shift + 1, r.number) for r in self.reads])
 
 
@@ -182,6 +189,3 @@ class Patterns:
         if not text.endswith(ending) or its["frontend_attributes"] != {CAUSE_ATTRIBUTE: expected}:
             raise LayersDiffer
         return reason
-
-
-_OWN_NUMBERS = frozenset({"channel_id", "parameter_number"})

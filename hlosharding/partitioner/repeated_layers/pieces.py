@@ -42,7 +42,9 @@ class Pieces:
     """Of each local instruction, its piece and its place in that."""
     rows: list[tuple[Family, Sequence[int]]] = field(default_factory=list[tuple[Family, Sequence[int]]])
     """By layer, pieces that correspond."""
-    _rows_of_kinds: dict[int, tuple[Family, Sequence[int]]] = field(default_factory=dict)  # pyright: ignore
+    row_of_kind: dict[int, tuple[Family, Sequence[int]]] = field(
+        default_factory=dict[int, tuple[Family, Sequence[int]]]
+    )
     _results: dict[int, Place] = field(default_factory=dict[int, Place])
 
     @classmethod
@@ -55,7 +57,7 @@ class Pieces:
         owner = {one: (piece, place) for piece, ones in of.items() for place, one in enumerate(ones)}
         found = cls(folded, of, owner, [(f, row) for f in folded.repeats.families for row in f.rows])
         for family, row in found.rows:
-            found._rows_of_kinds[folded.repeats.kinds[row[family.first]]] = family, row
+            found.row_of_kind[folded.repeats.kinds[row[family.first]]] = family, row
         found._add_results(count)
         return found
 
@@ -82,12 +84,12 @@ class Pieces:
         kind = repeats.kinds[piece]
         if kind == OUTSIDE:
             return None
-        family, row = self._rows_of_kinds[kind]
+        family, row = self.row_of_kind[kind]
         return Place(family, row, repeats.layers[piece])
 
     def in_order(self) -> Iterator[int]:
         """The pieces of the whole program's instructions, as the walk would come to them."""
-        entry = self.folded.entry
-        first = entry[0].id
-        yield from (i.id - first for i in self.folded.source.entry.parameters)
-        yield from (place for place, i in enumerate(entry) if i.opcode != "parameter")
+        opcodes = [inst.opcode for inst in self.folded.entry]
+        first = self.folded.entry[0].id
+        yield from (inst.id - first for inst in self.folded.source.entry.parameters)
+        yield from (place for place, opcode in enumerate(opcodes) if opcode != "parameter")

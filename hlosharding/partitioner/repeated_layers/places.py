@@ -101,4 +101,3 @@ class Places:
             numbers[seen] = self.next_kind
             self.next_kind += 1
         return numbers[seen]
-

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlosharding.ir import Module
+from hlosharding.ir import Instruction, Module, Shape
 from hlosharding.partitioner.repeated_layers.op_keys import op_keys
 from hlosharding.partitioner.repeated_layers.places import OUTSIDE, Places
 from hlosharding.partitioner.repeated_layers.steady import Edges, Layers, steady_layers
-from hlosharding.partitioner.repeated_layers.stretches import Bools, between_layers, first_stretch
+from hlosharding.partitioner.repeated_layers.stretches import Bools, Ints, Stretch, between_layers, first_stretch
 
 _FEW = 1000
 """Instructions: a program of so many is partitioned before its layers are found."""
-_LEAST_LAYERS = 8
-_FAMILIES = 3
+_LEAST_LAYERS = 16
+_FEW_LAYERS = 8
+"""Some nine are kept, with those at the ends in which something is not as in the others."""
 _KEPT = 2
 """Layers that are kept on either side of the gap."""
-_WORTH = 0.15
+_WORTH = 0.4
 """Of the instructions, so many must be left out."""
 
 
@@ -86,19 +87,16 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
 
     `annotated`: names of what the user annotated.
     """
-    entry = module.entry.instructions
-    if len(entry) < _FEW or any(i.control_predecessors for i in entry):
+    entry, first = module.entry.instructions, module.entry.instructions[0].id
+    if len(entry) < _FEW or any(i.control_predecessors for i in entry) or _worthwhile(_outlines(entry)) is None:
         return None
-    keys, first = op_keys(module, annotated), entry[0].id
-    stretch = first_stretch(np.array(keys), np.ones(len(keys), bool), _LEAST_LAYERS)
-    if stretch is None:
-        return None
-    edges, root = Edges.of(module.entry), module.entry.root.id - first
+    numbers = op_keys(module, annotated)
+    keys, edges, root = np.array(numbers), Edges.of(module.entry), module.entry.root.id - first
     places = Places(
-        keys, edges.operands.tolist(), edges.starts.tolist(), lambda i: [u.id - first for u in entry[i].users], root
+        numbers, edges.operands.tolist(), edges.starts.tolist(), lambda i: [u.id - first for u in entry[i].users], root
     )
-    families = list[Family]()
-    while stretch is not None and len(families) < _FAMILIES:
+    families, stretch = list[Family](), _worthwhile(keys)
+    while stretch is not None:
         stretch = between_layers(stretch, edges.users, edges.operands)
         base = places.add(stretch)
         kinds = np.array(places.kinds)
@@ -108,8 +106,22 @@ def repeats_of(module: Module, annotated: frozenset[str]) -> Repeats | None:
         if found is None or not is_deep:
             break
         families.append(_family(found, base))
-        stretch = first_stretch(np.array(keys), kinds < 0, _LEAST_LAYERS)
+        stretch = _worthwhile(keys, kinds < 0)
     return _checked(places, families, edges)
+
+
+def _outlines(entry: Sequence[Instruction]) -> Ints:
+    """Opcodes and shapes as numbers: where they do not repeat, nothing does."""
+    numbers: dict[tuple[str, Shape], int] = {}
+    return np.array([numbers.setdefault((i.opcode, i.shape), len(numbers)) for i in entry])
+
+
+def _worthwhile(keys: Ints, free: Bools | None = None) -> Stretch | None:
+    """A stretch of which enough can be left out: backward layers and updates come to it, and perhaps a second stack."""
+    found = first_stretch(keys, np.ones(len(keys), bool) if free is None else free, _LEAST_LAYERS)
+    if found is None or 6 * (found.count - _FEW_LAYERS) * found.period < _WORTH * len(keys):
+        return None
+    return found
 
 
 def _family(found: Layers, base: int) -> Family:

@@ -14,6 +14,7 @@ from hlosharding.ir import Instruction, Recipe, Shape, recipe_of
 from hlosharding.partitioner.repeated_layers.folding import Folded, LayersDiffer
 from hlosharding.partitioner.repeated_layers.patterns import Pattern, Patterns, Read, Row
 from hlosharding.partitioner.repeated_layers.pieces import Pieces, Place
+from hlosharding.partitioner.repeated_layers.repeats import Family
 from hlosharding.partitioner.repeated_layers.written import Written
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Cause
 
@@ -50,8 +51,13 @@ class _Unfolding:
             raise LayersDiffer
         rounds, root = self._rounds(), self.entry.computation.root
         self.entry.take_out()
+        kinds, layers, known = self.folded.repeats.kinds, self.folded.repeats.layers, self.pieces.row_of_kind.get
         for piece in self.pieces.in_order():
-            self._piece(piece)
+            of_kind = known(kinds[piece])
+            if of_kind is not None and of_kind[0].first <= layers[piece] < of_kind[0].end:
+                self._copy(*of_kind, layers[piece])
+            else:
+                self._piece(piece)
         for ones in rounds:
             for piece in self.pieces.results:
                 self._piece(piece, ones)
@@ -69,7 +75,7 @@ class _Unfolding:
         """What was written for an instruction, or of what was written for a result what is `among` others."""
         place = self.pieces.place(piece)
         if place is not None and place.layer in place.family.dropped:
-            self._copy(place, among)
+            self._copy(*place, among)
             return
         for number, one in enumerate(self.pieces.of.get(piece, ())):
             if among is not None and one not in among:
@@ -112,39 +118,30 @@ class _Unfolding:
             raise LayersDiffer
         return found
 
-    def _copy(self, place: Place, among: Collection[Instruction] | None) -> None:
+    def _copy(
+        self, family: Family, row: Sequence[int], layer: int, among: Collection[Instruction] | None = None
+    ) -> None:
         """A piece of a layer that was left out."""
-        family, row, layer = place
         rows, entry = self.rows[family.base], self.folded.entry
-        around, own = (rows[layer - 1], rows[layer], rows[layer + 1], self.patterns.fixed), rows[layer]
-        again = self.entry.again
+        own, around = rows[layer], (rows[layer - 1], rows[layer], rows[layer + 1], self.patterns.fixed)
         for pattern in self.patterns.of[row[family.first - 1]]:
             made, source = pattern.made, None
             if among is not None and made not in among:
                 continue
-            operands = [around[which][number] for which, number in pattern.slots]
+            operands = tuple([around[which][number] for which, number in pattern.slots])
             if None in operands:
                 raise LayersDiffer
-            read = cast(list[Instruction], operands)
             if pattern.source is not None:
                 source = entry[pattern.source[layer + pattern.shift]]
-            if pattern.recipe is None:
-                like = source or made
-                own[pattern.number] = again(like, made.opcode, made.shape, read, made.called, like.name)
-            else:
-                own[pattern.number] = self._written_anew(made, pattern.recipe, pattern, source, read)
+            own[pattern.number] = self._copied(pattern, source, cast(tuple[Instruction, ...], operands))
 
-    def _written_anew(
-        self,
-        made: Instruction,
-        recipe: Recipe,
-        pattern: Pattern,
-        source: Instruction | None,
-        operands: Sequence[Instruction],
-    ) -> Instruction:
+    def _copied(self, pattern: Pattern, source: Instruction | None, operands: tuple[Instruction, ...]) -> Instruction:
         """An instruction of ours; `source`: the global one of its own layer."""
-        name = source.name if source is not None and recipe.like is not None else None
-        return self.entry.replay(made, self._recipe(pattern, recipe, source), operands, name)
+        made, recipe = pattern.made, pattern.recipe
+        if recipe is None:
+            return self.entry.copied(made, operands, (source or made).name, source or made)
+        name = source.name if source is not None and recipe.like is not None else made.opcode
+        return self.entry.copied(made, operands, name, self._recipe(pattern, recipe, source))
 
     def _notes(self) -> None:
         """What was noted of an instruction holds for its copies."""
@@ -166,14 +163,16 @@ class _Unfolding:
     ) -> Recipe:
         """With the metadata of its own layer's instruction, and with numbers of its own; `channel`: one it has."""
         attributes = recipe.attributes
-        if "channel_id" in attributes:
-            attributes = {**attributes, "channel_id": channel or self.program.next_channel()}
+        if pattern.has_own_numbers:
+            attributes = dict(attributes)
+            if "channel_id" in attributes:
+                attributes["channel_id"] = channel or self.program.next_channel()
+            if "parameter_number" in attributes and source is not None:
+                attributes["parameter_number"] = source.parameter_number
+            if pattern.reason is not None:
+                attributes["frontend_attributes"] = {CAUSE_ATTRIBUTE: str(Cause(source, pattern.reason))}
         if source is None:
             return recipe._replace(attributes=attributes)
-        if "parameter_number" in attributes:
-            attributes = {**attributes, "parameter_number": source.parameter_number}
-        if pattern.reason is not None:
-            attributes = {**attributes, "frontend_attributes": {CAUSE_ATTRIBUTE: str(Cause(source, pattern.reason))}}
         if recipe.like is not None:
             return Recipe(source.proto, None, attributes)
         return Recipe(None, source.proto, attributes)
