@@ -77,7 +77,7 @@ def step(layers: Tree, apply: Callable[..., Any], x: np.ndarray) -> hs.Module:
         value, gradients = jax.value_and_grad(loss)(params, given)
         mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradients)
         square = jax.tree.map(lambda s, g: 0.99 * s + 0.01 * g * g, square, gradients)
-        params = jax.tree.map(lambda p, m, s: p - 0.01 * m / (jnp.sqrt(s) + 1e-6), params, mean, square)
+        params = jax.tree.map(lambda p, m, s: p - 0.01 * m / (jnp.sqrt(s) + 1e-2), params, mean, square)
         return params, mean, square, value
 
     zeros = jax.tree.map(np.zeros_like, layers)

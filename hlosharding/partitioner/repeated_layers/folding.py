@@ -44,7 +44,7 @@ class Folded:
         return self.source.entry.instructions
 
     @cached_property
-    def alike(self) -> list[tuple[int, int, list[int]]]:
+    def alike(self) -> list[tuple[int, int, Sequence[int]]]:
         """Of each kind the instructions of the layers before and behind the gap, and those that are left out."""
         return [
             (row[family.first - 1], row[family.end], row[family.first : family.end])
@@ -98,7 +98,7 @@ class Folded:
         """The sharding of the whole root, by that of the folded one."""
         kept = self.kept_results
         found = dict(zip(kept, folded.normalize_tuple(len(kept)).leaves, strict=True))
-        first, repeats = self.entry[0].id, self.repeats
+        repeats = self.repeats
         for operand, places in self.leaves.items():
             if repeats.dropped[operand]:
                 like = repeats.at(operand, repeats.family(operand).first - 1)
@@ -130,7 +130,7 @@ def folded(module: Module, annotated: frozenset[str]) -> Folded | None:
     if operands is None:
         return None
     kept = [n for n, o in enumerate(root.operands) if not repeats.dropped[o.id - module.entry.instructions[0].id]]
-    shape = Shape.tuple([root.shape.tuple_shapes[n] for n in kept])
+    shape = Shape.tuple(tuple(root.shape.tuple_shapes[n] for n in kept))
     small, new = excerpt(module, operands, _Users(module, repeats, operands), shape)
     leaves = module.shardings[root.id].normalize_tuple(len(root.operands)).leaves
     given = module.shardings

@@ -161,7 +161,7 @@ class Patterns:
         return found, family.folded(found.layer) - (family.first - 1)
 
     def _same_attributes(self, recipe: Recipe, other: Recipe, source: Place | None) -> str | None:
-        """The reason of a collective, where it has one; all else must be equal, but numbers that each has of its own."""
+        """The reason of a collective, where it has one; all but what each has of its own must be equal."""
         mine, its = recipe.attributes, other.attributes
         if mine.keys() != its.keys():
             raise LayersDiffer

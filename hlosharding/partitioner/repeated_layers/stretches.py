@@ -17,7 +17,7 @@ Bools = npt.NDArray[np.bool_]
 _WINDOW = 24
 """Equal numbers in a row after which the same is taken to come again."""
 _PERIODS, _OF_ONE_PERIOD = 8, 3
-_LONG = 0.25
+_LONG = 0.1
 """Of the longest stretch."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -34,7 +34,7 @@ class _Unfolding:
             f.base: {layer: [None] * self.patterns.count for layer in range(f.first - 1, f.end + 1)}
             for f in folded.repeats.families
         }
-        """By family, the local instructions of each layer, by the number of their patterns, as far as they are there."""
+        """By family and layer, the local instructions by the number of their patterns, as far as they are there."""
         self.at_gap = {
             one: (family.base, layer)
             for family, row in self.pieces.rows
@@ -188,7 +188,7 @@ class _Unfolding:
             alike = [given[place.row[n] - self.pieces.results[0]] for n in (place.family.first - 1, place.family.end)]
             parts.append(self._at(place, self.patterns.read(place.family, *alike)))
         whole = self.folded.source.entry.root
-        made = self.entry.add("tuple", Shape.tuple([p.shape for p in parts]), parts, metadata_of=whole)
+        made = self.entry.add("tuple", Shape.tuple(tuple(p.shape for p in parts)), parts, metadata_of=whole)
         self.entry.root(made)
         self.written.boundary[made] = self.folded.root_sharding(self.written.boundary.pop(root))
 
