@@ -75,7 +75,7 @@ _CHANNELED = COLLECTIVES | {"custom-call", "send", "recv", "send-done", "recv-do
 
 
 def _walk(module: Module, whole: Module, table: ShardingTable, decisions: Decisions, num_partitions: int) -> Written:
-    """Every instruction of the entry in program order; callees when their callers come.  `module` is part of `whole`."""
+    """Every instruction of the entry in program order; callees when their callers come.  `module`: part of `whole`."""
     program = Program(Builder(module.name, num_partitions=num_partitions, like=module), num_partitions)
     program.channel = max((i.channel_id for i in whole.of_opcodes(*_CHANNELED)), default=0)
     written = Written(program, program.builder.computation(module.entry.name))
