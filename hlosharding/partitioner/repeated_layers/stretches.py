@@ -60,9 +60,9 @@ def _stretches(keys: Ints, free: Bools, period: int) -> Iterator[Stretch]:
 def between_layers(stretch: Stretch, users: Ints, operands: Ints) -> Stretch:
     """The stretch cut where the fewest values go from one repeat to the next; `users[n]` reads `operands[n]`.
 
-    >>> places = np.arange(1, 400)
-    >>> between_layers(Stretch(0, 40, 10), np.append(places, places[7::40] + 20), np.append(places - 1, places[7::40]))
-    Stretch(start=1, period=40, count=9)
+    >>> places = np.arange(1, 400)  # each reads the one before it, and some one that is 20 places off
+    >>> between_layers(Stretch(0, 40, 9), np.append(places, places[30::40] + 20), np.append(places - 1, places[30::40]))
+    Stretch(start=12, period=40, count=8)
     """
     start, period, count = stretch
     begin = start + count // 2 * period
