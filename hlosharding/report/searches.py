@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlosharding.report.model import Column, Facts, Kind, Table, Text, View
+from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
 from hlosharding.search import PricedPlan, SearchResult
 
 
@@ -70,5 +70,5 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "exposed_s": priced.exposed_s,
         "idle_s": priced.idle_s,
         "peak_memory_bytes": int(priced.peak_memory_bytes),
-        "fits": "yes" if priced.fits else "no",
+        "fits": Shown("yes" if priced.fits else "no", priced.fits),
     }

@@ -120,23 +120,32 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
         ),
         rows=[_usage(use) for use in run.usage],
     )
-    path = sorted(run.critical_path, key=lambda event: event.start - event.end)[:most]
-    steps = Table(
-        title=f"Critical path: {len(path)} longest of {len(run.critical_path)} steps",
-        key="critical_path",
-        columns=(
-            Column(key="start", heading="start", kind=Kind.SECONDS),
-            Column(key="takes", heading="takes", kind=Kind.SECONDS),
-            Column(key="devices", heading="devices"),
-            Column(key="step", heading="step", kind=Kind.PROSE),
-        ),
-        rows=[_step(event) for event in sorted(path, key=lambda event: event.start)],
+    longest = sorted(run.critical_path, key=lambda event: event.start - event.end)[:most]
+    columns = (
+        Column(key="start", heading="start", kind=Kind.SECONDS),
+        Column(key="takes", heading="takes", kind=Kind.SECONDS),
+        Column(key="devices", heading="devices"),
+        Column(key="step", heading="step", kind=Kind.PROSE),
     )
-    return View((facts, Text(timeline_text(run)), usage, steps), schema="hlosharding.schedule-simulation/1")
+    path = Table(
+        title="Critical path",
+        key="critical_path",
+        columns=columns,
+        rows=[_step(event) for event in run.critical_path],
+        is_shown=False,
+    )
+    steps = Table(
+        title=f"Critical path: {len(longest)} longest of {len(run.critical_path)} steps",
+        columns=columns,
+        rows=[_step(event) for event in sorted(longest, key=lambda event: event.start)],
+    )
+    return View((facts, Text(timeline_text(run)), usage, path, steps), schema="hlosharding.schedule-simulation/1")
 
 
 def _usage(use: Any) -> dict[str, Any]:
-    return use._asdict() | {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
+    found = use._asdict() | {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
+    del found["peak_bytes"]
+    return found
 
 
 def _step(event: StepEvent) -> dict[str, Any]:
