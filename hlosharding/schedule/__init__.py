@@ -4,7 +4,7 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
 from hlosharding.schedule.cutting import Cutter, argument_numbers, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
-from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Kind, Piece, Pipeline, orders
+from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Estimate, Kind, Piece, Pipeline, estimated, orders
 from hlosharding.schedule.rank_alone import RankRun
 from hlosharding.schedule.rank_program import RankProgram
 from hlosharding.schedule.rank_runs import run_ranks
@@ -20,6 +20,7 @@ __all__ = [
     "Action",
     "Closing",
     "Cutter",
+    "Estimate",
     "Kind",
     "Known",
     "Op",
@@ -40,6 +41,7 @@ __all__ = [
     "Work",
     "argument_numbers",
     "devices_text",
+    "estimated",
     "on",
     "orders",
     "parse_schedule",

@@ -128,7 +128,7 @@ class _Search:
 
     def _price(self, plan: Plan) -> None:
         try:
-            run = plan.simulated(self.cutter, self.batch, self.machine)
+            run = plan.estimated(self.cutter, self.batch, self.machine)
         except HloShardingError as error:
             self.refused.append((plan, str(error)))
             return

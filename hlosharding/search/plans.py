@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
-from hlosharding.schedule import Cutter, Pipeline, Schedule, ScheduleSimulation, argument_numbers
+from hlosharding.schedule import Cutter, Estimate, Pipeline, Schedule, argument_numbers, estimated
 from hlosharding.search.tensor_parallel import tensor_splits
 from hlosharding.sharding import HloSharding
 
@@ -81,10 +81,10 @@ class Plan:
         annotated = self.annotated(cutter.module, batch)
         return cutter.pipeline(annotated, self.stages, self.microbatches, self.data * self.tensor, machine)
 
-    def simulated(self, cutter: Cutter, batch: Sequence[str | int], machine: Machine) -> ScheduleSimulation:
+    def estimated(self, cutter: Cutter, batch: Sequence[str | int], machine: Machine) -> Estimate:
         """What a step takes."""
         cut = self.pipeline(cutter, batch, machine)
-        return cut.simulate(self.schedule or cut.usual_order, self.microbatches, machine)
+        return estimated(cut, self.schedule or cut.usual_order, self.microbatches, machine)
 
     def built(self, module: Module, batch: Sequence[str | int], machine: Machine | None = None) -> Schedule:
         """The schedule, ready to be verified, simulated and run."""

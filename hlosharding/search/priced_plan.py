@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlosharding.schedule import ScheduleSimulation
+from hlosharding.schedule import Estimate
 from hlosharding.search.plans import Plan
 
 
@@ -27,7 +27,7 @@ class PricedPlan:
     """Does every device hold it?"""
 
     @classmethod
-    def of(cls, plan: Plan, run: ScheduleSimulation) -> PricedPlan:
+    def of(cls, plan: Plan, run: Estimate) -> PricedPlan:
         """From a simulated run of it."""
         longest = max(run.usage, key=lambda use: use.busy_s)
         return cls(

@@ -78,6 +78,14 @@ class Pipeline:
         """p: submeshes; each has as many stages."""
         return len(dict.fromkeys(self.devices))
 
+    @cached_property
+    def num_chunks(self) -> int:
+        """v: stages of each submesh.  Raises ScheduleError where the stages do not go round."""
+        chunks, rest = divmod(len(self.devices), self.num_devices)
+        if rest or list(self.devices) != list(self.devices[: self.num_devices]) * chunks:
+            raise ScheduleError("the stages do not go round the submeshes", remedy="stage s stands on submesh s mod p")
+        return chunks
+
     @property
     def usual_order(self) -> str:
         """ "1f1b" where there is a backward pass, else "forward"."""
@@ -112,22 +120,31 @@ class Pipeline:
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
         builder = ScheduleBuilder()
-        return builder.finish(*self._written(builder, name, microbatches, seconds, axis))
+        return builder.finish(*self._written(builder, name, microbatches, seconds, axis, microbatches))
 
-    def simulate(self, name: str, microbatches: int, machine: Machine) -> ScheduleSimulation:
-        """What `schedule(name, microbatches).simulate(machine)` gives, without writing the schedule: for searches."""
+    def simulate(
+        self, name: str, microbatches: int, machine: Machine, *, first: int | None = None
+    ) -> ScheduleSimulation:
+        """What `schedule(name, microbatches).simulate(machine)` gives, without writing the schedule: for searches.
+
+        `first`: of so many microbatches alone, of the size that all have.
+        """
         builder = RecordingBuilder(machine)
-        return simulated(builder.recorded(*self._written(builder, name, microbatches, None, "micro")))
+        run = first if first is not None else microbatches
+        return simulated(builder.recorded(*self._written(builder, name, microbatches, None, "micro", run)))
 
     def _written(
-        self, builder: ScheduleBuilder, name: str, microbatches: int, seconds: Mapping[Kind, float] | None, axis: str
+        self,
+        builder: ScheduleBuilder,
+        name: str,
+        microbatches: int,
+        seconds: Mapping[Kind, float] | None,
+        axis: str,
+        run: int,
     ) -> list[Ref]:
-        chunks, rest = divmod(len(self.devices), self.num_devices)
-        if rest or list(self.devices) != list(self.devices[: self.num_devices]) * chunks:
-            raise ScheduleError("the stages do not go round the submeshes", remedy="stage s stands on submesh s mod p")
-        actions = orders(name, self.num_devices, microbatches, chunks)
+        actions = orders(name, self.num_devices, run, self.num_chunks)
         slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _Writer(self, microbatches, axis, builder).write(slots)
+        return _Writer(self, microbatches, axis, builder, run).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -148,8 +165,10 @@ class Pipeline:
 class _Writer:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
+    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder, run: int) -> None:
         self.pipeline, self.count, self.axis, self.builder = pipeline, microbatches, axis, builder
+        self.run = run
+        """Of the microbatches the first so many are gone through."""
         self.shared: dict[str, Ref] = {}
         self.each: dict[tuple[str, int], Ref] = {}
         self.sums: dict[str, Ref] = {}
@@ -225,7 +244,7 @@ class _Writer:
         found = self.shared.get(name) or self.sums.get(name)
         if found is not None:
             return found
-        pieces = [self._value(name, k) for k in range(self.count)]
+        pieces = [self._value(name, k) for k in range(self.run)]
         self.shared[name] = self.builder.concat(*pieces, dim=dim) if self.count > 1 else pieces[0]
         return self.shared[name]
 
