@@ -102,7 +102,8 @@ def _alternatives(
 
     `part`: `module` is a part of it, whose layers are decided for all.
     """
-    tables, in_groups = list(sharding_tables(module, annotated, num_partitions)), has_manual_groups(module)
+    found = sharding_tables(module, annotated, num_partitions)
+    tables, in_groups = [next(found)] if options.only_propagated else list(found), has_manual_groups(module)
     table = None
     for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
         decisions = Decisions(
@@ -112,7 +113,8 @@ def _alternatives(
             has_manual_groups=in_groups,
             annotated=annotated,
         )
-        table = table or best_table(module, tables, decisions, num_partitions)
+        if table is None:
+            table = tables[0] if options.only_propagated else best_table(module, tables, decisions, num_partitions)
         if part is not None:
             local = partition_folded(part, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
         else:

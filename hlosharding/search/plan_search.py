@@ -16,6 +16,7 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Schedule
 from hlosharding.search.comparison import explained
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
@@ -85,21 +86,25 @@ def search(
 
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
-    of `microbatches`.  `prune`: leave out plans of which it is certain that they are not among the `keep` fastest.
+    of `microbatches`.  All are priced as propagation shards them, the `keep` fastest again with all that the
+    partitioner looks at.  `prune`: leave out plans of which it is certain that they are not among the `keep` fastest.
     `progress`: told (plans done, plans in all).
 
     Raises ScheduleError for arguments that are not there.
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
-    return _Search(module, tuple(batch), machine, keep if prune else None).run(
+    return _Search(module, tuple(batch), machine, keep, prune=prune).run(
         list(plans if plans is not None else plan_space(machine.num_devices, microbatches)), progress
     )
 
 
 class _Search:
-    def __init__(self, module: Module, batch: tuple[str | int, ...], machine: Machine, keep: int | None) -> None:
-        self.module, self.batch, self.machine, self.keep = module, batch, machine, keep
-        self.cutter = Cutter(module, batch)
+    def __init__(
+        self, module: Module, batch: tuple[str | int, ...], machine: Machine, most: int, *, prune: bool
+    ) -> None:
+        self.module, self.batch, self.machine, self.most, self.prune = module, batch, machine, most, prune
+        self.rough = Cutter(module, batch, PartitionOptions(only_propagated=True))
+        self.exact = Cutter(module, batch)
         self.priced: list[PricedPlan] = []
         self.refused: list[tuple[Plan, str]] = []
         self.pruned: list[tuple[Plan, float]] = []
@@ -113,8 +118,9 @@ class _Search:
             if bounds[plan] > self._worst_kept():
                 self.pruned.append((plan, bounds[plan]))
             else:
-                self._price(plan)
-        table = sorted(self.priced, key=lambda priced: (not priced.fits, priced.time_s, priced.plan))
+                self._price(plan, self.rough)
+        self._price_again()
+        table = _sorted(self.priced)
         return SearchResult(
             self.module, self.batch, self.machine, tuple(table), tuple(self.refused), tuple(self.pruned)
         )
@@ -122,14 +128,25 @@ class _Search:
     def _worst_kept(self) -> float:
         """Plans that take longer are not among the fastest."""
         fitting = [priced.time_s for priced in self.priced if priced.fits]
-        if self.keep is None or len(fitting) < self.keep:
+        if not self.prune or len(fitting) < self.most:
             return float("inf")
-        return nsmallest(self.keep, fitting)[-1]
+        return nsmallest(self.most, fitting)[-1]
 
-    def _price(self, plan: Plan) -> None:
+    def _price(self, plan: Plan, cutter: Cutter) -> None:
         try:
-            run = plan.estimated(self.cutter, self.batch, self.machine)
+            run = plan.estimated(cutter, self.batch, self.machine)
         except HloShardingError as error:
             self.refused.append((plan, str(error)))
             return
         self.priced.append(PricedPlan.of(plan, run))
+
+    def _price_again(self) -> None:
+        """Those at the top as they will run: with all that the partitioner looks at."""
+        table = _sorted(self.priced)
+        self.priced = table[self.most :]
+        for priced in table[: self.most]:
+            self._price(priced.plan, self.exact)
+
+
+def _sorted(priced: Sequence[PricedPlan]) -> list[PricedPlan]:
+    return sorted(priced, key=lambda each: (not each.fits, each.time_s, each.plan))

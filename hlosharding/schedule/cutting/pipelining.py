@@ -13,6 +13,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import Structure
 from hlosharding.ir import Instruction, Module
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatches import Microbatched, microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
@@ -59,7 +60,9 @@ def pipelined(
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
-    def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
+    def __init__(self, module: Module, batch: Sequence[str | int], options: PartitionOptions | None = None) -> None:
+        self.options = options
+        """How stage programs are partitioned."""
         self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
         self._programs: dict[int, Microbatched] = {}
         self._placements: dict[tuple[int, int, Machine], Placement] = {}
@@ -84,7 +87,7 @@ class Cutter:
         if key not in self._placements:
             self._placements[key] = placed(program, stages, machine)
         shardings = _propagated(program.module, annotated, number)
-        return _Writer(program, self._placements[key], number, shardings, machine, self._known).pipeline()
+        return _Writer(program, self._placements[key], number, shardings, machine, self._known, self.options).pipeline()
 
 
 def _propagated(program: Module, annotated: Module, number: int) -> dict[str, HloSharding | None]:
@@ -141,9 +144,10 @@ class _Writer:
         shardings: dict[str, HloSharding | None],
         machine: Machine,
         known: Known,
+        options: PartitionOptions | None,
     ) -> None:
         self.program, self.placement, self.number, self.machine = program, placement, number, machine
-        self.shardings, self.known = shardings, known
+        self.shardings, self.known, self.options = shardings, known, options
 
     def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
@@ -229,4 +233,5 @@ class _Writer:
             module.shardings[parameter.id] = self._sharding(inst)
         root = module.entry.root
         module.shardings[root.id] = HloSharding.tuple(tuple(self._sharding(inst) for inst in part.makes))
-        return partition(module, num_partitions=self.number, machine=self.machine.with_devices(self.number))
+        machine = self.machine.with_devices(self.number)
+        return partition(module, num_partitions=self.number, machine=machine, options=self.options)
