@@ -10,7 +10,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile golden clean
+.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -50,6 +50,9 @@ bench: setup    ## every benchmark table against live XLA, into docs/benchmarks.
 bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be there (installs the extra cuda12)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[cuda12]'
 	$(BIN)/python -m benchmarks.gpu_compile
+
+bench-search: setup ## the best plans of the DistIR paper's tables, found again
+	$(BIN)/python -m benchmarks.paper_plans
 
 golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
