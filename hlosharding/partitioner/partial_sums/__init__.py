@@ -7,13 +7,14 @@ from hlosharding.partitioner.partial_sums.loop_accumulators import (
     deferred_sums,
     may_accumulate,
 )
-from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule
+from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, linear_operands
 
 __all__ = [
     "DEFERRAL_RULES",
     "Paths",
     "accumulators",
     "deferral_rule",
+    "linear_operands",
     "deferred_sums",
     "may_accumulate",
     "pass_through",

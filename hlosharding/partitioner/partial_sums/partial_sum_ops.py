@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Instruction, is_neutral
+from hlosharding.ir import Instruction, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.region_values import array_of, deferred_operand
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
@@ -183,6 +183,39 @@ def _copied(context: Context, inst: Instruction) -> Value | None:
     return _partial_sums(context, inst, inst.operands[0])
 
 
+Together = tuple[frozenset[int], ...]
+"""Sets of operands; an op is linear in those of one set together, whatever the others are."""
+
+
+def _in_all(inst: Instruction) -> Together:
+    return (frozenset(range(len(inst.operands))),)
+
+
+def _in_first(inst: Instruction) -> Together:
+    return (frozenset({0}),)
+
+
+def _in_first_two(inst: Instruction) -> Together:
+    return (frozenset({0, 1}),)
+
+
+def _in_dividend(inst: Instruction) -> Together:
+    return _in_first(inst) if inst.shape.element_type in WIDE else ()
+
+
+def _in_either_factor(inst: Instruction) -> Together:
+    return (frozenset({0}), frozenset({1})) if inst.shape.element_type in WIDE else ()
+
+
+def _if_widened(inst: Instruction) -> Together:
+    before, after = inst.operands[0].shape.element_type, inst.shape.element_type
+    return _in_first(inst) if before == after or after in _WIDER.get(before, ()) else ()
+
+
+def _if_it_adds(inst: Instruction) -> Together:
+    return _in_first_two(inst) if len(inst.operands) == 2 and reducer_kind(inst.called[0]) == "add" else ()
+
+
 class DeferralRule(NamedTuple):
     """What an op means to reductions that wait."""
 
@@ -192,32 +225,42 @@ class DeferralRule(NamedTuple):
     """Does it add up (or take the largest of, ...) its operands, so that two deferred reductions become one?"""
     makes_partial_sums: bool = False
     """May its own result be partial sums?"""
+    linear_in: Callable[[Instruction], Together] | None = None
+    """In which operands is it linear?  No function: in none."""
 
 
 # A tuple's element may be the partial sums that a loop gives back.
 _MAKES = DeferralRule(makes_partial_sums=True)
+_MOVES = DeferralRule(linear_in=_in_first)
 
 DEFERRAL_RULES: dict[str, DeferralRule] = {
-    "add": DeferralRule(partial(_sum, kind="add"), is_sum=True),
+    "add": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
     "and": DeferralRule(partial(_sum, kind="and"), is_sum=True),
-    "convert": DeferralRule(_widened),
+    "broadcast": _MOVES,
+    "concatenate": DeferralRule(linear_in=_in_all),
+    "convert": DeferralRule(_widened, linear_in=_if_widened),
     "convolution": _MAKES,
-    "copy": DeferralRule(_copied),
-    "divide": DeferralRule(partial(_scaled, positions=(0,))),
+    "copy": DeferralRule(_copied, linear_in=_in_first),
+    "divide": DeferralRule(partial(_scaled, positions=(0,)), linear_in=_in_dividend),
     "dot": _MAKES,
+    "dynamic-slice": _MOVES,
+    "dynamic-update-slice": DeferralRule(linear_in=_in_first_two),
     "gather": _MAKES,
     "get-tuple-element": _MAKES,
     "maximum": DeferralRule(partial(_sum, kind="maximum"), is_sum=True),
     "minimum": DeferralRule(partial(_sum, kind="minimum"), is_sum=True),
-    "multiply": DeferralRule(partial(_scaled, positions=(0, 1))),
-    "negate": DeferralRule(_negated),
+    "multiply": DeferralRule(partial(_scaled, positions=(0, 1)), linear_in=_in_either_factor),
+    "negate": DeferralRule(_negated, linear_in=_in_first),
     "or": DeferralRule(partial(_sum, kind="or"), is_sum=True),
-    "reduce": DeferralRule(_reduced, makes_partial_sums=True),
+    "pad": DeferralRule(linear_in=_in_first_two),
+    "reduce": DeferralRule(_reduced, makes_partial_sums=True, linear_in=_if_it_adds),
     "reduce-window": _MAKES,
-    "reshape": DeferralRule(_reshaped),
+    "reshape": DeferralRule(_reshaped, linear_in=_in_first),
+    "reverse": _MOVES,
     "scatter": _MAKES,
-    "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True),
-    "transpose": DeferralRule(_transposed),
+    "slice": _MOVES,
+    "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
+    "transpose": DeferralRule(_transposed, linear_in=_in_first),
 }
 _NONE = DeferralRule()
 
@@ -230,3 +273,17 @@ def deferral_rule(inst: Instruction) -> DeferralRule:
 def is_linear(inst: Instruction) -> bool:
     """May it be done on partial sums?"""
     return deferral_rule(inst).on_partial_sums is not None
+
+
+def linear_operands(inst: Instruction) -> Together:
+    """Sets of operands' numbers: done on terms in the place of those, and on the same others each time, the op gives
+    terms of its result.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... ENTRY e { x = f32[4] parameter(0)  y = f32[4] add(x, x)  ROOT z = f32[4] multiply(x, y) }''')
+    >>> [sorted(map(sorted, linear_operands(module.by_name(name)))) for name in "xyz"]
+    [[], [[0, 1]], [[0], [1]]]
+    """
+    rule = deferral_rule(inst)
+    return rule.linear_in(inst) if rule.linear_in is not None else ()

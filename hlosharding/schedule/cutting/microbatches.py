@@ -8,12 +8,16 @@ microbatch; its all-reduces are what has to be summed over time; any other excha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, rewrite
 from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.microbatch_number import take_number
+from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
 from hlosharding.sharding import REPLICATED, HloSharding
 
@@ -31,6 +35,8 @@ class Microbatched:
     """Of the parameters that are cut into microbatches, by number, the dim."""
     joined: Mapping[int, int]
     """Of the results that each microbatch has its piece of, by number, the dim."""
+    number: Instruction | None = None
+    """The parameter, no argument of the caller's, that is the number of the microbatch."""
 
     @cached_property
     def after(self) -> frozenset[Instruction]:
@@ -46,10 +52,13 @@ class Microbatched:
         """What differs from microbatch to microbatch."""
         found: set[Instruction] = set()
         for inst in self.module.entry.instructions:
-            is_input = inst.opcode == "parameter" and inst.parameter_number in self.batch
-            if is_input or (inst not in self.after and not found.isdisjoint(inst.operands)):
+            if self._is_own(inst) or (inst not in self.after and not found.isdisjoint(inst.operands)):
                 found.add(inst)
         return frozenset(found)
+
+    def _is_own(self, inst: Instruction) -> bool:
+        """A parameter of which each microbatch has its own?"""
+        return inst.opcode == "parameter" and (inst.parameter_number in self.batch or inst is self.number)
 
 
 def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microbatched:
@@ -76,11 +85,20 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     given.num_partitions = count
     made = partition_over_time(propagate(given, to_outputs=True), count)
     joined = _split_dims(made)
-    sums = frozenset(_sum_over_time(inst, count) for inst in _exchanges(made))
     made.num_partitions = 1
     made.shardings = {}
+    number = take_number(made)
+    own = {*batch, *([] if number is None else [number.parameter_number])}
+    behind_loops = sums_behind_loops(made, own)
+    sums = [inst for inst in _sums_over_time(made, count) if inst.computation is made.entry]
     made.renumber()
-    found = Microbatched(made, count, sums, batch, joined)
+    found = Microbatched(made, count, frozenset((*sums, *behind_loops)), batch, joined, number)
+    equal = {inst for inst in sums if inst.operands[0] not in found.varying}
+    if equal:
+        for inst in equal:
+            _multiply(inst, count)
+        made.renumber()
+        found = replace(found, sums=found.sums - equal)
     _check_independent(found)
     return found
 
@@ -122,7 +140,13 @@ def _check_independent(program: Microbatched) -> None:
                 where=inst.location or inst.op_name or None,
                 remedy="let a microbatch need no other (no statistics over the batch), or take one microbatch",
             )
-
+    repeated = next((inst for inst in program.sums if inst.operands[0] not in program.varying), None)
+    if repeated is not None:
+        raise ScheduleError(
+            f"%{repeated.operands[0].name} sums over the microbatches, and runs once behind the last",
+            where=repeated.location or repeated.op_name or None,
+            remedy="take one microbatch",
+        )
 
 def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:
     dim = batch.get(parameter.parameter_number)
@@ -149,13 +173,9 @@ def _split_dims(module: Module) -> dict[int, int]:
     }
 
 
-def _exchanges(module: Module) -> list[Instruction]:
-    """All that devices do with each other, or with their number."""
-    found = module.of_opcodes(*COLLECTIVES, "partition-id")
-    for inst in found:
-        if inst.opcode == "partition-id" or inst.computation is not module.entry:
-            raise _impossible(inst)
-    return found
+def _sums_over_time(module: Module, count: int) -> list[Instruction]:
+    """All that microbatches do with each other, as copies."""
+    return [_sum_over_time(inst, count) for inst in list(module.of_opcodes(*COLLECTIVES))]
 
 
 def _sum_over_time(inst: Instruction, count: int) -> Instruction:
@@ -167,11 +187,20 @@ def _sum_over_time(inst: Instruction, count: int) -> Instruction:
     return inst
 
 
+def _multiply(inst: Instruction, count: int) -> None:
+    """The sum of what is the same in all microbatches."""
+    module, where, shape = inst.module, inst.computation, inst.shape
+    names = [rewrite.fresh_name(module, f"{inst.name}_{what}") for what in ("count", "counts")]
+    scalar, place = shape.with_dims(()), where.instructions.index(inst)
+    literal = np.array(count, scalar.dtype)
+    number = rewrite.insert(where, place, "constant", scalar, (), name=names[0], like=inst, literal=literal)
+    spread = rewrite.insert(where, place + 1, "broadcast", shape, (number,), name=names[1], like=inst, dimensions=())
+    rewrite.change_opcode(inst, "multiply", (inst.operands[0], spread))
+
+
 def _impossible(inst: Instruction) -> ScheduleError:
-    what = {
-        "partition-id": "the number of the microbatch",
-        "all-reduce": "another reduction over all microbatches than a sum",
-    }.get(inst.opcode, "elements of other microbatches")
+    is_reduction = inst.opcode == "all-reduce"
+    what = "another reduction over all microbatches than a sum" if is_reduction else "elements of other microbatches"
     return ScheduleError(
         f"%{inst.name} ({inst.opcode}) needs {what}",
         where=f"{inst.location or inst.op_name}".strip() or None,

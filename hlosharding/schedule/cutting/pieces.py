@@ -86,7 +86,7 @@ class _Parting:
         """Of a result that needs no microbatch: where the parameters lie of which it is made."""
         while inst.operands:
             inst = max(inst.operands, key=lambda operand: operand.shape.byte_size)
-        return self.placement.home.get(inst, 0)
+        return self.placement.home.get(inst, next(iter(self.placement.home.values()), 0))
 
     @cached_property
     def members(self) -> Mapping[Key, list[Instruction]]:
@@ -113,12 +113,14 @@ class _Parting:
             for operand in waiting.pop().operands:
                 if operand in inside:
                     continue
-                is_made = operand in self.keys and not self._is_recomputed(operand, key)
+                is_made = operand in self.placement.phase and not self._is_recomputed(operand, key)
                 if is_made or operand in self.program.sums or operand.opcode == "parameter":
                     reads[operand] = None
                 else:
                     inside.add(operand)
                     waiting.append(operand)
+        if not reads:  # a program without operands would lie nowhere
+            reads.update(dict.fromkeys(p for p in self.entry.parameters if self.placement.home[p] == key[1]))
         order = {inst: number for number, inst in enumerate(self.entry.instructions)}
         return inside, sorted(reads, key=order.__getitem__)
 

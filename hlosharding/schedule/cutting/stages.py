@@ -79,12 +79,20 @@ class _Placing:
             elif inst.opcode == "parameter" or inst not in self.program.varying:
                 found = dict.fromkeys(source for operand in read_by(inst) for source in self.sources.get(operand, ()))
                 self.sources[inst] = (inst,) if inst.opcode == "parameter" else tuple(found)
+            elif inst.opcode == "get-tuple-element" and inst.operands[0] in self.phase:
+                self._stay_with(inst, inst.operands[0])
             else:
                 goes_back = is_backward(inst) or any(self._is_gradient(operand) for operand in read_by(inst))
                 if has_begun and not goes_back:
                     self.preparing.add(inst)
                 has_begun |= goes_back
                 self.phase[inst] = "backward" if has_begun else "forward"
+
+    def _stay_with(self, element: Instruction, packed: Instruction) -> None:
+        """Arrays travel, tuples do not."""
+        self.phase[element] = self.phase[packed]
+        if packed in self.preparing:
+            self.preparing.add(element)
 
     # Forward
 

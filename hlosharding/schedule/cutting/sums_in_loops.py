@@ -1,0 +1,157 @@
+"""Sums over microbatches that loops make in their bodies, made behind the loops instead.
+
+Floor: schedule.  A scan over layers puts the gradient of each layer's weights, summed over the microbatches, into one
+stacked array.  If all that happens to the sum in there is linear, the loop may do it to its own microbatch's term: what
+it gives back is then a term of the stacked sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import reduce
+from typing import Literal
+
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Computation, Instruction, Module, Shape, branches, is_neutral, rewrite, while_parts
+from hlosharding.partitioner import linear_operands
+
+Leaf = Literal["same", "zero", "varying", "term"]
+"""An array in all microbatches: the same in each, zeros, its own in each, or a term of a sum over them."""
+Kind = Leaf | tuple["Kind", ...]
+
+
+def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruction]:
+    """Copies, in the entry, of terms that ops with computations give back: the terms' sums are what is to be read.
+
+    `varying`: numbers of the parameters that differ from microbatch to microbatch.  The sums in computations become
+    terms; those of the entry stay.  Raises ScheduleError where a sum is needed before the loop ends.
+    """
+    walk, kinds, found = _Walk(), dict[Instruction, Kind](), list[Instruction]()
+    for inst in list(module.entry.instructions):
+        operands = [kinds[operand] for operand in inst.operands]
+        if inst.opcode == "parameter":
+            kinds[inst] = _all(inst.shape, "varying" if inst.parameter_number in varying else "same")
+        else:
+            kinds[inst] = "same" if inst.opcode == "all-reduce" else walk.kind(inst, operands)
+        if kinds[inst] == "term":
+            found.append(_copied(module, inst))
+            kinds[found[-1]] = "same"
+    return found
+
+
+def _copied(module: Module, term: Instruction) -> Instruction:
+    place = term.computation.instructions.index(term) + 1
+    name = rewrite.fresh_name(module, f"{term.name}_sum")
+    made = rewrite.insert(term.computation, place, "copy", term.shape, (), name=name, like=term)
+    rewrite.replace_uses(term, made)
+    rewrite.set_operands(made, (term,))
+    return made
+
+
+class _Walk:
+    """What becomes of terms: from ops to the ops that read them, through computations, around loops."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Computation, tuple[Kind, ...]], Kind] = {}
+
+    def kind(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
+        """Of an op's result."""
+        match inst.opcode:
+            case "all-reduce":
+                return "term" if not _has_term(operands[0]) else _refuse(inst)
+            case "partition-id":
+                return "varying"
+            case "tuple":
+                return tuple(operands)
+            case "get-tuple-element":
+                return operands[0][inst.tuple_index]  # pyright: ignore[reportReturnType]
+            case "opt-barrier" | "copy":
+                return operands[0]
+            case "call":
+                return self._result(inst.called[0], operands)
+            case "while":
+                return self._behind_loop(inst, operands[0])
+            case "conditional":
+                return self._behind_branches(inst, operands)
+            case _:
+                return _of_plain_op(inst, operands)
+
+    def _result(self, computation: Computation, arguments: Sequence[Kind]) -> Kind:
+        key = computation, tuple(arguments)
+        if key not in self._known:
+            kinds: dict[Instruction, Kind] = {}
+            for inst in computation.instructions:
+                operands = [kinds[operand] for operand in inst.operands]
+                is_argument = inst.opcode == "parameter"
+                kinds[inst] = arguments[inst.parameter_number] if is_argument else self.kind(inst, operands)
+            self._known[key] = kinds[computation.root]
+        return self._known[key]
+
+    def _behind_loop(self, loop: Instruction, first: Kind) -> Kind:
+        body, condition = while_parts(loop)
+        carry, before = first, None
+        while carry != before:
+            before, carry = carry, _joined(loop, carry, self._result(body, [carry]))
+        return carry if self._result(condition, [carry]) != "varying" else _now_varying(loop, carry)
+
+    def _behind_branches(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
+        ways = [
+            self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)
+        ]
+        found = reduce(lambda left, right: _joined(inst, left, right), ways)
+        return found if operands[0] != "varying" else _now_varying(inst, found)
+
+
+def _of_plain_op(inst: Instruction, operands: Sequence[Kind]) -> Kind:
+    if any(map(_has_term, operands)):
+        return "term" if _is_linear(inst, operands) else _refuse(inst)
+    if inst.shape.is_array and is_neutral(inst, "add"):
+        return "zero"
+    return _all(inst.shape, "varying" if any(map(_varies, operands)) else "same")
+
+
+def _is_linear(inst: Instruction, operands: Sequence[Kind]) -> bool:
+    """In the terms among its operands together, all else being the same for each microbatch."""
+    for together in linear_operands(inst):
+        wanted = [("term", "zero") if number in together else ("same", "zero") for number in range(len(operands))]
+        if all(kind in allowed for kind, allowed in zip(operands, wanted, strict=True)):
+            return True
+    return False
+
+
+def _joined(inst: Instruction, left: Kind, right: Kind) -> Kind:
+    """What is one or the other."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return tuple(_joined(inst, a, b) for a, b in zip(left, right, strict=True))
+    if left == right or right == "zero":
+        return left
+    if left == "zero":
+        return right
+    return "varying" if {left, right} == {"same", "varying"} else _refuse(inst)
+
+
+def _now_varying(inst: Instruction, kind: Kind) -> Kind:
+    """Of what each microbatch does another number of times, or in another way."""
+    if isinstance(kind, tuple):
+        return tuple(_now_varying(inst, element) for element in kind)
+    return "varying" if kind != "term" else _refuse(inst)
+
+
+def _all(shape: Shape, leaf: Leaf) -> Kind:
+    return tuple(_all(element, leaf) for element in shape.tuple_shapes) if shape.is_tuple else leaf
+
+
+def _has_term(kind: Kind) -> bool:
+    return any(map(_has_term, kind)) if isinstance(kind, tuple) else kind == "term"
+
+
+def _varies(kind: Kind) -> bool:
+    return any(map(_varies, kind)) if isinstance(kind, tuple) else kind == "varying"
+
+
+def _refuse(inst: Instruction) -> Leaf:
+    raise ScheduleError(
+        f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches before its loop, or branch, has ended",
+        where=inst.location or inst.op_name or None,
+        remedy="in there, do nothing with the sum that is not linear in it, or take one microbatch",
+    )
