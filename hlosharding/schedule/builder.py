@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.local_ops import Add, Concat, Split
+from hlosharding.schedule.local_ops import Add, Concat, Number, Split
 from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.steps import Apply, Free, Function, Parameter, Step, place_of
@@ -84,6 +84,10 @@ class ScheduleBuilder:
     def concat(self, *pieces: Ref, dim: int = 0) -> Ref:
         """The pieces joined again."""
         return self.run(Concat(dim), *pieces)[0]
+
+    def number(self, piece: int, parts: int, to: Sequence[int], *, axis: str = "micro") -> Ref:
+        """The number of a piece, as u32[]."""
+        return self.run(Number(piece, parts, axis, tuple(to)))[0]
 
     def add(self, *terms: Ref) -> Ref:
         """The sum of terms on the same devices, in the place of the first."""

@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, ShardedArray, find_devices, lay_out
 from hlosharding.schedule.interpreter import Names, Observer, interpret
-from hlosharding.schedule.local_ops import Add, Concat, Split, cut, joined_tiles
+from hlosharding.schedule.local_ops import Add, Concat, Number, Split, cut, joined_tiles
 from hlosharding.schedule.op import Op, UserOp, Value, type_of
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Apply, Functions, place_of
@@ -202,7 +202,7 @@ def _at(kind: ValueType, devices: tuple[int, ...]) -> ValueType:
     return ValueType(kind.shape, devices, kind.sharding, kind.shares)
 
 
-def _user_op(run: ScheduleExecutable, op: UserOp, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
+def _meant(run: ScheduleExecutable, op: UserOp | Number, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
     found = op.meaning([np.asarray(array) for array in arrays], taken)
     return [run._laid_out(array, kind) for array, kind in zip(found, made, strict=True)]  # pyright: ignore[reportPrivateUsage]
 
@@ -216,5 +216,6 @@ _RUNNERS: Mapping[type[Op], Callable[..., Sequence[Any]]] = {
     AllReduce: _exchange,
     AllGather: _exchange,
     ReduceScatter: _exchange,
-    UserOp: _user_op,
+    UserOp: _meant,
+    Number: _meant,
 }

@@ -13,7 +13,8 @@ import numpy as np
 
 from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.op import Tilewise, Value, Work, same_devices, takes, type_of
+from hlosharding.ir import Shape
+from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, same_devices, takes, type_of
 from hlosharding.schedule.shares import Share, joined
 from hlosharding.schedule.value_type import ValueType
 
@@ -176,6 +177,44 @@ class Add(Tilewise):
         size = results[0].tile_bytes
         flops = (len(operands) - 1) * size / max(1, results[0].shape.bits // 8)
         return Work(op_time(flops, (len(operands) + 1.0) * size, results[0].shape.element_type, machine, matrix=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Tilewise):
+    """The number of a piece, where something is made of it: random bits, positions.
+
+    >>> print(*Number(piece=2, parts=4, axis="micro", to=(0, 1)).infer([]))
+    u32[] on {0,1}, piece 2/4 of micro = 2
+    """
+
+    piece: int
+    parts: int
+    axis: str
+    to: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return "number"
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[Known]:
+        takes(0, operands, self)
+        if not 0 <= self.piece < self.parts or not self.to:
+            raise ScheduleError(f"no piece {self.piece} of {self.parts} on {len(self.to)} devices")
+        shares = (Share(self.axis, self.parts, (self.piece,)),) if self.parts > 1 else ()
+        [array] = self.meaning([], [])
+        return [Known(array, ValueType(_U32, self.to, shares=shares))]
+
+    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
+        return [np.array(self.piece, np.uint32)]
+
+    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
+        return tuple((device,) for device in self.to)
+
+    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
+        return Work(0.0)
+
+
+_U32 = Shape.array("u32", ())
 
 
 def in_order(types: Sequence[ValueType]) -> None:

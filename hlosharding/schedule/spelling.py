@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.local_ops import Add, Concat, Split
+from hlosharding.schedule.local_ops import Add, Concat, Number, Split
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
 from hlosharding.schedule.value_type import devices_text, parse_devices
@@ -22,6 +22,7 @@ BUILT_IN: Mapping[str, Callable[..., Op]] = {
     "all-gather": AllGather,
     "all-reduce": AllReduce,
     "concat": Concat,
+    "number": Number,
     "reduce": Reduce,
     "reduce-scatter": ReduceScatter,
     "send": Send,

@@ -89,8 +89,7 @@ class _Numbers:
     def _element(self, packed: Instruction, index: int, where: Computation) -> Instruction:
         place = where.instructions.index(packed) + 1
         name = rewrite.fresh_name(self.module, f"{packed.name}_{index}")
-        made = rewrite.insert(where, place, "get-tuple-element", None, (packed,), name=name, tuple_index=index)
-        return made
+        return rewrite.insert(where, place, "get-tuple-element", None, (packed,), name=name, tuple_index=index)
 
     def _give_back(self, loop: Instruction) -> None:
         body = while_parts(loop).body

@@ -148,6 +148,7 @@ def _check_independent(program: Microbatched) -> None:
             remedy="take one microbatch",
         )
 
+
 def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> HloSharding:
     dim = batch.get(parameter.parameter_number)
     if dim is None:

@@ -113,16 +113,22 @@ class _Parting:
             for operand in waiting.pop().operands:
                 if operand in inside:
                     continue
-                is_made = operand in self.placement.phase and not self._is_recomputed(operand, key)
+                is_made = self._is_given(operand) and not self._is_recomputed(operand, key)
                 if is_made or operand in self.program.sums or operand.opcode == "parameter":
                     reads[operand] = None
                 else:
                     inside.add(operand)
                     waiting.append(operand)
         if not reads:  # a program without operands would lie nowhere
-            reads.update(dict.fromkeys(p for p in self.entry.parameters if self.placement.home[p] == key[1]))
+            shared = [p for p in self.entry.parameters if p not in self.program.varying]
+            reads.update(dict.fromkeys([p for p in shared if self.placement.home[p] == key[1]][:1]))
         order = {inst: number for number, inst in enumerate(self.entry.instructions)}
         return inside, sorted(reads, key=order.__getitem__)
+
+    def _is_given(self, inst: Instruction) -> bool:
+        """Does a part make it for others?  What is a result and the same for all microbatches is made for the caller
+        alone."""
+        return inst in self.keys and inst in self.placement.phase
 
     def _value(self, inst: Instruction) -> Instruction:
         """A sum goes by the name of its terms, which are added up."""

@@ -160,7 +160,8 @@ class _Writer:
                 closings.append(Closing(op, reads, makes, devices[part.stage]))
             else:
                 pieces.append(Piece(part.phase, part.stage, op, reads, makes))
-        parameters = self.program.module.entry.parameters
+        number = self.program.number
+        parameters = [p for p in self.program.module.entry.parameters if p is not number]
         types = {p: self._type(p, devices) for p in parameters}
         results = [inst.operands[0] if inst in self.program.sums else inst for inst in self._results()]
         return Pipeline(
@@ -170,6 +171,7 @@ class _Writer:
             batch={p.name: self.program.batch[p.parameter_number] for p in parameters if self._is_batch(p)},
             closings=closings,
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
+            number=number.name if number is not None else "",
         )
 
     @property

@@ -95,9 +95,7 @@ class _Walk:
         return carry if self._result(condition, [carry]) != "varying" else _now_varying(loop, carry)
 
     def _behind_branches(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
-        ways = [
-            self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)
-        ]
+        ways = [self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)]
         found = reduce(lambda left, right: _joined(inst, left, right), ways)
         return found if operands[0] != "varying" else _now_varying(inst, found)
 

@@ -72,6 +72,8 @@ class Pipeline:
     closings: Sequence[Closing] = ()
     results: Sequence[tuple[str, int]] = ()
     """What the whole gives; of values one a microbatch, the dim along which they are joined."""
+    number: str = ""
+    """By this name pieces read the number of the microbatch, a u32[]."""
 
     @cached_property
     def num_devices(self) -> int:
@@ -201,13 +203,24 @@ class _Writer:
 
     def _run(self, piece: Piece, k: int) -> None:
         devices = self.pipeline.devices[piece.stage]
-        operands = [self._there(self._value(name, k), devices) for name in piece.reads]
+        operands = [self._operand(name, k, devices) for name in piece.reads]
         made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
         for number, (name, value) in enumerate(zip(piece.makes, made, strict=True)):
             if self.count > 1 and number in piece.op.sums:
                 self.sums[name] = self.builder.add(self.sums[name], value) if name in self.sums else value
             else:
                 self.each[name, k] = value
+
+    def _operand(self, name: str, k: int, devices: tuple[int, ...]) -> Ref:
+        is_number = name == self.pipeline.number
+        return self._number(k, devices) if is_number else self._there(self._value(name, k), devices)
+
+    def _number(self, k: int, devices: tuple[int, ...]) -> Ref:
+        """The microbatch's number, made once where it is read."""
+        key = f"{self.pipeline.number}_{k}", devices
+        if key not in self.copies:
+            self.copies[key] = self.builder.number(k, self.count, devices, axis=self.axis)
+        return self.copies[key]
 
     def _value(self, name: str, k: int) -> Ref:
         found = self.shared.get(name) or self.each.get((name, k))
