@@ -7,9 +7,8 @@ microbatch; its all-reduces are what has to be summed over time; any other excha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,48 +16,11 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, rewrite
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatch_number import take_number
+from hlosharding.schedule.cutting.microbatched import Microbatched
+from hlosharding.schedule.cutting.openings import with_openings
 from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
 from hlosharding.sharding import REPLICATED, HloSharding
-
-
-@dataclass(frozen=True)
-class Microbatched:
-    """One microbatch's program, with what comes behind the last one in it."""
-
-    module: Module
-    """Shapes are those of one microbatch."""
-    count: int
-    sums: frozenset[Instruction]
-    """Copies of what has to be summed over all microbatches: what they are read by runs once, behind the last."""
-    batch: Mapping[int, int]
-    """Of the parameters that are cut into microbatches, by number, the dim."""
-    joined: Mapping[int, int]
-    """Of the results that each microbatch has its piece of, by number, the dim."""
-    number: Instruction | None = None
-    """The parameter, no argument of the caller's, that is the number of the microbatch."""
-
-    @cached_property
-    def after(self) -> frozenset[Instruction]:
-        """What runs once, behind the last microbatch: the sums, and all that reads them."""
-        found: set[Instruction] = set(self.sums)
-        for inst in self.module.entry.instructions:
-            if not inst.is_root and (not found.isdisjoint(inst.operands) or (self.count == 1 and _updates(inst))):
-                found.add(inst)
-        return frozenset(found)
-
-    @cached_property
-    def varying(self) -> frozenset[Instruction]:
-        """What differs from microbatch to microbatch."""
-        found: set[Instruction] = set()
-        for inst in self.module.entry.instructions:
-            if self._is_own(inst) or (inst not in self.after and not found.isdisjoint(inst.operands)):
-                found.add(inst)
-        return frozenset(found)
-
-    def _is_own(self, inst: Instruction) -> bool:
-        """A parameter of which each microbatch has its own?"""
-        return inst.opcode == "parameter" and (inst.parameter_number in self.batch or inst is self.number)
 
 
 def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microbatched:
@@ -91,15 +53,18 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     own = {*batch, *([] if number is None else [number.parameter_number])}
     behind_loops = sums_behind_loops(made, own)
     sums = [inst for inst in _sums_over_time(made, count) if inst.computation is made.entry]
+    for inst in sums:
+        _own_term(inst)
     made.renumber()
-    found = Microbatched(made, count, frozenset((*sums, *behind_loops)), batch, joined, number)
+    found = Microbatched(made, count, frozenset((*sums, *behind_loops)), batch, joined, number=number)
     equal = {inst for inst in sums if inst.operands[0] not in found.varying}
     if equal:
         for inst in equal:
             _multiply(inst, count)
         made.renumber()
         found = replace(found, sums=found.sums - equal)
-    _check_independent(found)
+    found = with_openings(found)
+    _check_repeated(found)
     return found
 
 
@@ -129,17 +94,8 @@ def _own_broadcasts(module: Module) -> None:
     module.renumber()
 
 
-def _check_independent(program: Microbatched) -> None:
-    """ScheduleError where a microbatch needs what only all of them give."""
-    terms = {inst.operands[0] for inst in program.sums}
-    for inst in program.after - program.sums:
-        late = next((operand for operand in read_by(inst) if operand in program.varying and operand not in terms), None)
-        if late is not None:
-            raise ScheduleError(
-                f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches to work on one of them",
-                where=inst.location or inst.op_name or None,
-                remedy="let a microbatch need no other (no statistics over the batch), or take one microbatch",
-            )
+def _check_repeated(program: Microbatched) -> None:
+    """ScheduleError for a loop that sums over microbatches, and runs once behind the last."""
     repeated = next((inst for inst in program.sums if inst.operands[0] not in program.varying), None)
     if repeated is not None:
         raise ScheduleError(
@@ -188,6 +144,15 @@ def _sum_over_time(inst: Instruction, count: int) -> Instruction:
     return inst
 
 
+def _own_term(inst: Instruction) -> None:
+    """Let a sum have its terms for itself: by their name goes the sum."""
+    [term] = inst.operands
+    if len(term.users) > 1 or term.opcode == "parameter":
+        place, name = inst.computation.instructions.index(inst), rewrite.fresh_name(inst.module, f"{inst.name}_term")
+        copied = rewrite.insert(inst.computation, place, "copy", None, (term,), name=name, like=inst)
+        rewrite.set_operands(inst, (copied,))
+
+
 def _multiply(inst: Instruction, count: int) -> None:
     """The sum of what is the same in all microbatches."""
     module, where, shape = inst.module, inst.computation, inst.shape
@@ -207,26 +172,3 @@ def _impossible(inst: Instruction) -> ScheduleError:
         where=f"{inst.location or inst.op_name}".strip() or None,
         remedy="microbatches must be independent but for sums; take one microbatch, or change this line",
     )
-
-
-def is_backward(inst: Instruction) -> bool:
-    """Does the op stand in a backward pass?  JAX writes that into its name."""
-    return "transpose(" in inst.op_name
-
-
-def _updates(inst: Instruction) -> bool:
-    """Does the op read gradients, and stands in no differentiated function itself?"""
-    return "jvp(" not in inst.op_name and any(map(is_backward, inst.operands))
-
-
-def read_by(inst: Instruction) -> Iterator[Instruction]:
-    """What an op reads of what travels: of tuples and broadcasts, what they are made of."""
-    for operand in inst.operands:
-        if operand.opcode in MADE_WHERE_READ:
-            yield from read_by(operand)
-        else:
-            yield operand
-
-
-MADE_WHERE_READ = {"tuple", "broadcast"}
-"""Never sent: their operands are fewer bytes, or cannot be together in one array."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.ir import Instruction, Module, subprogram
-from hlosharding.schedule.cutting.microbatches import MADE_WHERE_READ, Microbatched, read_by
+from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched, read_by
+from hlosharding.schedule.cutting.openings import opening_levels
 from hlosharding.schedule.cutting.saved_values import saved_values
 from hlosharding.schedule.cutting.stages import Phase, Placement
 
@@ -48,13 +49,13 @@ class _Parting:
         self.terms = frozenset(inst.operands[0] for inst in program.sums)
 
     def parts(self) -> Iterator[Part]:
-        for key, members in sorted(self.members.items(), key=lambda item: self._rank(item[0])):
+        for key, members in sorted((self.ahead | self.members).items(), key=lambda item: self._rank(item[0])):
             yield self._part(key, members)
 
     @staticmethod
     def _rank(key: Key) -> tuple[int, int, int]:
         phase, stage, level = key
-        rank = ("forward", "backward", "after").index(phase)
+        rank = ("opening", "forward", "backward", "after").index(phase)
         return rank, level, -stage if phase == "backward" else stage
 
     @cached_property
@@ -89,7 +90,15 @@ class _Parting:
         return self.placement.home.get(inst, next(iter(self.placement.home.values()), 0))
 
     @cached_property
-    def members(self) -> Mapping[Key, list[Instruction]]:
+    def ahead(self) -> dict[Key, list[Instruction]]:
+        """The terms of early sums, which are made in parts of their own."""
+        found: dict[Key, list[Instruction]] = {}
+        for inst, level in opening_levels(self.program).items():
+            found.setdefault(("opening", self.placement.home[inst], level), []).extend(inst.operands)
+        return found
+
+    @cached_property
+    def members(self) -> dict[Key, list[Instruction]]:
         found: defaultdict[Key, list[Instruction]] = defaultdict(list)
         for inst in self.entry.instructions:
             if inst in self.keys:
@@ -98,7 +107,7 @@ class _Parting:
 
     def _part(self, key: Key, members: list[Instruction]) -> Part:
         inside, reads = self._with_shared(key, members)
-        makes = tuple(inst for inst in members if self._leaves(inst, key))
+        makes = tuple(inst for inst in members if key[0] == "opening" or self._leaves(inst, key))
         sums = tuple(number for number, inst in enumerate(makes) if inst in self.terms)
         name = f"{key[0]}_{key[1]}" + (f"_{key[2]}" if key[2] else "")
         ordered = [inst for inst in self.entry.instructions if inst in inside]
@@ -135,9 +144,11 @@ class _Parting:
         return inst.operands[0] if inst in self.program.sums else inst
 
     def _is_recomputed(self, inst: Instruction, key: Key) -> bool:
-        """Is a forward value computed again in the backward pass of its stage?"""
+        """Is a forward value computed again: ahead of all passes, or in the backward pass of its stage?"""
         phase, stage, _ = key
-        return phase == "backward" and self.keys[inst] == ("forward", stage, 0) and inst not in self.saved[stage]
+        return phase == "opening" or (
+            phase == "backward" and self.keys[inst] == ("forward", stage, 0) and inst not in self.saved[stage]
+        )
 
     @cached_property
     def saved(self) -> Mapping[int, frozenset[Instruction]]:
@@ -160,6 +171,8 @@ class _Parting:
         waiting = list(inst.users)
         while waiting:
             user = waiting.pop()
+            if user in self.program.ahead:
+                continue
             if not user.is_root and not self._travels(user):
                 waiting += user.users
             elif self.keys.get(user) not in inside:

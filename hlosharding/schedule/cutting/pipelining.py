@@ -15,7 +15,8 @@ from hlosharding.executor import Structure
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
-from hlosharding.schedule.cutting.microbatches import Microbatched, microbatched
+from hlosharding.schedule.cutting.microbatched import Microbatched
+from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.stages import Placement, placed
 from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
@@ -151,13 +152,15 @@ class _Writer:
 
     def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
+        openings: list[Closing] = []
         closings: list[Closing] = []
         devices = [tuple(range(s * self.number, (s + 1) * self.number)) for s in range(self._num_stages)]
         for part in parts(self.program, self.placement):
             op = self._stage_program(part)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
-            if part.phase == "after":
-                closings.append(Closing(op, reads, makes, devices[part.stage]))
+            if part.phase == "opening" or part.phase == "after":
+                once = openings if part.phase == "opening" else closings
+                once.append(Closing(op, reads, makes, devices[part.stage]))
             else:
                 pieces.append(Piece(part.phase, part.stage, op, reads, makes))
         number = self.program.number
@@ -169,6 +172,7 @@ class _Writer:
             pieces,
             {p.name: self._whole(kind, p) if self._is_batch(p) else kind for p, kind in types.items()},
             batch={p.name: self.program.batch[p.parameter_number] for p in parameters if self._is_batch(p)},
+            openings=openings,
             closings=closings,
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
             number=number.name if number is not None else "",
@@ -211,7 +215,11 @@ class _Writer:
 
     def _made(self, part: Part) -> StageProgram:
         made = self._partitioned(part)
-        late = [inst for n in part.sums if self._is_reduced_here(made.module, n, inst := part.makes[n])]
+        late = [
+            inst
+            for n in part.sums
+            if part.phase != "opening" and self._is_reduced_here(made.module, n, inst := part.makes[n])
+        ]
         if late:
             plain = {inst.name: self.shardings.get(inst.name) for inst in late}
             self.shardings.update({name: copies_as_partials(s or REPLICATED) for name, s in plain.items()})

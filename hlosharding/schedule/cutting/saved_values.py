@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from hlosharding.ir import ELEMENTWISE, Instruction
-from hlosharding.schedule.cutting.microbatches import read_by
+from hlosharding.schedule.cutting.microbatched import read_by
 
-_CHEAP = (ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())) - {"rng"}
+CHEAP = (ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())) - {"rng"}
+"""Ops that are computed again rather than kept."""
 _BEGIN, _END = "begin", "end"
 
 
@@ -41,7 +42,7 @@ def saved_values(
     while waiting:
         inst = waiting.pop()
         graph.add_edge((inst, "in"), (inst, "out"), capacity=max(1, inst.shape.byte_size))
-        if inst not in own or inst.opcode not in _CHEAP:
+        if inst not in own or inst.opcode not in CHEAP:
             graph.add_edge(_BEGIN, (inst, "in"))
             continue
         before = [operand for operand in read_by(inst) if operand in forward]

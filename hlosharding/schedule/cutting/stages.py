@@ -11,16 +11,17 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatches import Microbatched, is_backward, read_by
+from hlosharding.schedule.cutting.microbatched import Microbatched, is_backward, read_by
 
-Phase = Literal["forward", "backward", "after"]
-"""Passes of each microbatch, and what runs once behind the last."""
+Phase = Literal["opening", "forward", "backward", "after"]
+"""Passes of each microbatch: ahead of all, for sums that all need; forward; backward.  What runs once, behind."""
 
 _SLACK = 0.1
 """How much longer than the mean a stage may be so that less crosses."""
@@ -34,7 +35,7 @@ class Placement:
     phase: Mapping[Instruction, Phase]
     stage: Mapping[Instruction, int]
     home: Mapping[Instruction, int]
-    """Of each parameter the stage where it lies."""
+    """Of each parameter, and of each sum that is made ahead, the stage where it lies."""
 
 
 def placed(program: Microbatched, num_stages: int, machine: Machine) -> Placement:
@@ -52,8 +53,10 @@ class _Placing:
         """Stages at which a forward value, or a parameter, lies: where it is made, and where forward ops read it."""
         self.preparing: set[Instruction] = set()
         """Forward ops behind the first backward one: they prepare what a backward op reads, or recompute it."""
+        self.behind_forward: set[Instruction] = set()
+        """What is made of what a forward pass makes."""
         self.sources: dict[Instruction, tuple[Instruction, ...]] = {}
-        """Of what is the same for all microbatches the parameters it is made of."""
+        """Of what is the same for all microbatches the parameters, and the early sums, it is made of."""
 
     def placement(self) -> Placement:
         self._find_phases()
@@ -74,7 +77,11 @@ class _Placing:
         for inst in self.entry.instructions:
             if inst.opcode == "tuple":
                 continue
-            if inst in self.program.after:
+            if inst in self.program.opening:
+                self.sources[inst] = (inst,)
+            elif inst in self.program.ahead:
+                continue
+            elif inst in self.program.after:
                 self.phase[inst] = "after"
             elif inst.opcode == "parameter" or inst not in self.program.varying:
                 found = dict.fromkeys(source for operand in read_by(inst) for source in self.sources.get(operand, ()))
@@ -82,11 +89,31 @@ class _Placing:
             elif inst.opcode == "get-tuple-element" and inst.operands[0] in self.phase:
                 self._stay_with(inst, inst.operands[0])
             else:
-                goes_back = is_backward(inst) or any(self._is_gradient(operand) for operand in read_by(inst))
+                goes_back = self._goes_back(inst)
                 if has_begun and not goes_back:
                     self.preparing.add(inst)
-                has_begun |= goes_back
-                self.phase[inst] = "backward" if has_begun else "forward"
+                has_begun |= goes_back and inst in self.behind_forward
+                self.phase[inst] = "backward" if has_begun or goes_back else "forward"
+
+    def _goes_back(self, inst: Instruction) -> bool:
+        """Is it part of the backward pass?  Of what reads nothing of a forward pass that is true if no forward op reads
+        it, whatever its name and place: a mask may be scaled for the loss's gradient first of all."""
+        before = list(read_by(inst))
+        if any(self.phase.get(operand) == "forward" or operand in self.behind_forward for operand in before):
+            self.behind_forward.add(inst)
+        if any(map(self._is_gradient, before)):
+            return True
+        return is_backward(inst) and (inst in self.behind_forward or inst not in self.read_forward)
+
+    @cached_property
+    def read_forward(self) -> frozenset[Instruction]:
+        """What ops without a backward op's name are made of."""
+        found: set[Instruction] = set()
+        for inst in reversed(self.entry.instructions):
+            is_once = inst in self.program.after or inst in self.program.opening or inst.is_root
+            if inst in found or not (is_once or is_backward(inst)):
+                found.update(inst.operands)
+        return frozenset(found)
 
     def _stay_with(self, element: Instruction, packed: Instruction) -> None:
         """Arrays travel, tuples do not."""
@@ -171,7 +198,8 @@ class _Placing:
             for operand in read_by(inst):
                 for source in self.sources.get(operand, ()):
                     readers[source].append(stage)
-        return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in self.entry.parameters}
+        lying = (*self.entry.parameters, *self.program.opening)
+        return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in lying}
 
 
 def _crossing_bytes(forward: Sequence[Instruction]) -> list[int]:

@@ -40,7 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What runs once, when all microbatches are done: a parameter's update."""
+    """What runs behind the last pass, once: a parameter's update; or ahead of all passes."""
 
     op: Op
     reads: tuple[str, ...]
@@ -69,6 +69,8 @@ class Pipeline:
     """What the whole takes, in order."""
     batch: Mapping[str, int] = field(default_factory=dict[str, int])
     """Of the inputs that are cut into microbatches, the dim; all microbatches read the others."""
+    openings: Sequence[Closing] = ()
+    """What runs first, in order, each for all microbatches: sums that the passes need."""
     closings: Sequence[Closing] = ()
     results: Sequence[tuple[str, int]] = ()
     """What the whole gives; of values one a microbatch, the dim along which they are joined."""
@@ -180,6 +182,8 @@ class _Writer:
     def write(self, slots: Mapping[Action, Slot]) -> list[Ref]:
         """The steps; the results."""
         self._enter()
+        for opening in self.pipeline.openings:
+            self._open(opening)
         for _, is_pass, action in sorted(_events(slots), key=lambda e: e[:2]):
             pieces = self.pipeline.by_pass.get((action.kind, action.stage), ())
             for piece in pieces:
@@ -201,8 +205,16 @@ class _Writer:
             for k, piece in enumerate(self.builder.split(value, self.count, dim=dim, axis=self.axis)):
                 self.each[name, k] = piece
 
+    def _open(self, opening: Closing) -> None:
+        for k in range(self.count):
+            self._apply(opening, k, opening.devices)
+        for name in opening.makes:
+            self.shared[name] = self._whole(name)
+
     def _run(self, piece: Piece, k: int) -> None:
-        devices = self.pipeline.devices[piece.stage]
+        self._apply(piece, k, self.pipeline.devices[piece.stage])
+
+    def _apply(self, piece: Piece | Closing, k: int, devices: tuple[int, ...]) -> None:
         operands = [self._operand(name, k, devices) for name in piece.reads]
         made = self.builder.run(piece.op, *operands, names=[f"{name}_{k}" for name in piece.makes])
         for number, (name, value) in enumerate(zip(piece.makes, made, strict=True)):

@@ -1,0 +1,86 @@
+"""The program of one microbatch, and which of its values differ from microbatch to microbatch.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlosharding.ir import Instruction, Module
+
+
+@dataclass(frozen=True)
+class Microbatched:
+    """One microbatch's program, with what comes behind the last one in it."""
+
+    module: Module
+    """Shapes are those of one microbatch."""
+    count: int
+    sums: frozenset[Instruction]
+    """Copies of what has to be summed over all microbatches, which they alone read."""
+    batch: Mapping[int, int]
+    """Of the parameters that are cut into microbatches, by number, the dim."""
+    joined: Mapping[int, int]
+    """Of the results that each microbatch has its piece of, by number, the dim."""
+    opening: frozenset[Instruction] = frozenset()
+    """Those of the sums that are made ahead of all passes, because these need them."""
+    number: Instruction | None = None
+    """The parameter, no argument of the caller's, that is the number of the microbatch."""
+
+    @cached_property
+    def after(self) -> frozenset[Instruction]:
+        """What runs once, behind the last microbatch: the sums that are not made ahead, and all that reads them."""
+        found: set[Instruction] = set(self.sums - self.opening)
+        for inst in self.module.entry.instructions:
+            if not inst.is_root and (not found.isdisjoint(inst.operands) or (self.count == 1 and _updates(inst))):
+                found.add(inst)
+        return frozenset(found)
+
+    @cached_property
+    def varying(self) -> frozenset[Instruction]:
+        """What differs from microbatch to microbatch."""
+        found: set[Instruction] = set()
+        for inst in self.module.entry.instructions:
+            is_made_once = inst in self.sums or (self.count == 1 and inst in self.after)
+            if self._is_own(inst) or (not is_made_once and not found.isdisjoint(inst.operands)):
+                found.add(inst)
+        return frozenset(found)
+
+    @cached_property
+    def ahead(self) -> frozenset[Instruction]:
+        """What differs from microbatch to microbatch, and is made for early sums alone."""
+        found: set[Instruction] = set(self.opening)
+        for inst in reversed(self.module.entry.instructions):
+            if inst in self.varying and inst.opcode != "parameter" and inst.users and found.issuperset(inst.users):
+                found.add(inst)
+        return frozenset(found)
+
+    def _is_own(self, inst: Instruction) -> bool:
+        """A parameter of which each microbatch has its own?"""
+        return inst.opcode == "parameter" and (inst.parameter_number in self.batch or inst is self.number)
+
+
+def is_backward(inst: Instruction) -> bool:
+    """Does the op stand in a backward pass?  JAX writes that into its name."""
+    return "transpose(" in inst.op_name
+
+
+def _updates(inst: Instruction) -> bool:
+    """Does the op read gradients, and stands in no differentiated function itself?"""
+    return "jvp(" not in inst.op_name and any(map(is_backward, inst.operands))
+
+
+def read_by(inst: Instruction) -> Iterator[Instruction]:
+    """What an op reads of what travels: of tuples and broadcasts, what they are made of."""
+    for operand in inst.operands:
+        if operand.opcode in MADE_WHERE_READ:
+            yield from read_by(operand)
+        else:
+            yield operand
+
+
+MADE_WHERE_READ = {"tuple", "broadcast"}
+"""Never sent: their operands are fewer bytes, or cannot be together in one array."""

@@ -1,0 +1,66 @@
+"""Sums over all microbatches that each of them needs, and that cost little: made ahead of all passes.
+
+Floor: schedule.  A loss is divided by the number of tokens that count in the whole batch; a batch is centered.  What is
+made of batch inputs by cheap ops alone is made twice: once ahead for the sum, once where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Instruction
+from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
+from hlosharding.schedule.cutting.saved_values import CHEAP
+
+_MADE_AHEAD = CHEAP | set("constant dynamic-slice gather parameter reduce".split())
+
+
+def with_openings(program: Microbatched) -> Microbatched:
+    """The program with its early sums named.
+
+    Raises ScheduleError for an op of a microbatch that needs a sum which is not cheap.
+    """
+    while (late := _needing(program)) is not None:
+        early = _sums_behind(late, program.sums)
+        if early <= program.opening or not all(inst.opcode in _MADE_AHEAD or inst in early for inst in _behind(early)):
+            raise ScheduleError(
+                f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them",
+                where=late.location or late.op_name or None,
+                remedy="let a microbatch need no other (no statistics over the batch but of its inputs), or take one "
+                "microbatch",
+            )
+        program = replace(program, opening=program.opening | early)
+    return program
+
+
+def _needing(program: Microbatched) -> Instruction | None:
+    """The first op that reads a sum, or what is made of one, together with a microbatch's own value."""
+    late = (inst for inst in program.module.entry.instructions if inst in program.after and inst not in program.sums)
+    return next((inst for inst in late if any(operand in program.varying for operand in read_by(inst))), None)
+
+
+def _sums_behind(inst: Instruction, sums: Collection[Instruction]) -> frozenset[Instruction]:
+    return frozenset(before for before in _behind([inst]) if before in sums)
+
+
+def _behind(instructions: Collection[Instruction]) -> set[Instruction]:
+    """All that these are made of, themselves included."""
+    found = set(instructions)
+    waiting = list(found)
+    while waiting:
+        before = [operand for operand in waiting.pop().operands if operand not in found]
+        found.update(before)
+        waiting += before
+    return found
+
+
+def opening_levels(program: Microbatched) -> Mapping[Instruction, int]:
+    """Of each early sum how many of them, one made of the other, come before it."""
+    found: dict[Instruction, int] = {}
+    for inst in program.module.entry.instructions:
+        if inst in program.opening:
+            before = _behind(inst.operands) & program.opening
+            found[inst] = max((found[each] + 1 for each in before), default=0)
+    return found
