@@ -19,6 +19,7 @@ from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_backward, read_by
+from hlosharding.schedule.cutting.saved_values import CHEAP
 
 Phase = Literal["opening", "forward", "backward", "after"]
 """Passes of each microbatch: ahead of all, for sums that all need; forward; backward.  What runs once, behind."""
@@ -29,8 +30,8 @@ _SLACK = 0.1
 
 @dataclass(frozen=True)
 class Placement:
-    """Phase and stage of each instruction that has one; the others are the same for all microbatches and cheap, and are
-    computed where they are read."""
+    """Phase and stage of each instruction that has one; the others are the same for all microbatches, or made of a
+    microbatch's inputs by cheap ops, and are computed where they are read."""
 
     phase: Mapping[Instruction, Phase]
     stage: Mapping[Instruction, int]
@@ -51,20 +52,16 @@ class _Placing:
         self.stage: dict[Instruction, int] = {}
         self.read_at: defaultdict[Instruction, set[int]] = defaultdict(set)
         """Stages at which a forward value, or a parameter, lies: where it is made, and where forward ops read it."""
-        self.preparing: set[Instruction] = set()
-        """Forward ops behind the first backward one: they prepare what a backward op reads, or recompute it."""
-        self.behind_forward: set[Instruction] = set()
-        """What is made of what a forward pass makes."""
+        self.late: set[Instruction] = set()
+        """Forward ops that stand behind the first backward one: metrics, and what backward ops read beside."""
         self.sources: dict[Instruction, tuple[Instruction, ...]] = {}
-        """Of what is the same for all microbatches the parameters, and the early sums, it is made of."""
+        """Of what is made where it is read the parameters, and the early sums, it is made of."""
 
     def placement(self) -> Placement:
         self._find_phases()
         self._place_forward()
         for inst in self._of("backward"):
             self.stage[inst] = self._backward_stage(inst)
-            if inst in self.preparing:
-                self.read_at[inst].add(self.stage[inst])
         for inst in self._of("after"):
             self.stage[inst] = self._stage_behind(inst)
         return Placement(self.phase, self.stage, self._homes())
@@ -77,58 +74,51 @@ class _Placing:
         for inst in self.entry.instructions:
             if inst.opcode == "tuple":
                 continue
-            if inst in self.program.opening:
+            if inst in self.program.opening or inst.opcode == "parameter":
                 self.sources[inst] = (inst,)
-            elif inst in self.program.ahead:
-                continue
             elif inst in self.program.after:
                 self.phase[inst] = "after"
-            elif inst.opcode == "parameter" or inst not in self.program.varying:
+            elif self._is_made_where_read(inst):
                 found = dict.fromkeys(source for operand in read_by(inst) for source in self.sources.get(operand, ()))
-                self.sources[inst] = (inst,) if inst.opcode == "parameter" else tuple(found)
-            elif inst.opcode == "get-tuple-element" and inst.operands[0] in self.phase:
-                self._stay_with(inst, inst.operands[0])
+                self.sources[inst] = tuple(found)
             else:
-                goes_back = self._goes_back(inst)
-                if has_begun and not goes_back:
-                    self.preparing.add(inst)
-                has_begun |= goes_back and inst in self.behind_forward
-                self.phase[inst] = "backward" if has_begun or goes_back else "forward"
+                self.phase[inst] = self._pass(inst)
+                has_begun |= self.phase[inst] == "backward"
+                if has_begun and self.phase[inst] == "forward":
+                    self.late.add(inst)
 
-    def _goes_back(self, inst: Instruction) -> bool:
-        """Is it part of the backward pass?  Of what reads nothing of a forward pass that is true if no forward op reads
-        it, whatever its name and place: a mask may be scaled for the loss's gradient first of all."""
-        before = list(read_by(inst))
-        if any(self.phase.get(operand) == "forward" or operand in self.behind_forward for operand in before):
-            self.behind_forward.add(inst)
-        if any(map(self._is_gradient, before)):
+    def _is_made_where_read(self, inst: Instruction) -> bool:
+        """Is it the same for all microbatches, or made of a microbatch's inputs by cheap ops alone?"""
+        if inst not in self.program.varying or inst in self.program.ahead:
             return True
-        return is_backward(inst) and (inst in self.behind_forward or inst not in self.read_forward)
+        is_cheap = inst.opcode in CHEAP and inst not in self.given
+        return is_cheap and all(operand in self.sources for operand in read_by(inst))
 
     @cached_property
-    def read_forward(self) -> frozenset[Instruction]:
-        """What ops without a backward op's name are made of."""
-        found: set[Instruction] = set()
-        for inst in reversed(self.entry.instructions):
-            is_once = inst in self.program.after or inst in self.program.opening or inst.is_root
-            if inst in found or not (is_once or is_backward(inst)):
-                found.update(inst.operands)
-        return frozenset(found)
+    def given(self) -> frozenset[Instruction]:
+        """What the caller gets, and terms of sums: one part makes them."""
+        return frozenset((*self.entry.root.operands, *(inst.operands[0] for inst in self.program.sums)))
 
-    def _stay_with(self, element: Instruction, packed: Instruction) -> None:
-        """Arrays travel, tuples do not."""
-        self.phase[element] = self.phase[packed]
-        if packed in self.preparing:
-            self.preparing.add(element)
+    def _pass(self, inst: Instruction) -> Literal["forward", "backward"]:
+        """What reads nothing of the forward pass is no part of the backward one, whatever its name."""
+        before = list(read_by(inst))
+        if inst.opcode == "get-tuple-element" and before[0] in self.phase:
+            return "backward" if self._is_gradient(before[0]) else "forward"
+        if any(map(self._is_gradient, before)):
+            return "backward"
+        reads_forward = any(self.phase.get(operand) == "forward" for operand in before)
+        return "backward" if is_backward(inst) and reads_forward else "forward"
 
     # Forward
 
     def _place_forward(self) -> None:
         forward = list(self._of("forward"))
-        starts = self._starts(forward)
-        for number, inst in enumerate(forward):
+        paced = [inst for inst in forward if inst not in self.late]
+        starts = self._starts(paced)
+        in_order = {inst: bisect_left(starts, number + 1) for number, inst in enumerate(paced)}
+        for inst in forward:
             is_element = inst.opcode == "get-tuple-element"
-            self.stage[inst] = self._stage_of_last(inst) if is_element else bisect_left(starts, number + 1)
+            self.stage[inst] = self._stage_of_last(inst) if is_element or inst in self.late else in_order[inst]
             self.read_at[inst].add(self.stage[inst])
             for operand in read_by(inst):
                 for value in self.sources.get(operand, (operand,)):
@@ -161,7 +151,7 @@ class _Placing:
 
     def _backward_stage(self, inst: Instruction) -> int:
         """Gradients come from behind: an op goes down to the stage where the rest of what it reads lies."""
-        if inst in self.preparing or inst.opcode == "get-tuple-element":
+        if inst.opcode == "get-tuple-element":
             return self._stage_of_last(inst)
         gradients = [self.stage[o] for o in read_by(inst) if self._is_gradient(o)]
         others = [self.read_at[value] for o in read_by(inst) for value in self._lasting(o)]
@@ -174,7 +164,7 @@ class _Placing:
         return found
 
     def _is_gradient(self, inst: Instruction) -> bool:
-        return self.phase.get(inst) == "backward" and inst not in self.preparing
+        return self.phase.get(inst) == "backward"
 
     def _lasting(self, operand: Instruction) -> tuple[Instruction, ...]:
         """Forward values and parameters of which an operand is made."""
