@@ -12,9 +12,7 @@ from dataclasses import replace
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
 from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
-from hlosharding.schedule.cutting.saved_values import CHEAP
-
-_MADE_AHEAD = CHEAP | set("constant dynamic-slice gather parameter reduce".split())
+from hlosharding.schedule.cutting.saved_values import LIGHT
 
 
 def with_openings(program: Microbatched) -> Microbatched:
@@ -24,7 +22,7 @@ def with_openings(program: Microbatched) -> Microbatched:
     """
     while (late := _needing(program)) is not None:
         early = _sums_behind(late, program.sums)
-        if early <= program.opening or not all(inst.opcode in _MADE_AHEAD or inst in early for inst in _behind(early)):
+        if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _behind(early)):
             raise ScheduleError(
                 f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them",
                 where=late.location or late.op_name or None,

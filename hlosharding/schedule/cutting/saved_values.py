@@ -13,6 +13,8 @@ from hlosharding.schedule.cutting.microbatched import read_by
 
 CHEAP = (ELEMENTWISE | set("broadcast concatenate iota pad reshape reverse slice transpose".split())) - {"rng"}
 """Ops that are computed again rather than kept."""
+LIGHT = CHEAP | set("constant dynamic-slice gather parameter reduce".split())
+"""Ops that take little more time than reading what they read, once."""
 _BEGIN, _END = "begin", "end"
 
 

@@ -19,7 +19,7 @@ from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_backward, read_by
-from hlosharding.schedule.cutting.saved_values import CHEAP
+from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
 Phase = Literal["opening", "forward", "backward", "after"]
 """Passes of each microbatch: ahead of all, for sums that all need; forward; backward.  What runs once, behind."""
@@ -53,7 +53,8 @@ class _Placing:
         self.read_at: defaultdict[Instruction, set[int]] = defaultdict(set)
         """Stages at which a forward value, or a parameter, lies: where it is made, and where forward ops read it."""
         self.late: set[Instruction] = set()
-        """Forward ops that stand behind the first backward one: metrics, and what backward ops read beside."""
+        """Light forward ops that stand behind the first backward one: metrics, and what backward ops read beside.
+        They stay where the last of what they read is made; others go with program order."""
         self.sources: dict[Instruction, tuple[Instruction, ...]] = {}
         """Of what is made where it is read the parameters, and the early sums, it is made of."""
 
@@ -84,15 +85,25 @@ class _Placing:
             else:
                 self.phase[inst] = self._pass(inst)
                 has_begun |= self.phase[inst] == "backward"
-                if has_begun and self.phase[inst] == "forward":
+                if has_begun and self.phase[inst] == "forward" and inst.opcode in LIGHT:
                     self.late.add(inst)
 
     def _is_made_where_read(self, inst: Instruction) -> bool:
         """Is it the same for all microbatches, or made of a microbatch's inputs by cheap ops alone?"""
         if inst not in self.program.varying or inst in self.program.ahead:
             return True
-        is_cheap = inst.opcode in CHEAP and inst not in self.given
-        return is_cheap and all(operand in self.sources for operand in read_by(inst))
+        is_cheap = inst.opcode in CHEAP or (inst.opcode in LIGHT and inst in self.read_back)
+        return is_cheap and inst not in self.given and all(operand in self.sources for operand in read_by(inst))
+
+    @cached_property
+    def read_back(self) -> frozenset[Instruction]:
+        """What only ops with a backward op's name are made of; a mask may be scaled for a gradient first of all."""
+        forward: set[Instruction] = set()
+        for inst in reversed(self.entry.instructions):
+            is_once = inst in self.program.after or inst in self.program.opening or inst.is_root
+            if inst in forward or not (is_once or is_backward(inst)):
+                forward.update((inst, *inst.operands))
+        return frozenset(inst for inst in self.entry.instructions if inst not in forward)
 
     @cached_property
     def given(self) -> frozenset[Instruction]:
