@@ -50,7 +50,9 @@ class _Parting:
 
     def parts(self) -> Iterator[Part]:
         for key, members in sorted((self.ahead | self.members).items(), key=lambda item: self._rank(item[0])):
-            yield self._part(key, members)
+            part = self._part(key, members)
+            if part.makes:
+                yield part
 
     @staticmethod
     def _rank(key: Key) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Instruction
+from hlosharding.ir import Computation, Instruction, Module
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_backward, read_by
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
@@ -145,8 +145,8 @@ class _Placing:
             raise ScheduleError(
                 f"{len(forward)} ops of a microbatch's forward pass for {self.count} stages", remedy="take fewer stages"
             )
-        seconds = {row.instruction: row.time_s for row in cost(self.program.module, self.machine).rows}
-        before = list(accumulate((seconds.get(inst, 0.0) for inst in forward), initial=0.0))
+        seconds = _seconds(self.program.module, self.machine)
+        before = list(accumulate((seconds[inst] for inst in forward), initial=0.0))
         crossing = _crossing_bytes(forward)
         starts: list[int] = []
         for number in range(1, self.count):
@@ -201,6 +201,19 @@ class _Placing:
                     readers[source].append(stage)
         lying = (*self.entry.parameters, *self.program.opening)
         return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in lying}
+
+
+def _seconds(module: Module, machine: Machine) -> Mapping[Instruction, float]:
+    """Of each op of the entry; of a loop what its computations take, all trips together."""
+    own: defaultdict[Instruction, float] = defaultdict(float)
+    of: defaultdict[Computation, float] = defaultdict(float)
+    for row in cost(module, machine).rows:
+        own[row.instruction] += row.time_s
+    for computation in module.computations:  # the called ones first
+        for inst in computation.instructions:
+            own[inst] += sum(of[called] for called in inst.called)
+            of[computation] += own[inst]
+    return own
 
 
 def _crossing_bytes(forward: Sequence[Instruction]) -> list[int]:

@@ -8,16 +8,25 @@ it gives back is then a term of the stacked sum.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from enum import Enum, auto
 from functools import reduce
-from typing import Literal
+from typing import TypeAlias
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, Shape, branches, is_neutral, rewrite, while_parts
 from hlosharding.partitioner import linear_operands
 
-Leaf = Literal["same", "zero", "varying", "term"]
-"""An array in all microbatches: the same in each, zeros, its own in each, or a term of a sum over them."""
-Kind = Leaf | tuple["Kind", ...]
+
+class Leaf(Enum):
+    """An array in all microbatches: the same in each, zeros, its own in each, or a term of a sum over them."""
+
+    SAME = auto()
+    ZERO = auto()
+    VARYING = auto()
+    TERM = auto()
+
+
+Kind: TypeAlias = "Leaf | tuple[Kind, ...]"
 
 
 def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruction]:
@@ -30,12 +39,12 @@ def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruct
     for inst in list(module.entry.instructions):
         operands = [kinds[operand] for operand in inst.operands]
         if inst.opcode == "parameter":
-            kinds[inst] = _all(inst.shape, "varying" if inst.parameter_number in varying else "same")
+            kinds[inst] = _all(inst.shape, Leaf.VARYING if inst.parameter_number in varying else Leaf.SAME)
         else:
-            kinds[inst] = "same" if inst.opcode == "all-reduce" else walk.kind(inst, operands)
-        if kinds[inst] == "term":
+            kinds[inst] = Leaf.SAME if inst.opcode == "all-reduce" else walk.kind(inst, operands)
+        if kinds[inst] == Leaf.TERM:
             found.append(_copied(module, inst))
-            kinds[found[-1]] = "same"
+            kinds[found[-1]] = Leaf.SAME
     return found
 
 
@@ -58,13 +67,14 @@ class _Walk:
         """Of an op's result."""
         match inst.opcode:
             case "all-reduce":
-                return "term" if not _has_term(operands[0]) else _refuse(inst)
+                return Leaf.TERM if not _has_term(operands[0]) else _refuse(inst)
             case "partition-id":
-                return "varying"
+                return Leaf.VARYING
             case "tuple":
                 return tuple(operands)
             case "get-tuple-element":
-                return operands[0][inst.tuple_index]  # pyright: ignore[reportReturnType]
+                [packed] = operands
+                return packed[inst.tuple_index] if isinstance(packed, tuple) else packed
             case "opt-barrier" | "copy":
                 return operands[0]
             case "call":
@@ -92,26 +102,28 @@ class _Walk:
         carry, before = first, None
         while carry != before:
             before, carry = carry, _joined(loop, carry, self._result(body, [carry]))
-        return carry if self._result(condition, [carry]) != "varying" else _now_varying(loop, carry)
+        return carry if self._result(condition, [carry]) != Leaf.VARYING else _now_varying(loop, carry)
 
     def _behind_branches(self, inst: Instruction, operands: Sequence[Kind]) -> Kind:
         ways = [self._result(way.computation, [given]) for way, given in zip(branches(inst), operands[1:], strict=True)]
         found = reduce(lambda left, right: _joined(inst, left, right), ways)
-        return found if operands[0] != "varying" else _now_varying(inst, found)
+        return found if operands[0] != Leaf.VARYING else _now_varying(inst, found)
 
 
 def _of_plain_op(inst: Instruction, operands: Sequence[Kind]) -> Kind:
     if any(map(_has_term, operands)):
-        return "term" if _is_linear(inst, operands) else _refuse(inst)
+        return Leaf.TERM if _is_linear(inst, operands) else _refuse(inst)
     if inst.shape.is_array and is_neutral(inst, "add"):
-        return "zero"
-    return _all(inst.shape, "varying" if any(map(_varies, operands)) else "same")
+        return Leaf.ZERO
+    return _all(inst.shape, Leaf.VARYING if any(map(_varies, operands)) else Leaf.SAME)
 
 
 def _is_linear(inst: Instruction, operands: Sequence[Kind]) -> bool:
     """In the terms among its operands together, all else being the same for each microbatch."""
     for together in linear_operands(inst):
-        wanted = [("term", "zero") if number in together else ("same", "zero") for number in range(len(operands))]
+        wanted = [
+            (Leaf.TERM, Leaf.ZERO) if number in together else (Leaf.SAME, Leaf.ZERO) for number in range(len(operands))
+        ]
         if all(kind in allowed for kind, allowed in zip(operands, wanted, strict=True)):
             return True
     return False
@@ -121,18 +133,18 @@ def _joined(inst: Instruction, left: Kind, right: Kind) -> Kind:
     """What is one or the other."""
     if isinstance(left, tuple) and isinstance(right, tuple):
         return tuple(_joined(inst, a, b) for a, b in zip(left, right, strict=True))
-    if left == right or right == "zero":
+    if left == right or right == Leaf.ZERO:
         return left
-    if left == "zero":
+    if left == Leaf.ZERO:
         return right
-    return "varying" if {left, right} == {"same", "varying"} else _refuse(inst)
+    return Leaf.VARYING if {left, right} == {Leaf.SAME, Leaf.VARYING} else _refuse(inst)
 
 
 def _now_varying(inst: Instruction, kind: Kind) -> Kind:
     """Of what each microbatch does another number of times, or in another way."""
     if isinstance(kind, tuple):
         return tuple(_now_varying(inst, element) for element in kind)
-    return "varying" if kind != "term" else _refuse(inst)
+    return Leaf.VARYING if kind != Leaf.TERM else _refuse(inst)
 
 
 def _all(shape: Shape, leaf: Leaf) -> Kind:
@@ -140,11 +152,11 @@ def _all(shape: Shape, leaf: Leaf) -> Kind:
 
 
 def _has_term(kind: Kind) -> bool:
-    return any(map(_has_term, kind)) if isinstance(kind, tuple) else kind == "term"
+    return any(map(_has_term, kind)) if isinstance(kind, tuple) else kind == Leaf.TERM
 
 
 def _varies(kind: Kind) -> bool:
-    return any(map(_varies, kind)) if isinstance(kind, tuple) else kind == "varying"
+    return any(map(_varies, kind)) if isinstance(kind, tuple) else kind == Leaf.VARYING
 
 
 def _refuse(inst: Instruction) -> Leaf:
