@@ -23,7 +23,7 @@ from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
-from hlosharding.sharding import REPLICATED, HloSharding, copies_as_partials
+from hlosharding.sharding import REPLICATED, HloSharding, copies_as_partials, replicate_on_dims
 
 
 def pipelined(
@@ -149,6 +149,22 @@ class _Writer:
     ) -> None:
         self.program, self.placement, self.number, self.machine = program, placement, number, machine
         self.shardings, self.known, self.options = shardings, known, options
+        if program.number is not None:
+            self._keep_order()
+
+    def _keep_order(self) -> None:
+        """Let the batch enter and leave whole along its dim, so that a microbatch is one run of rows.
+
+        Of a dim that is split over devices a microbatch has some rows of each tile; here a row's place matters.
+        """
+        dims = {p: self.program.batch[p.parameter_number] for p in self._parameters() if self._is_batch(p)}
+        dims |= {self._results()[number]: dim for number, dim in self.program.joined.items()}
+        for inst, dim in dims.items():
+            self.shardings[inst.name] = replicate_on_dims(self._sharding(inst), [dim])
+
+    def _parameters(self) -> list[Instruction]:
+        """Those that the caller gives."""
+        return [p for p in self.program.module.entry.parameters if p is not self.program.number]
 
     def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
@@ -164,7 +180,7 @@ class _Writer:
             else:
                 pieces.append(Piece(part.phase, part.stage, op, reads, makes))
         number = self.program.number
-        parameters = [p for p in self.program.module.entry.parameters if p is not number]
+        parameters = self._parameters()
         types = {p: self._type(p, devices) for p in parameters}
         results = [inst.operands[0] if inst in self.program.sums else inst for inst in self._results()]
         return Pipeline(

@@ -1,0 +1,123 @@
+"""The program of one microbatch, its sums, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlosharding as hs
+from hlosharding.errors import ScheduleError
+from hlosharding.schedule.cutting.microbatched import Microbatched
+from hlosharding.schedule.cutting.microbatches import microbatched
+from hlosharding.schedule.cutting.openings import opening_levels
+
+W, X = jnp.ones((6, 4)), jnp.ones((8, 6))
+
+
+def cut(function: Callable[..., Any], count: int = 4, batch: tuple[int, ...] = (1,)) -> Microbatched:
+    return microbatched(hs.trace(function)(W, X), dict.fromkeys(batch, 0), count)
+
+
+def test_a_gradient_is_a_sum_and_its_update_comes_once() -> None:
+    found = cut(lambda w, x: w - jax.grad(lambda w: (x @ w).sum())(w))
+    assert [sum_.shape.dims for sum_ in found.sums] == [W.T.shape]
+    assert found.module.entry.root.operands[0] in found.after
+    assert not found.after & found.varying
+    assert found.opening == frozenset()
+    assert found.number is None
+
+
+def test_results_of_each_example_are_joined() -> None:
+    assert cut(lambda w, x: (w, x @ w, (x @ w).sum(), (x @ w).T)).joined == {1: 0, 3: 1}
+
+
+def test_what_is_the_same_for_all_is_no_sum() -> None:
+    found = cut(lambda w, x: ((x @ w).sum() / jnp.ones_like(x[:, 0]).sum(), w.sum()))
+    assert len(found.sums) == 1
+
+
+def test_the_number_of_a_microbatch_is_a_parameter() -> None:
+    found = cut(lambda w, x: x * jax.lax.broadcasted_iota(x.dtype, x.shape, 0) @ w)
+    assert found.number is not None
+    assert found.number in found.varying
+    assert [str(p.shape) for p in found.module.entry.parameters] == ["f32[6,4]", "f32[2,6]", "u32[]"]
+    assert not list(found.module.of_opcodes("partition-id"))
+
+
+def test_a_sum_of_inputs_is_made_ahead_and_so_is_one_made_of_it() -> None:
+    def step(w: Any, x: Any) -> Any:
+        deviation = x - x.mean(0)
+        return (deviation / jnp.sqrt((deviation**2).mean(0) + 1.0)) @ w
+
+    found = cut(step)
+    assert sorted(opening_levels(found).values()) == [0, 1]
+    assert found.sums == found.opening
+
+
+def test_one_microbatch_may_do_what_it_likes() -> None:
+    assert cut(lambda w, x: jnp.sort(x @ w, 0), count=1).count == 1
+
+
+def statistics(w: Any, x: Any) -> Any:
+    h = x @ w
+    return h - h.mean(0)
+
+
+def statistics_in_a_loop(w: Any, x: Any) -> Any:
+    def layer(h: Any, v: Any) -> Any:
+        h = h * v
+        return h / (1.0 + h.sum(0)), None
+
+    return jax.lax.scan(layer, x, w.T)[0] if w.shape[0] == x.shape[1] else x
+
+
+def another_order(w: Any, x: Any) -> Any:
+    return jnp.sort(x @ w, 0)
+
+
+def largest_of_all(w: Any, x: Any) -> Any:
+    return (x @ w).max(0)
+
+
+def neighbours(w: Any, x: Any) -> Any:
+    return jnp.roll(x, 1, 0) @ w
+
+
+def products_of_sums_in_a_loop(w: Any, x: Any) -> Any:
+    def layer(total: Any, v: Any) -> Any:
+        return total * (x * v).sum(), None
+
+    return jax.lax.scan(layer, jnp.float32(1.0), w.T)[0]
+
+
+def trips_by_a_sum(w: Any, x: Any) -> Any:
+    return jax.lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 2.0, x)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "statistics over the batch": (statistics, "needs a sum over all microbatches to work on one"),
+    "statistics in a loop": (statistics_in_a_loop, "needs a sum over all microbatches before its loop"),
+    "another order": (another_order, "needs elements of other microbatches"),
+    "the largest of all": (largest_of_all, "another reduction over all microbatches than a sum"),
+    "neighbours": (neighbours, "needs elements of other microbatches"),
+    "products of sums in a loop": (products_of_sums_in_a_loop, "before its loop, or branch, has ended"),
+    "trips by a sum": (trips_by_a_sum, "before its loop, or branch, has ended"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_op_and_line(name: str) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(ScheduleError, match=message) as caught:
+        cut(function)
+    assert "%" in str(caught.value)
+    assert "test_microbatches.py:" in (caught.value.where or "")
+
+
+def test_a_batch_that_cannot_be_cut_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="cannot be cut into 3 microbatches along dim 0"):
+        cut(lambda w, x: x @ w, count=3)

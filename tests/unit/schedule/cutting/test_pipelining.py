@@ -1,0 +1,116 @@
+"""A step that was cut gives what one device gives: every model, numbers of stages and microbatches, orders."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import hlosharding as hs
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Module
+from hlosharding.schedule import Schedule, parse_schedule, run_ranks
+from hlosharding.schedule.cutting import pipelined
+from tests.support.training_steps import STEPS, Step
+
+CUTS = [(1, 4, "gpipe"), (2, 2, "1f1b"), (4, 4, "1f1b"), (2, 4, "gpipe"), (4, 1, "1f1b"), (4, 2, "gpipe")]
+"""Stages, microbatches, order; each step is cut in two of these ways."""
+MODELS = [name for name in STEPS if name != "inference"]
+CASES = [(name, *CUTS[(n + shift) % len(CUTS)]) for n, name in enumerate(MODELS) for shift in (0, 2)]
+
+
+@cache
+def traced(name: str) -> tuple[Step, Module, list[np.ndarray]]:
+    step = STEPS[name]()
+    return step, hs.trace(step.function)(*step.arguments), step.expected()
+
+
+def cut(name: str, stages: int, microbatches: int, order: str | None) -> Schedule:
+    step, module, _ = traced(name)
+    return pipelined(module, batch=step.batch, stages=stages, microbatches=microbatches, schedule=order)
+
+
+def assert_equal(made: list[Any], expected: list[np.ndarray]) -> None:
+    assert len(made) == len(expected)
+    for found, wanted in zip(made, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("name", "stages", "microbatches", "order"), CASES)
+def test_a_cut_step_gives_what_one_device_gives(name: str, stages: int, microbatches: int, order: str) -> None:
+    step, _, expected = traced(name)
+    assert_equal(cut(name, stages, microbatches, order).run_reference(*step.flat()), expected)
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 2), (2, 4), (4, 2)])
+def test_inference_goes_forward_only(stages: int, microbatches: int) -> None:
+    step, _, expected = traced("inference")
+    assert_equal(cut("inference", stages, microbatches, None).run_reference(*step.flat()), expected)
+
+
+@pytest.mark.parametrize("name", ["scanned_layers", "dropout", "weighted"])
+def test_a_cut_step_runs_on_devices(name: str) -> None:
+    step, _, expected = traced(name)
+    assert_equal(cut(name, 2, 2, "1f1b").compile()(*step.flat()), expected)
+
+
+def test_a_step_that_asks_for_its_number_runs_as_ranks_and_is_read_again() -> None:
+    step, _, expected = traced("dropout_in_a_scan")
+    schedule = cut("dropout_in_a_scan", 2, 2, "1f1b")
+    assert_equal(run_ranks(schedule.ranks(), *step.flat()), expected)
+    assert "= number() piece=1 parts=2 axis=micro" in str(schedule)
+    again = parse_schedule(str(schedule), schedule.ops)
+    assert_equal(again.run_reference(*step.flat()), expected)
+
+
+SPLITS = {
+    "mlp": [(None, "t"), ("t", None)] * 2,
+    "dropout": [(None, "t"), ("t", None)],
+    "weighted": [(None, "t"), ("t", None)] * 2,
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_stages_of_two_by_two_devices(name: str, cpu_devices: list[Any]) -> None:
+    step, _, expected = traced(name)
+    mesh = jax.make_mesh((2, 2), ("d", "t"), axis_types=(AxisType.Auto,) * 2, devices=cpu_devices[:4])
+    params = [NamedSharding(mesh, PartitionSpec(*dims)) for dims in SPLITS[name]]
+    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("d"))
+    batch = [rows if path in ("x", "mask") else whole for path in _paths(name)]
+    shardings = (params, rows) if name == "mlp" else (params, *batch)
+    module = hs.trace(step.function, in_shardings=shardings)(*step.arguments)
+    schedule = pipelined(module, batch=step.batch, stages=2, microbatches=2)
+    assert {len(parameter.type.devices) for parameter in schedule.functions["main"].parameters if parameter.type} == {4}
+    assert_equal(schedule.run_reference(*step.flat()), expected)
+    assert_equal(schedule.compile()(*step.flat()), expected)
+
+
+def _paths(name: str) -> list[str]:
+    return {"dropout": ["key", "x"], "weighted": ["x", "mask"]}.get(name, [])
+
+
+def test_equal_stages_are_one_program() -> None:
+    """Of four equal layers the two in the middle."""
+    schedule = cut("mlp", 4, 4, "1f1b")
+    programs = {id(op.program) for op in schedule.ops.values() if hasattr(op, "program")}
+    assert len(programs) < len(schedule.ops)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    _, module, _ = traced("mlp")
+    with pytest.raises(ScheduleError, match="no argument 'nothing'"):
+        pipelined(module, batch=["nothing"], stages=2)
+
+
+def test_results_that_are_constants_lie_where_parameters_do() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return x @ w, jnp.ones(3), w
+
+    w, x = jnp.ones((4, 4)), jnp.ones((4, 4))
+    schedule = pipelined(hs.trace(step)(w, x), batch=["x"], stages=1, microbatches=2)
+    assert_equal(schedule.run_reference(w, x), [np.asarray(a) for a in step(w, x)])

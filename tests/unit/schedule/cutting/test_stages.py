@@ -1,0 +1,88 @@
+"""Stages: values flow down the pipeline forward and up again backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import pytest
+
+import hlosharding as hs
+from hlosharding.cost import machines
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Instruction
+from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
+from hlosharding.schedule.cutting.microbatches import microbatched
+from hlosharding.schedule.cutting.pipelining import argument_numbers
+from hlosharding.schedule.cutting.stages import Placement, placed
+from tests.support.training_steps import STEPS
+
+ORDER = ("forward", "backward", "after")
+
+
+def cut(name: str, stages: int, count: int = 2) -> tuple[Microbatched, Placement]:
+    step = STEPS[name]()
+    module = hs.trace(step.function)(*step.arguments)
+    program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), count)
+    return program, placed(program, stages, machines.h100(stages))
+
+
+def flows(placement: Placement) -> Iterator[tuple[Instruction, Instruction]]:
+    for inst in placement.phase:
+        yield from ((operand, inst) for operand in read_by(inst) if operand in placement.phase)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_values_flow_down_forward_and_up_backward(name: str) -> None:
+    program, placement = cut(name, 3)
+    for operand, inst in flows(placement):
+        before, after = (ORDER.index(placement.phase[each]) for each in (operand, inst))
+        assert before <= after, (operand, inst)
+        if inst not in program.sums and before == after < ORDER.index("after"):
+            down = placement.stage[inst] - placement.stage[operand]
+            assert down >= 0 if placement.phase[inst] == "forward" else down <= 0, (operand, inst)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_differs_and_is_not_cheap_has_one_place(name: str) -> None:
+    program, placement = cut(name, 3)
+    assert {stage for inst, stage in placement.stage.items() if placement.phase[inst] == "forward"} == {0, 1, 2}
+    assert set(placement.stage) == set(placement.phase)
+    heavy = [i for i in program.module.entry.instructions if i.opcode in ("dot", "convolution")]
+    assert heavy or name in ("scanned_layers", "nested_scans", "dropout_in_a_scan", "recurrent")
+    assert all(inst in placement.phase for inst in heavy)
+
+
+def test_layers_of_equal_work_are_spread_evenly() -> None:
+    program, placement = cut("mlp", 4)
+    dots = [i for i in program.module.entry.instructions if i.opcode == "dot"]
+    for phase in ("forward", "backward"):
+        stages = [placement.stage[inst] for inst in dots if placement.phase[inst] == phase]
+        assert set(stages) == {0, 1, 2, 3}
+    assert sorted(placement.stage[inst] for inst in dots if placement.phase[inst] == "forward") == [0, 1, 2, 3]
+
+
+def test_loops_weigh_what_their_bodies_take() -> None:
+    program, placement = cut("recurrent", 2)
+    loops = [i for i in program.module.entry.instructions if i.opcode == "while"]
+    assert [placement.stage[loop] for loop in loops if placement.phase[loop] == "forward"] == [0, 1]
+
+
+def test_a_mask_scaled_first_of_all_does_not_begin_the_backward_pass() -> None:
+    """The labels' part of the gradient needs no forward pass, and stands before it."""
+    program, placement = cut("labelled", 4)
+    dots = [i for i in program.module.entry.instructions if i.opcode == "dot"]
+    assert [placement.stage[dot] for dot in dots[:4]] == [0, 1, 2, 3]
+
+
+def test_parameters_lie_where_they_are_read() -> None:
+    program, placement = cut("mlp", 4)
+    weights = [p for p in program.module.entry.parameters if p not in program.varying]
+    assert [placement.home[weight] for weight in weights] == [0, 1, 2, 3]
+
+
+def test_more_stages_than_ops_are_refused() -> None:
+    x = jnp.ones((4, 4))
+    module = hs.trace(lambda x: x @ x.T)(x)
+    with pytest.raises(ScheduleError, match="take fewer stages"):
+        placed(microbatched(module, {}, 1), 9, machines.h100(9))
