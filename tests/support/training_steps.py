@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+import hlosharding as hs
+from hlosharding.ir import Module
 
 
 class Step(NamedTuple):
@@ -292,3 +296,10 @@ STEPS: dict[str, Callable[[], Step]] = {
         inference,
     )
 }
+
+
+@cache
+def traced(name: str) -> tuple[Step, Module]:
+    """A step and its program, traced once; nobody changes it."""
+    step = STEPS[name]()
+    return step, hs.trace(step.function)(*step.arguments)

@@ -128,8 +128,8 @@ class _Placing:
         starts = self._starts(paced)
         in_order = {inst: bisect_left(starts, number + 1) for number, inst in enumerate(paced)}
         for inst in forward:
-            is_element = inst.opcode == "get-tuple-element"
-            self.stage[inst] = self._stage_of_last(inst) if is_element or inst in self.late else in_order[inst]
+            is_paced = inst in in_order and inst.opcode != "get-tuple-element"
+            self.stage[inst] = in_order[inst] if is_paced else self._stage_of_last(inst)
             self.read_at[inst].add(self.stage[inst])
             for operand in read_by(inst):
                 for value in self.sources.get(operand, (operand,)):

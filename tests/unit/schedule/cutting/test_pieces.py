@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.schedule.cutting.microbatched import MADE_WHERE_READ, Microbatched
 from hlosharding.schedule.cutting.microbatches import microbatched
@@ -15,15 +14,14 @@ from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.saved_values import CHEAP
 from hlosharding.schedule.cutting.stages import Placement, placed
-from tests.support.training_steps import STEPS
+from tests.support.training_steps import STEPS, traced
 
 NAMES = [*STEPS]
 
 
 @cache
 def cut(name: str) -> tuple[Microbatched, Placement, list[Part]]:
-    step = STEPS[name]()
-    module = hs.trace(step.function)(*step.arguments)
+    step, module = traced(name)
     program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), 2)
     placement = placed(program, 2, machines.h100(2))
     return program, placement, parts(program, placement)

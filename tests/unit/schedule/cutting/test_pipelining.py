@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.schedule import Schedule, parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
-from tests.support.training_steps import STEPS, Step
+from tests.support.training_steps import STEPS, Step, traced
 
 CUTS = [(1, 4, "gpipe"), (2, 2, "1f1b"), (4, 4, "1f1b"), (2, 4, "gpipe"), (4, 1, "1f1b"), (4, 2, "gpipe")]
 """Stages, microbatches, order; each step is cut in two of these ways."""
@@ -25,13 +25,13 @@ CASES = [(name, *CUTS[(n + shift) % len(CUTS)]) for n, name in enumerate(MODELS)
 
 
 @cache
-def traced(name: str) -> tuple[Step, Module, list[np.ndarray]]:
-    step = STEPS[name]()
-    return step, hs.trace(step.function)(*step.arguments), step.expected()
+def with_expected(name: str) -> tuple[Step, Module, list[np.ndarray]]:
+    step, module = traced(name)
+    return step, module, step.expected()
 
 
 def cut(name: str, stages: int, microbatches: int, order: str | None) -> Schedule:
-    step, module, _ = traced(name)
+    step, module, _ = with_expected(name)
     return pipelined(module, batch=step.batch, stages=stages, microbatches=microbatches, schedule=order)
 
 
@@ -43,24 +43,24 @@ def assert_equal(made: list[Any], expected: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize(("name", "stages", "microbatches", "order"), CASES)
 def test_a_cut_step_gives_what_one_device_gives(name: str, stages: int, microbatches: int, order: str) -> None:
-    step, _, expected = traced(name)
+    step, _, expected = with_expected(name)
     assert_equal(cut(name, stages, microbatches, order).run_reference(*step.flat()), expected)
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 2), (2, 4), (4, 2)])
 def test_inference_goes_forward_only(stages: int, microbatches: int) -> None:
-    step, _, expected = traced("inference")
+    step, _, expected = with_expected("inference")
     assert_equal(cut("inference", stages, microbatches, None).run_reference(*step.flat()), expected)
 
 
 @pytest.mark.parametrize("name", ["scanned_layers", "dropout", "weighted"])
 def test_a_cut_step_runs_on_devices(name: str) -> None:
-    step, _, expected = traced(name)
+    step, _, expected = with_expected(name)
     assert_equal(cut(name, 2, 2, "1f1b").compile()(*step.flat()), expected)
 
 
 def test_a_step_that_asks_for_its_number_runs_as_ranks_and_is_read_again() -> None:
-    step, _, expected = traced("dropout_in_a_scan")
+    step, _, expected = with_expected("dropout_in_a_scan")
     schedule = cut("dropout_in_a_scan", 2, 2, "1f1b")
     assert_equal(run_ranks(schedule.ranks(), *step.flat()), expected)
     assert "= number() piece=1 parts=2 axis=micro" in str(schedule)
@@ -77,7 +77,7 @@ SPLITS = {
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_stages_of_two_by_two_devices(name: str, cpu_devices: list[Any]) -> None:
-    step, _, expected = traced(name)
+    step, _, expected = with_expected(name)
     mesh = jax.make_mesh((2, 2), ("d", "t"), axis_types=(AxisType.Auto,) * 2, devices=cpu_devices[:4])
     params = [NamedSharding(mesh, PartitionSpec(*dims)) for dims in SPLITS[name]]
     whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("d"))
@@ -102,7 +102,7 @@ def test_equal_stages_are_one_program() -> None:
 
 
 def test_unknown_arguments_are_refused() -> None:
-    _, module, _ = traced("mlp")
+    _, module, _ = with_expected("mlp")
     with pytest.raises(ScheduleError, match="no argument 'nothing'"):
         pipelined(module, batch=["nothing"], stages=2)
 
