@@ -61,8 +61,10 @@ class _Placing:
     def placement(self) -> Placement:
         self._find_phases()
         self._place_forward()
+        self._join_last_passes()
         for inst in self._of("backward"):
-            self.stage[inst] = self._backward_stage(inst)
+            if inst not in self.stage:
+                self.stage[inst] = self._backward_stage(inst)
         for inst in self._of("after"):
             self.stage[inst] = self._stage_behind(inst)
         return Placement(self.phase, self.stage, self._homes())
@@ -134,6 +136,13 @@ class _Placing:
             for operand in read_by(inst):
                 for value in self.sources.get(operand, (operand,)):
                     self.read_at[value].add(self.stage[inst])
+
+    def _join_last_passes(self) -> None:
+        """The last stage goes back at once: what stands late there shares what the backward pass reads."""
+        for inst in reversed(self.entry.instructions):
+            is_read_forward = any(self.phase.get(user) == "forward" for user in inst.users)
+            if inst in self.late and self.stage[inst] == self.count - 1 and not is_read_forward:
+                self.phase[inst] = "backward"
 
     def _stage_of_last(self, inst: Instruction) -> int:
         """Where the last of what it reads is made."""
