@@ -63,3 +63,10 @@ def test_a_tuple_holds_results_as_they_are_given_back(objective: Objective) -> N
     alone = hs.plan_reshard((48, 256), "f32", *ends, num_devices=8, objective=objective)
     assert local.comm_bytes_per_device <= alone.mean_received_bytes
     assert hs.cost(local, combine=False).comm_s <= 1.001 * alone.predicted_s
+
+
+def test_a_program_that_gives_nothing_back() -> None:
+    text = "HloModule m, num_partitions=8\nENTRY e {\n  x = f32[64,64] parameter(0)\n  ROOT r = () tuple()\n}"
+    module = hs.load(text)
+    module.shardings[module.by_name("x").id] = hs.HloSharding.parse(f"{{devices={ROWS}}}")
+    assert hs.partition(hs.propagate(module, to_outputs=True)).collectives == []
