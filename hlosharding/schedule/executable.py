@@ -6,7 +6,8 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -14,11 +15,12 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, ShardedArray, find_devices, lay_out
-from hlosharding.schedule.interpreter import Names, Observer, interpret
+from hlosharding.schedule.flat_run import FlatRun, dropped_after
+from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.local_ops import Add, Concat, Number, Split, cut, joined_tiles
-from hlosharding.schedule.op import Op, UserOp, Value, type_of
+from hlosharding.schedule.op import Op, UserOp
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.steps import Apply, Functions, place_of
+from hlosharding.schedule.steps import Functions
 from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
 from hlosharding.schedule.value_type import ValueType
 
@@ -29,39 +31,32 @@ class _Task(NamedTuple):
     run: Callable[..., Sequence[Any]]
     operands: Names
     results: Names
-    dies: Names
+    dies: Sequence[int]
     """Values that nobody reads afterwards."""
-    place: str
 
 
-class ScheduleExecutable(Observer):
+class ScheduleExecutable:
     """A schedule, compiled for devices: device n of the schedule is the n-th.
 
     Takes one array for each parameter of @main (numpy, jax, or ShardedArray), gives one for each result, where it lies.
     """
 
     def __init__(self, functions: Functions, devices: Sequence[Any] | None = None) -> None:
-        self._types: list[ValueType] = []
-        self._steps: list[tuple[Apply, str, Names, Names]] = []
-        self._results: Names = ()
-        results = interpret(functions, observer=self)
-        self.result_types = [type_of(value) for value in results]
-        count = 1 + max((device for kind in self._types for device in kind.devices), default=-1)
+        run = FlatRun()
+        interpret(functions, observer=run)
+        count = 1 + max((device for kind in run.types for device in kind.devices), default=-1)
         self.devices = find_devices(count, devices)
-        self.parameters = self._types[: self._entered]
+        self.parameters = [run.types[n] for n in run.parameters]
+        self._results = run.results
         self._programs: dict[tuple[Op, tuple[int, ...]], Callable[..., Sequence[Any]]] = {}
-        self._tasks = self._with_deaths()
+        self._tasks = list(self._ready(run))
 
-    def entered(self, parameters: Names, values: Sequence[Value]) -> None:
-        self._entered = len(parameters)
-        self._types += map(type_of, values)
-
-    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
-        self._types += map(type_of, made)
-        self._steps.append((step, function, operands, results))
-
-    def left(self, results: Names) -> None:
-        self._results = results
+    def _ready(self, run: FlatRun) -> Iterator[_Task]:
+        ops = [(event, event.step.op) for event in run.events if event.step is not None]
+        dropped = dropped_after([(event.operands, event.results) for event, _ in ops], run.results)
+        for (event, op), dies in zip(ops, dropped, strict=True):
+            taken, made = ([run.types[n] for n in side] for side in (event.operands, event.results))
+            yield _Task(self._runner(op, taken, made), event.operands, event.results, dies)
 
     def __call__(self, *arrays: Any) -> list[Any]:
         if len(arrays) != len(self.parameters):
@@ -71,9 +66,9 @@ class ScheduleExecutable(Observer):
             env[number] = self._laid_out(array, kind)
         for task in self._tasks:
             made = task.run(*[env[n] for n in task.operands])
+            env.update(zip(task.results, made, strict=True))
             for number in task.dies:
                 del env[number]
-            env.update(zip(task.results, made, strict=True))
         return [env[n] for n in self._results]
 
     def _laid_out(self, array: Any, kind: ValueType) -> Any:
@@ -85,17 +80,6 @@ class ScheduleExecutable(Observer):
 
     def _on(self, devices: Sequence[int]) -> list[Any]:
         return [self.devices[device] for device in devices]
-
-    def _with_deaths(self) -> list[_Task]:
-        alive = set(self._results)
-        tasks: list[_Task] = []
-        for step, function, operands, results in reversed(self._steps):
-            dies = tuple(n for n in dict.fromkeys((*operands, *results)) if n not in alive)
-            alive.update(operands)
-            run = self._runner(step.op, [self._types[n] for n in operands], [self._types[n] for n in results])
-            kept = tuple(n for n in dies if n in operands)
-            tasks.append(_Task(run, operands, results, kept, place_of(function, step)))
-        return tasks[::-1]
 
     def _runner(self, op: Op, taken: Sequence[ValueType], made: Sequence[ValueType]) -> Callable[..., Sequence[Any]]:
         if isinstance(op, StageProgram):
@@ -135,16 +119,12 @@ def _on_other_devices(array: Any, there: Mapping[Any, Any]) -> Any:
 _Types = Sequence[ValueType]
 
 
-def _ways(kind: ValueType, dim: int) -> int:
-    return kind.sharding.num_tiles_along(dim) if kind.sharding.is_tiled() else 1
-
-
 def _split(run: ScheduleExecutable, op: Split, taken: _Types, made: _Types, array: Any) -> Sequence[Any]:
-    return _jitted_cut(op.dim, op.parts, _ways(taken[0], op.dim), array.sharding)(array)
+    return _jitted_cut(op.dim, op.parts, taken[0].ways(op.dim), array.sharding)(array)
 
 
 def _concat(run: ScheduleExecutable, op: Concat, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
-    return [_jitted_join(op.dim, _ways(taken[0], op.dim), arrays[0].sharding)(*arrays)]
+    return [_jitted_join(op.dim, taken[0].ways(op.dim), arrays[0].sharding)(*arrays)]
 
 
 @cache
@@ -182,7 +162,7 @@ def _send(run: ScheduleExecutable, op: Send, taken: _Types, made: _Types, array:
 def _exchange(run: ScheduleExecutable, op: Op, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
     """A collective between submeshes: all operands meet on the first result's, and results go where they belong."""
     here = [
-        array if kind.devices == made[0].devices else run.moved(array, kind, _at(kind, made[0].devices))
+        array if kind.devices == made[0].devices else run.moved(array, kind, replace(kind, devices=made[0].devices))
         for array, kind in zip(arrays, taken, strict=True)
     ]
     if isinstance(op, AllGather):
@@ -193,13 +173,9 @@ def _exchange(run: ScheduleExecutable, op: Op, taken: _Types, made: _Types, *arr
         whole = _split(run, Split(op.dim, len(made), op.axis), taken, made, whole[0])
     given = [whole[n if len(whole) > 1 else 0] for n in range(len(made))]
     return [
-        array if n == 0 else run.moved(array, _at(kind, made[0].devices), kind)
+        array if n == 0 else run.moved(array, replace(kind, devices=made[0].devices), kind)
         for n, (array, kind) in enumerate(zip(given, made, strict=True))
     ]
-
-
-def _at(kind: ValueType, devices: tuple[int, ...]) -> ValueType:
-    return ValueType(kind.shape, devices, kind.sharding, kind.shares)
 
 
 def _meant(run: ScheduleExecutable, op: UserOp | Number, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:

@@ -23,7 +23,7 @@ def _ways(found: ValueType, dim: int) -> int:
     """Into how many tiles a dim is split over devices.  Raises ScheduleError where there is no such dim."""
     if not 0 <= dim < found.shape.rank:
         raise ScheduleError(f"{found.shape} has no dim {dim}")
-    return found.sharding.num_tiles_along(dim) if found.sharding.is_tiled() else 1
+    return found.ways(dim)
 
 
 def _resized(found: ValueType, dim: int, size: int) -> ValueType:

@@ -81,7 +81,7 @@ def _last_moments(recording: Recording, times: Times) -> list[float]:
     ends, kept = times.end, {*recording.results}
     found: list[float] = []
     for number, (maker, readers) in enumerate(zip(recording.makers, recording.readers, strict=True)):
-        is_callers = maker == AT_START and number not in recording.freed_at
+        is_callers = maker == AT_START and number not in recording.freed_values
         if number in kept or is_callers:
             found.append(times.makespan)
         else:

@@ -17,7 +17,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.shares import mapped
 from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
-from hlosharding.schedule.value_type import ValueType, devices_text
+from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ class Op(ABC):
         """Devices that must come together to do it on their tiles: each device is in one group.  Else all that take
         part are, and whole arrays are made of their tiles.
         """
-        return (tuple(dict.fromkeys(device for kind in (*operands, *results) for device in kind.devices)),)
+        return (devices_of_all((*operands, *results)),)
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         """What the devices of one group make of their tiles."""

@@ -12,7 +12,7 @@ from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.spelling import attributes_text
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Parameter, Step
+from hlosharding.schedule.steps import Apply, Function, Functions, Parameter, Step, names_text, step_text
 from hlosharding.schedule.value_type import ValueType
 
 
@@ -67,7 +67,7 @@ def _function_lines(function: Function, types: Mapping[int, Sequence[ValueType]]
     yield f"func @{function.name}({', '.join(map(_parameter, function.parameters))}) {{"
     for step in function.steps:
         yield f"  {_step(step, types.get(id(step), ()))}"
-    yield f"  return {_names(function.results)}".rstrip()
+    yield f"  return {names_text(function.results)}".rstrip()
     yield "}"
 
 
@@ -76,14 +76,7 @@ def _parameter(parameter: Parameter) -> str:
 
 
 def _step(step: Step, types: Sequence[ValueType]) -> str:
-    if isinstance(step, Free):
-        return f"free {_names(step.values)}"
-    results = f"{_names(step.results)} = " if step.results else ""
-    if isinstance(step, Call):
-        return f"{results}call @{step.function}({_names(step.operands)})"
+    if not isinstance(step, Apply):
+        return step_text(step)
     stated = f" : {'; '.join(map(str, types))}" if types else ""
-    return f"{results}{step.op.name}({_names(step.operands)}){attributes_text(step.op)}{stated}"
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(f"%{name}" for name in names)
+    return f"{step_text(step)}{attributes_text(step.op)}{stated}"

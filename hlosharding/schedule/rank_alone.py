@@ -16,6 +16,7 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
+from hlosharding.schedule.flat_run import dropped_after
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.rank_steps import (
@@ -104,7 +105,7 @@ class _Alone:
             )
         self._received = {name: _tile(name, receives[name], array) for name, array in received.items()}
         self._steps = [(step, self._call(step)) for step in steps]
-        self._dropped = _last_reads(steps, results)
+        self._dropped = dropped_after([(values_read(step), values_made(step)) for step in steps], results)
 
     def once_through(
         self, given: Mapping[str, np.ndarray], *, waiting: bool = False
@@ -149,10 +150,10 @@ class _Alone:
         return [jnp.zeros(step.shape.dims, step.shape.dtype, device=self._device)]
 
     def _apply(self, step: RankApply) -> Call:
-        op, made = step.application.op, kernels()
+        op, made = step.tile_op.op, kernels()
         match op:
             case StageProgram():
-                return self._stub(op, step.application.members.index(step.device))
+                return self._stub(op, step.tile_op.members.index(step.device))
             case Split():
                 return partial(made.split, dim=op.dim, parts=op.parts)
             case Concat():
@@ -179,9 +180,9 @@ class _Alone:
                 where=f"rank {step.device}: {step}",
                 remedy="make it a StageProgram, or let it lie replicated",
             )
-        application = step.application
+        tile_op = step.tile_op
         tiles = {step.device: [np.asarray(array) for array in arrays]}
-        made = op.on_tiles(tiles, application.operands, application.results)[step.device]
+        made = op.on_tiles(tiles, tile_op.operands, tile_op.results)[step.device]
         return [jax.device_put(array, self._device) for array in made]
 
 
@@ -193,14 +194,3 @@ def _read(tiles: Mapping[str, Any], name: str, step: RankStep) -> Any:
 
 def _nothing(*arrays: Any) -> Sequence[Any]:
     return ()
-
-
-def _last_reads(steps: Sequence[RankStep], results: Sequence[str]) -> list[list[str]]:
-    """For each step the values that nobody reads after it: their memory is given back."""
-    seen = set(results)
-    dropped: list[list[str]] = []
-    for step in reversed(steps):
-        gone = [name for name in dict.fromkeys((*values_read(step), *values_made(step))) if name not in seen]
-        seen.update(gone)
-        dropped.append(gone)
-    return dropped[::-1]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.schedule.rank_alone import RankRun, run_alone
-from hlosharding.schedule.rank_steps import BoundaryTile, RankStep, names_text, peers
+from hlosharding.schedule.rank_steps import BoundaryTile, RankStep, peers
+from hlosharding.schedule.steps import names_text
 
 _NONE: Mapping[str, Any] = {}
 

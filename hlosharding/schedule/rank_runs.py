@@ -100,8 +100,8 @@ def _gone(step: RankStep) -> Sequence[str]:
         return step.values
     if not isinstance(step, RankApply):
         return ()
-    here = held(step.application.operands, step.device)
-    return [name for name, number in zip(step.operands, here, strict=True) if number in step.application.op.donated]
+    here = held(step.tile_op.operands, step.device)
+    return [name for name, number in zip(step.operands, here, strict=True) if number in step.tile_op.op.donated]
 
 
 class _Run:
@@ -178,14 +178,14 @@ class _Run:
             other = rank.step
             if not isinstance(other, RankApply) or other.group != step.group:
                 return ()
-            if (other.application, other.which) != (step.application, step.which):
+            if (other.tile_op, other.which) != (step.tile_op, step.which):
                 raise _misfit(
                     self.ranks[step.device], rank, "they meet for different ops", "let them do the same there"
                 )
         tiles = {device: rank.read(_operands(rank.step)) for device, rank in ranks.items()}
-        application = step.application
+        tile_op = step.tile_op
         try:
-            made = application.op.on_tiles(tiles, application.operands, application.results)
+            made = tile_op.op.on_tiles(tiles, tile_op.operands, tile_op.results)
         except HloShardingError as error:
             where = self.ranks[step.device].where
             raise ScheduleError(error.what, where=error.where or where, remedy=error.remedy) from error

@@ -5,19 +5,19 @@ Floor: schedule.  Data, and its text.  `ranks` makes them of a schedule, `rank_r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import Shape
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.spelling import attributes_text
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.tiles import Box, held, tile_shape
+from hlosharding.schedule.steps import names_text
+from hlosharding.schedule.tiles import Box, held
 from hlosharding.schedule.value_type import ValueType, devices_text
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class TileOp:
     """An op on values of which several ranks hold the tiles."""
 
     op: Op
@@ -35,7 +35,7 @@ class RankApply:
     """Do an op's part of one device, alone or with the others of a group."""
 
     device: int
-    application: Application
+    tile_op: TileOp
     operands: tuple[str, ...]
     """The values of the op that lie here."""
     results: tuple[str, ...]
@@ -48,11 +48,11 @@ class RankApply:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Of the results' tiles."""
-        return tuple(tile_shape(self.application.results[n]) for n in held(self.application.results, self.device))
+        return tuple(self.tile_op.results[n].tile for n in held(self.tile_op.results, self.device))
 
     def __str__(self) -> str:
-        op, results = self.application.op, f"{names_text(self.results)} = " if self.results else ""
-        members = self.application.members if len(self.application.members) > 1 else self.group
+        op, results = self.tile_op.op, f"{names_text(self.results)} = " if self.results else ""
+        members = self.tile_op.members if len(self.tile_op.members) > 1 else self.group
         member = f" member={members.index(self.device)} of={devices_text(members)}" if len(members) > 1 else ""
         if len(self.group) > 1 and self.which not in self.results:
             member += f" as=%{self.which}"
@@ -133,16 +133,7 @@ class BoundaryTile:
     @property
     def shape(self) -> Shape:
         """Of the tile."""
-        return tile_shape(self.type)
-
-
-def names_text(names: Sequence[str]) -> str:
-    """As they stand in a text.
-
-    >>> names_text(("x", "y"))
-    '%x, %y'
-    """
-    return ", ".join(f"%{name}" for name in names)
+        return self.type.tile
 
 
 def values_read(step: RankStep) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.interpreter import Names, Observer, interpret
-from hlosharding.schedule.op import Op, Value, type_of
+from hlosharding.schedule.flat_run import Event, FlatRun
+from hlosharding.schedule.interpreter import Names, interpret
+from hlosharding.schedule.op import Op, Value
 from hlosharding.schedule.rank_program import RankProgram
 from hlosharding.schedule.rank_steps import (
-    Application,
     BoundaryTile,
     RankApply,
     RankFree,
@@ -23,10 +23,10 @@ from hlosharding.schedule.rank_steps import (
     RankReceive,
     RankSend,
     RankStep,
+    TileOp,
 )
 from hlosharding.schedule.steps import Apply, Functions, function_named
 from hlosharding.schedule.tile_parts import TilePart, tile_parts
-from hlosharding.schedule.tiles import tile_shape
 from hlosharding.schedule.transfers import Send
 from hlosharding.schedule.value_type import ValueType, devices_text
 
@@ -62,46 +62,23 @@ def rank_programs(functions: Functions, wanted: int | None = None) -> dict[int, 
     return _Projection(seen, wanted).programs()
 
 
-class _Event(NamedTuple):
-    step: Apply | None
-    """None: values are freed."""
-    operands: Names
-    results: Names
-    where: str
-
-
-class _Seen(Observer):
-    """The run as it was: values by number, with type and name."""
+class _Seen(FlatRun):
+    """The run with the names that values had in it."""
 
     def __init__(self, parameter_names: Sequence[str]) -> None:
-        self._parameter_names = parameter_names
-        self.types: list[ValueType] = []
-        self.wished: list[str] = []
-        self.events: list[_Event] = []
-        self.parameters: Names = ()
-        self.results: Names = ()
-
-    def entered(self, parameters: Names, values: Sequence[Value]) -> None:
-        self.parameters = parameters
-        self._made(self._parameter_names, values)
+        super().__init__()
+        self.wished = list(parameter_names)
 
     def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
-        within = "" if function == "main" else f"{function}."
-        self._made([f"{within}{name}" for name in step.results], made)
-        self.events.append(_Event(step, operands, results, step.where))
+        super().applied(step, function, operands, results, made)
+        self.wished += [self._within(function, name) for name in step.results]
 
     def named(self, name: str, value: int, function: str) -> None:
-        self.wished[value] = name if function == "main" else f"{function}.{name}"
+        self.wished[value] = self._within(function, name)
 
-    def freed(self, values: Names) -> None:
-        self.events.append(_Event(None, values, (), ""))
-
-    def left(self, results: Names) -> None:
-        self.results = results
-
-    def _made(self, names: Sequence[str], values: Sequence[Value]) -> None:
-        self.types += map(type_of, values)
-        self.wished += names
+    @staticmethod
+    def _within(function: str, name: str) -> str:
+        return name if function == "main" else f"{function}.{name}"
 
     def names(self) -> list[str]:
         """One for each value: what a function does again makes other values."""
@@ -156,13 +133,13 @@ class _Projection:
         here = [(n, value, kind) for n, value, kind in kinds if device in kind.devices]
         return tuple(BoundaryTile(self._names[value], number, kind) for number, value, kind in here)
 
-    def _steps_of(self, event: _Event) -> None:
+    def _steps_of(self, event: Event) -> None:
         if event.step is None:
             self._free(event.operands)
         elif isinstance(event.step.op, Send):
-            self._send(event.operands[0], event.results[0], event.where)
+            self._send(event.operands[0], event.results[0], event.step.where)
         else:
-            self._apply(event.step.op, event)
+            self._apply(event.step, event)
 
     def _free(self, values: Names) -> None:
         for device, steps in self._steps.items():
@@ -170,21 +147,21 @@ class _Projection:
             if here:
                 steps.append(RankFree(here))
 
-    def _apply(self, op: Op, event: _Event) -> None:
+    def _apply(self, step: Apply, event: Event) -> None:
         names, types = self._names, self._seen.types
-        application, members = self._members(
-            op, tuple(types[n] for n in event.operands), tuple(types[n] for n in event.results)
+        tile_op, members = self._members(
+            step.op, tuple(types[n] for n in event.operands), tuple(types[n] for n in event.results)
         )
         which = names[next(iter((*event.results, *event.operands)))]
         for member in members:
             taken = tuple(names[event.operands[n]] for n in member.operands)
             made = tuple(names[event.results[n]] for n in member.results)
-            step = RankApply(member.device, application, taken, made, member.group, which, event.where)
-            self._steps[member.device].append(step)
+            part = RankApply(member.device, tile_op, taken, made, member.group, which, step.where)
+            self._steps[member.device].append(part)
 
     def _members_of(
         self, op: Op, operands: tuple[ValueType, ...], results: tuple[ValueType, ...]
-    ) -> tuple[Application, list[_Member]]:
+    ) -> tuple[TileOp, list[_Member]]:
         """Of equal ops on equal types once."""
         of_operands, of_results = _by_device(operands), _by_device(results)
         members = [
@@ -193,11 +170,11 @@ class _Projection:
             for device in group
             if device in self._steps
         ]
-        return Application(op, operands, results), members
+        return TileOp(op, operands, results), members
 
     def _send(self, value: int, result: int, where: str) -> None:
         arrived = self._seen.types[result]
-        shape = tile_shape(arrived)
+        shape = arrived.tile
         for device, own in self._deliveries(self._seen.types[value], arrived).items():
             self._deliver(device, own, self._names[value], self._names[result], shape, where)
 

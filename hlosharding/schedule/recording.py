@@ -13,7 +13,7 @@ from hlosharding.cost import Machine
 from hlosharding.schedule.interpreter import Names, Observer
 from hlosharding.schedule.op import Op, Value, Work, type_of
 from hlosharding.schedule.steps import Apply
-from hlosharding.schedule.value_type import ValueType
+from hlosharding.schedule.value_type import ValueType, devices_of_all
 
 AT_START = -1
 """In place of the number of the application that made a value: the caller did."""
@@ -43,8 +43,8 @@ class Recording(Observer):
     makers: list[int] = field(default_factory=list[int])
     readers: list[list[int]] = field(default_factory=list[list[int]])
     """Numbers of the applications that read it, in order."""
-    freed_at: dict[int, int] = field(default_factory=dict[int, int])
-    """Of a value that is freed by a step: how many applications came before."""
+    freed_values: set[int] = field(default_factory=set[int])
+    """Those that a step frees."""
     results: Names = ()
     _works: dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]]
@@ -64,8 +64,7 @@ class Recording(Observer):
         self.applications.append(Application(step, function, operands, results, work, sources, targets))
 
     def freed(self, values: Names) -> None:
-        for value in values:
-            self.freed_at[value] = len(self.applications)
+        self.freed_values.update(values)
 
     def left(self, results: Names) -> None:
         self.results = results
@@ -82,10 +81,6 @@ class Recording(Observer):
         found = self._works.get(key)
         if found is None:
             taken, made = [types[n] for n in operands], [types[n] for n in results]
-            found = op.work(taken, made, self.machine), _devices(taken), _devices(made)
+            found = op.work(taken, made, self.machine), devices_of_all(taken), devices_of_all(made)
             self._works[key] = found
         return found
-
-
-def _devices(types: Sequence[ValueType]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(device for kind in types for device in kind.devices))

@@ -80,18 +80,24 @@ def function_named(functions: Functions, name: str) -> Function:
 
 
 def step_text(step: Step) -> str:
-    """How messages name a step.
+    """A step without attributes and types, as messages name it.
 
     >>> step_text(Free(("x", "y")))
     'free %x, %y'
     """
     if isinstance(step, Free):
-        return f"free {_names(step.values)}"
+        return f"free {names_text(step.values)}"
+    results = f"{names_text(step.results)} = " if step.results else ""
     word = f"call @{step.function}" if isinstance(step, Call) else step.op.name
-    return f"{_names(step.results)} = {word}({_names(step.operands)})" if step.results else word
+    return f"{results}{word}({names_text(step.operands)})"
 
 
-def _names(names: Sequence[str]) -> str:
+def names_text(names: Sequence[str]) -> str:
+    """As they stand in a text.
+
+    >>> names_text(("x", "y"))
+    '%x, %y'
+    """
     return ", ".join(f"%{name}" for name in names)
 
 

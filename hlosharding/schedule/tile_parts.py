@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.tiles import Box, tile_box, tile_shape
+from hlosharding.schedule.tiles import Box, tile_box
 from hlosharding.schedule.value_type import ValueType
 
 Dims = tuple[int, ...]
@@ -94,4 +94,4 @@ def _within(part: Box, box: Box) -> Box:
 
 
 def _fills(part: Box, kind: ValueType) -> bool:
-    return part == tuple((0, size) for size in tile_shape(kind).dims)
+    return part == tuple((0, size) for size in kind.tile.dims)

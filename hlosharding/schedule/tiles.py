@@ -12,7 +12,6 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import assemble, split
-from hlosharding.ir import Shape
 from hlosharding.schedule.value_type import ValueType
 
 Tiles = Mapping[int, Sequence[np.ndarray]]
@@ -20,17 +19,6 @@ Tiles = Mapping[int, Sequence[np.ndarray]]
 Meaning = Callable[[Sequence[np.ndarray], Sequence[ValueType]], Sequence[np.ndarray]]
 Box = tuple[tuple[int, int], ...]
 """Start and end along each dim."""
-
-
-def tile_shape(kind: ValueType) -> Shape:
-    """Of one device's tile, padding included.
-
-    >>> from hlosharding.schedule.value_type import parse_type
-    >>> tile_shape(parse_type("f32[7,4] on {0-1} as {devices=[2,1]<=[2]}"))
-    f32[4,4]
-    """
-    sharding = kind.sharding
-    return kind.shape.with_dims(tuple(sharding.tile_shape(kind.shape.dims))) if sharding.is_tiled() else kind.shape
 
 
 def tile_box(kind: ValueType, place: int) -> Box:
@@ -81,7 +69,7 @@ def tile_by_tile(meaning: Meaning, tiles: Tiles, operands: Sequence[ValueType], 
 
 def local(kind: ValueType) -> ValueType:
     """A tile as a value of its own."""
-    return ValueType(tile_shape(kind), kind.devices[:1], shares=kind.shares)
+    return ValueType(kind.tile, kind.devices[:1], shares=kind.shares)
 
 
 def _by_value(tiles: Tiles, kinds: Sequence[ValueType]) -> list[dict[int, np.ndarray]]:

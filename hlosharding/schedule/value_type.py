@@ -6,7 +6,7 @@ Floor: schedule.  A value on one device is the special case.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -28,8 +28,8 @@ class ValueType:
     >>> print(whole, tiled, sep="\\n")
     f32[8,4] on {0-3}
     f32[8,4] on {0-3} as {devices=[4,1]<=[4]}
-    >>> whole.tile_bytes, tiled.tile_bytes
-    (128, 32)
+    >>> whole.tile_bytes, tiled.tile_bytes, tiled.tile, tiled.ways(0)
+    (128, 32, f32[2,4], 4)
     """
 
     shape: Shape
@@ -45,10 +45,20 @@ class ValueType:
         return f"{self.shape} on {devices_text(self.devices)}{spread}" + "".join(f", {s}" for s in self.shares)
 
     @property
+    def tile(self) -> Shape:
+        """The shape of one device's tile, padding included."""
+        if not self.sharding.is_tiled():
+            return self.shape
+        return self.shape.with_dims(tuple(self.sharding.tile_shape(self.shape.dims)))
+
+    @property
     def tile_bytes(self) -> int:
         """Bytes of one device's tile, padding included."""
-        dims = self.sharding.tile_shape(self.shape.dims) if self.sharding.is_tiled() else self.shape.dims
-        return self.shape.with_dims(tuple(dims)).byte_size
+        return self.tile.byte_size
+
+    def ways(self, dim: int) -> int:
+        """Into how many tiles a dim is split over the devices."""
+        return self.sharding.num_tiles_along(dim) if self.sharding.is_tiled() else 1
 
     def array(self, value: Any) -> np.ndarray:
         """`value` as an array of this type.  Raises ScheduleError where the shape is another."""
@@ -56,6 +66,11 @@ class ValueType:
         if array.shape != self.shape.dims:
             raise ScheduleError(f"an array of shape {list(array.shape)} for {self.shape}")
         return array.astype(self.shape.dtype, copy=False)
+
+
+def devices_of_all(kinds: Iterable[ValueType]) -> tuple[int, ...]:
+    """Each device on which any of these lies, once."""
+    return tuple(dict.fromkeys(device for kind in kinds for device in kind.devices))
 
 
 def devices_text(devices: Sequence[int]) -> str:
