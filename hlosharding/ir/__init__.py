@@ -27,6 +27,7 @@ from hlosharding.ir.opcode import (
 from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
+from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
 from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
@@ -47,6 +48,7 @@ __all__ = [
     "PARTITIONING_MARK",
     "REDUCER_KINDS",
     "RULE_MARK",
+    "Between",
     "Branch",
     "Builder",
     "Computation",
@@ -64,10 +66,12 @@ __all__ = [
     "Module",
     "ModuleGraph",
     "NameUniquer",
+    "NotResizable",
     "PaddingDim",
     "Pass",
     "Property",
     "Recipe",
+    "ResizableModule",
     "Runs",
     "ScatterDims",
     "Shape",

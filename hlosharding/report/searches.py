@@ -13,8 +13,10 @@ from hlosharding.search import PricedPlan, SearchResult
 
 def search_view(result: SearchResult, *, most: int = 10) -> View:
     """The `most` fastest plans, with where their time goes; why the first won; plans that were refused."""
+    several = len({priced.batch_size for priced in result.table}) > 1
     columns = (
         Column(key="plan", heading="D/T/P/K"),
+        *([Column(key="batch_size", heading="batch", kind=Kind.COUNT)] if several else []),
         Column(key="time_s", heading="step", kind=Kind.SECONDS),
         Column(key="compute_s", heading="computing", kind=Kind.SECONDS, priority=2),
         Column(key="exposed_s", heading="communicating", kind=Kind.SECONDS, priority=2),
@@ -34,7 +36,7 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         title="Refused",
         key="refused",
         columns=(Column(key="plan", heading="D/T/P/K"), Column(key="why", heading="why", kind=Kind.PROSE)),
-        rows=[{"plan": str(plan), "why": why} for plan, why in result.refused],
+        rows=[{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused],
         most=most,
         is_shown=bool(result.refused),
     )
@@ -42,7 +44,7 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         "machine": result.machine.name,
         "priced": len(result.table),
         "refused_plans": len(result.refused),
-        "pruned": [{"plan": str(plan), "least_s": least} for plan, least in result.pruned],
+        "pruned": [{"plan": str(each.plan), "least_s": least} for each, least in result.pruned],
     }
     said = Text(f"{result.explain()}\n{_counted(result)}")
     return View((Facts(counts), said, plans, refused), schema="hlosharding.search/1")
@@ -61,6 +63,7 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
     plan = priced.plan
     return {
         "plan": str(plan),
+        "batch_size": priced.batch_size,
         "data": plan.data,
         "tensor": plan.tensor,
         "stages": plan.stages,

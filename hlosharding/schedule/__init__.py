@@ -4,7 +4,18 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
 from hlosharding.schedule.cutting import Cutter, argument_numbers, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
-from hlosharding.schedule.pipelines import ORDERS, Action, Closing, Estimate, Kind, Piece, Pipeline, estimated, orders
+from hlosharding.schedule.pipelines import (
+    ORDERS,
+    Action,
+    Closing,
+    Kind,
+    Piece,
+    Pipeline,
+    PipelineRuns,
+    ResizablePipeline,
+    Sized,
+    orders,
+)
 from hlosharding.schedule.rank_alone import RankRun
 from hlosharding.schedule.rank_program import RankProgram
 from hlosharding.schedule.rank_runs import run_ranks
@@ -20,19 +31,21 @@ __all__ = [
     "Action",
     "Closing",
     "Cutter",
-    "Estimate",
     "Kind",
     "Known",
     "Op",
     "Piece",
     "Pipeline",
+    "PipelineRuns",
     "RankProgram",
     "RankRun",
     "Ref",
+    "ResizablePipeline",
     "Schedule",
     "ScheduleBuilder",
     "ScheduleSimulation",
     "Share",
+    "Sized",
     "StageProgram",
     "StepEvent",
     "Usage",
@@ -41,7 +54,6 @@ __all__ = [
     "Work",
     "argument_numbers",
     "devices_text",
-    "estimated",
     "on",
     "orders",
     "parse_schedule",

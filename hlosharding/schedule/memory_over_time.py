@@ -61,11 +61,13 @@ def _lives(
     recording: Recording, times: Times, classes: DeviceClasses
 ) -> Iterator[tuple[Sequence[int], float, float, float]]:
     """(classes, from, to, bytes) of every buffer, and of what ops need beside."""
-    last = _last_moments(recording, times)
-    for number, (kind, maker) in enumerate(zip(recording.types, recording.makers, strict=True)):
-        start = 0.0 if maker == AT_START else times.start[maker]
-        if maker == AT_START or not recording.applications[maker].step.op.is_view:
-            yield classes.of(kind.devices), start, last[number], float(kind.tile_bytes)
+    last, starts = _last_moments(recording, times), times.start
+    rooms = {id(kind): (classes.of(kind.devices), float(kind.tile_bytes)) for kind in recording.distinct_types}
+    is_view = [done.step.op.is_view for done in recording.applications]
+    for kind, maker, end in zip(recording.types, recording.makers, last, strict=True):
+        if maker == AT_START or not is_view[maker]:
+            places, size = rooms[id(kind)]
+            yield places, 0.0 if maker == AT_START else starts[maker], end, size
     for number, done in enumerate(recording.applications):
         if done.work.temporary_bytes:
             yield (
@@ -78,15 +80,15 @@ def _lives(
 
 def _last_moments(recording: Recording, times: Times) -> list[float]:
     """Until when each value is held."""
-    ends, kept = times.end, {*recording.results}
-    found: list[float] = []
-    for number, (maker, readers) in enumerate(zip(recording.makers, recording.readers, strict=True)):
-        is_callers = maker == AT_START and number not in recording.freed_values
-        if number in kept or is_callers:
-            found.append(times.makespan)
-        else:
-            made = ends[maker] if maker != AT_START else 0.0
-            found.append(max((ends[reader] for reader in readers), default=made))
+    ends, makers = times.end, recording.makers
+    found = [0.0 if maker == AT_START else ends[maker] for maker in makers]
+    for number, readers in enumerate(recording.readers):
+        for reader in readers:
+            if ends[reader] > found[number]:
+                found[number] = ends[reader]
+    callers = [n for n, maker in enumerate(makers) if maker == AT_START and n not in recording.freed_values]
+    for number in (*callers, *recording.results):
+        found[number] = times.makespan
     _overwritten(recording, times, found)
     return found
 

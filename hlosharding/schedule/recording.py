@@ -50,6 +50,11 @@ class Recording(Observer):
         default_factory=dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]]
     )
 
+    @property
+    def distinct_types(self) -> list[ValueType]:
+        """Of values whose types are one object, one."""
+        return list({id(kind): kind for kind in self.types}.values())
+
     def entered(self, parameters: Names, values: Sequence[Value]) -> None:
         for value in values:
             self._made(type_of(value), AT_START)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost import NOTHING, STREAMS, Level, Machine, Row, Slice, Times, trace_text, write_whole
 from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.device_classes import DeviceClasses
-from hlosharding.schedule.memory_over_time import Held, Worst
+from hlosharding.schedule.memory_over_time import Held, Worst, worst
 from hlosharding.schedule.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
@@ -68,7 +68,11 @@ class ScheduleSimulation(InNotebooks):
     """Devices that do the same, simulated once."""
     memory: Sequence[Held]
     """Over time, by class."""
-    worst_memory: Worst
+
+    @cached_property
+    def worst_memory(self) -> Worst:
+        """The moment at which a device holds most."""
+        return worst(self.recording, self.times, self.classes, self.memory)
 
     @property
     def time_s(self) -> float:
@@ -77,7 +81,7 @@ class ScheduleSimulation(InNotebooks):
     @property
     def peak_memory_bytes(self) -> float:
         """Of the device that holds most."""
-        return self.worst_memory.nbytes
+        return max((level.peak for level in self.memory), default=0.0)
 
     @property
     def timeline(self) -> Iterator[StepEvent]:

@@ -11,7 +11,7 @@ from hlosharding.cost import Machine, Tasks, in_order
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.interpreter import interpret
-from hlosharding.schedule.memory_over_time import held, worst
+from hlosharding.schedule.memory_over_time import held
 from hlosharding.schedule.recording import AT_START, Application, Recording
 from hlosharding.schedule.simulation import ScheduleSimulation
 from hlosharding.schedule.steps import Functions
@@ -39,22 +39,14 @@ def simulate_schedule(
 def simulated(recording: Recording, semantics: Semantics = "overlap") -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
     machine = recording.machine
-    groups = list(dict.fromkeys(kind.devices for kind in recording.types))
+    groups = list(dict.fromkeys(kind.devices for kind in recording.distinct_types))
     beyond = [device for group in groups for device in group if device >= machine.num_devices]
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
     classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)])
     times = in_order(_tasks(recording, _LANES[semantics](classes)))
-    memory = held(recording, times, classes)
-    return ScheduleSimulation(
-        machine=machine,
-        recording=recording,
-        times=times,
-        classes=classes,
-        memory=memory,
-        worst_memory=worst(recording, times, classes, memory),
-    )
+    return ScheduleSimulation(machine, recording, times, classes, held(recording, times, classes))
 
 
 def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:

@@ -14,9 +14,9 @@ import numpy as np
 from hlosharding.compiler import partition
 from hlosharding.cost import Machine, simulate
 from hlosharding.errors import ScheduleError
-from hlosharding.executor import ShardMapProgram, run_local
+from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
-from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.ir import COLLECTIVES, Instruction, Module
 from hlosharding.schedule.op import Groups, Op, Value, Work, same_devices, takes, type_of
 from hlosharding.schedule.shares import mapped
 from hlosharding.schedule.tiles import Tiles
@@ -24,7 +24,57 @@ from hlosharding.schedule.value_type import ValueType
 from hlosharding.spmd import Devices, Pairs, device_groups, permute_pairs
 
 
-class StageProgram(Op):
+class ProgramOp(Op):
+    """What a partitioned program is to a schedule's types: arrays of these shapes and shardings in and out."""
+
+    def __init__(
+        self,
+        word: str,
+        num_devices: int,
+        inputs: Sequence[BoundaryArray],
+        outputs: Sequence[BoundaryArray],
+        sums: Sequence[int] = (),
+        donates: Sequence[int] = (),
+    ) -> None:
+        self.word, self.num_devices = word, num_devices
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.sums, self.donates = tuple(sums), tuple(donates)
+
+    @property
+    def arrays(self) -> tuple[BoundaryArray, ...]:
+        """All that enter and leave it."""
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def name(self) -> str:
+        return f"@{self.word}"
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        return self.donates
+
+    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
+        takes(len(self.inputs), operands, self)
+        types = [type_of(value) for value in operands]
+        if not types:
+            raise ScheduleError(
+                f"{self.name} takes no operand, which would say where it runs", remedy="give it an array"
+            )
+        devices = same_devices(types)
+        if len(devices) != self.num_devices:
+            raise ScheduleError(f"{self.name} runs on {self.num_devices} devices, its operands lie on {len(devices)}")
+        for number, (found, taken) in enumerate(zip(types, self.inputs, strict=True)):
+            if found.shape != taken.shape:
+                raise ScheduleError(f"operand {number} of {self.name} is {found.shape}, it takes {taken.shape}")
+            if found.sharding != taken.sharding:
+                what = f"operand {number} of {self.name} lies as {found.sharding}, it takes {taken.sharding}"
+                raise ScheduleError(what, remedy="send it in that sharding")
+        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
+        outputs = zip(self.outputs, shares, strict=True)
+        return [ValueType(made.shape, devices, made.sharding, found) for made, found in outputs]
+
+
+class StageProgram(ProgramOp):
     """A partitioned program under a name.  It takes and gives flat arrays, in the order of its parameters and results.
 
     `sums`: numbers of the results that sum over the examples of a batch, as gradients of parameters do: of a piece of
@@ -41,9 +91,8 @@ class StageProgram(Op):
     def __init__(
         self, word: str, program: ShardMapProgram, *, sums: Sequence[int] = (), donates: Sequence[int] = ()
     ) -> None:
-        self.word, self.program = word, program
-        self.sums, self.donates = tuple(sums), tuple(donates)
-        self.inputs, self.outputs = program.boundary
+        super().__init__(word, program.num_devices, *program.boundary, sums, donates)
+        self.program = program
         self._works: dict[Machine, Work] = {}
 
     @classmethod
@@ -67,39 +116,6 @@ class StageProgram(Op):
         made = StageProgram(word, self.program, sums=self.sums, donates=self.donates)
         made._works = self._works
         return made
-
-    @property
-    def name(self) -> str:
-        return f"@{self.word}"
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        return self.donates
-
-    @property
-    def num_devices(self) -> int:
-        """Of the submesh that it runs on."""
-        return self.program.num_devices
-
-    def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
-        takes(len(self.inputs), operands, self)
-        types = [type_of(value) for value in operands]
-        if not types:
-            raise ScheduleError(
-                f"{self.name} takes no operand, which would say where it runs", remedy="give it an array"
-            )
-        devices = same_devices(types)
-        if len(devices) != self.num_devices:
-            raise ScheduleError(f"{self.name} runs on {self.num_devices} devices, its operands lie on {len(devices)}")
-        for number, (found, taken) in enumerate(zip(types, self.inputs, strict=True)):
-            if found.shape != taken.shape:
-                raise ScheduleError(f"operand {number} of {self.name} is {found.shape}, it takes {taken.shape}")
-            if found.sharding != taken.sharding:
-                what = f"operand {number} of {self.name} lies as {found.sharding}, it takes {taken.sharding}"
-                raise ScheduleError(what, remedy="send it in that sharding")
-        shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
-        outputs = zip(self.outputs, shares, strict=True)
-        return [ValueType(made.shape, devices, made.sharding, found) for made, found in outputs]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         return self.program.run_reference(*arrays)
@@ -127,17 +143,20 @@ class StageProgram(Op):
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         if machine not in self._works:
-            self._works[machine] = self._work(machine)
+            own = machine.with_devices(self.num_devices)
+            self._works[machine] = program_work(self.program.module, self.arrays, own)
         return self._works[machine]
-
-    def _work(self, machine: Machine) -> Work:
-        found = simulate(self.program.module, machine.with_devices(self.num_devices))
-        lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in (*self.inputs, *self.outputs))
-        temporary = max(0.0, float(found.peak_memory_bytes - lasting))
-        return Work(found.time_s, temporary_bytes=temporary, exposed_s=found.exposed_comm_s)
 
     def __repr__(self) -> str:
         return f"StageProgram({self.word}, {self.num_devices} devices)"
+
+
+def program_work(module: Module, arrays: Sequence[BoundaryArray], machine: Machine) -> Work:
+    """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
+    found = simulate(module, machine)
+    lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays)
+    temporary = max(0.0, float(found.peak_memory_bytes - lasting))
+    return Work(found.time_s, temporary_bytes=temporary, exposed_s=found.exposed_comm_s)
 
 
 def _meetings(inst: Instruction, devices: Devices) -> Groups | Pairs:

@@ -2,7 +2,8 @@
 
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
-from hlosharding.search.plans import Plan
+from hlosharding.search.planner import Planner
+from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import Hit, smallest_sets
@@ -11,8 +12,10 @@ __all__ = [
     "MICROBATCHES",
     "Hit",
     "Plan",
+    "Planner",
     "PricedPlan",
     "SearchResult",
+    "SizedPlan",
     "Suggestion",
     "plan_space",
     "search",

@@ -19,10 +19,14 @@ _KINDS: Sequence[tuple[str, Callable[[Plan], bool]]] = (
 
 
 def explained(table: Sequence[PricedPlan], machine: Machine) -> str:
-    """The winner against the next best, and against the best of each pure kind.  `table`: the best first."""
+    """The winner against the next best, and against the best of each pure kind, of its batch size.
+
+    `table`: the best first.
+    """
     if not table:
         return f"no plan could be priced on {machine.name}"
     winner = table[0]
+    table = [priced for priced in table if priced.batch_size == winner.batch_size]
     takes = f"takes {_ms(winner.time_s)} on {machine.name}: {_spent(winner)}"
     head = f"{winner.plan} (data/tensor/stages/microbatches) {takes}"
     if not winner.fits:

@@ -13,15 +13,16 @@ from typing import Any
 
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import HloShardingError, ScheduleError
-from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Schedule
+from hlosharding.schedule import Schedule
+from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
+from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
-from hlosharding.search.plans import Plan
-from hlosharding.search.priced_plan import PricedPlan
+from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.priced_plan import PricedPlan, in_order
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,14 @@ class SearchResult(InNotebooks):
     (2, 9)
     """
 
-    module: Module
-    batch: tuple[str | int, ...]
+    sizes: BatchSizes
+    """The step."""
     machine: Machine
     table: tuple[PricedPlan, ...]
-    """By time, those that fit first."""
-    refused: tuple[tuple[Plan, str], ...] = ()
+    """By time an example, those that fit first."""
+    refused: tuple[tuple[SizedPlan, str], ...] = ()
     """Plans that the program does not allow, and why."""
-    pruned: tuple[tuple[Plan, float], ...] = ()
+    pruned: tuple[tuple[SizedPlan, float], ...] = ()
     """Plans that were not priced, for they take at least so many seconds."""
 
     @property
@@ -60,8 +61,8 @@ class SearchResult(InNotebooks):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The best plan's, ready to be run."""
-        return self.best.built(self.module, self.batch, self.machine)
+        """The best plan's, for the batch size with which it is the best, ready to be run."""
+        return self.sizes.planner(self.table[0].batch_size).schedule(self.best, self.machine)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best."""
@@ -78,6 +79,7 @@ def search(
     machine: Machine,
     plans: Iterable[Plan] | None = None,
     microbatches: Sequence[int] = MICROBATCHES,
+    batch_sizes: Sequence[int] = (),
     keep: int = 10,
     prune: bool = True,
     progress: Callable[[int, int], None] | None = None,
@@ -86,44 +88,49 @@ def search(
 
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
-    of `microbatches`.  All are priced as propagation shards them, the `keep` fastest again with all that the
-    partitioner looks at.  `prune`: leave out plans of which it is certain that they are not among the `keep` fastest.
-    `progress`: told (plans done, plans in all).
+    of `microbatches`.  `batch_sizes`: of a function, let the batch have each of these sizes, too; what takes least an
+    example is the best then.  All are priced as propagation shards them, the `keep` fastest again with all that the
+    partitioner looks at.  `prune`: leave out plans of which it is certain that they are not among the `keep` fastest
+    (of one batch size).  `progress`: told (plans done, plans in all).
 
     Raises ScheduleError for arguments that are not there.
     """
-    module = program if isinstance(program, Module) else trace(program)(*arguments)
-    return _Search(module, tuple(batch), machine, keep, prune=prune).run(
-        list(plans if plans is not None else plan_space(machine.num_devices, microbatches)), progress
-    )
+    sizes = BatchSizes(program, arguments, batch)
+    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches))
+    every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
+    run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)
+    run.run(progress)
+    return SearchResult(sizes, machine, tuple(in_order(run.priced)), tuple(run.refused), tuple(run.pruned))
 
 
 class _Search:
     def __init__(
-        self, module: Module, batch: tuple[str | int, ...], machine: Machine, most: int, *, prune: bool
+        self, sizes: BatchSizes, plans: Sequence[SizedPlan], machine: Machine, most: int, *, prune: bool
     ) -> None:
-        self.module, self.batch, self.machine, self.most, self.prune = module, batch, machine, most, prune
-        self.rough = Cutter(module, batch, PartitionOptions(only_propagated=True))
-        self.exact = Cutter(module, batch)
+        self.sizes, self.plans, self.machine, self.most, self.prune = sizes, plans, machine, most, prune
+        self.rough = PlanPrices(sizes, plans, machine, PartitionOptions(only_propagated=True))
         self.priced: list[PricedPlan] = []
-        self.refused: list[tuple[Plan, str]] = []
-        self.pruned: list[tuple[Plan, float]] = []
+        self.refused: list[tuple[SizedPlan, str]] = []
+        self.pruned: list[tuple[SizedPlan, float]] = []
 
-    def run(self, plans: Sequence[Plan], progress: Callable[[int, int], None] | None) -> SearchResult:
-        whole = cost(self.module, self.machine)
-        bounds = {plan: least_seconds(plan, whole, self.machine) for plan in plans}
-        for done, plan in enumerate(sorted(plans, key=lambda plan: (bounds[plan], plan))):
+    def run(self, progress: Callable[[int, int], None] | None) -> None:
+        bounds = self._bounds()
+        for done, plan in enumerate(sorted(self.plans, key=lambda each: (bounds[each], each))):
             if progress is not None:
-                progress(done, len(plans))
+                progress(done, len(self.plans))
             if bounds[plan] > self._worst_kept():
                 self.pruned.append((plan, bounds[plan]))
             else:
                 self._price(plan, self.rough)
         self._price_again()
-        table = _sorted(self.priced)
-        return SearchResult(
-            self.module, self.batch, self.machine, tuple(table), tuple(self.refused), tuple(self.pruned)
-        )
+
+    def _bounds(self) -> dict[SizedPlan, float]:
+        """Seconds that each takes at least.  Nothing is known of sizes for which the step was not traced."""
+        wholes = {size: cost(self.sizes.planner(size).module, self.machine) for size in self.sizes.traced}
+        return {
+            each: least_seconds(each.plan, wholes[each.batch_size], self.machine) if each.batch_size in wholes else 0.0
+            for each in self.plans
+        }
 
     def _worst_kept(self) -> float:
         """Plans that take longer are not among the fastest."""
@@ -132,9 +139,9 @@ class _Search:
             return float("inf")
         return nsmallest(self.most, fitting)[-1]
 
-    def _price(self, plan: Plan, cutter: Cutter) -> None:
+    def _price(self, plan: SizedPlan, prices: PlanPrices) -> None:
         try:
-            run = plan.estimated(cutter, self.batch, self.machine)
+            run = prices.simulated(plan)
         except HloShardingError as error:
             self.refused.append((plan, str(error)))
             return
@@ -142,11 +149,7 @@ class _Search:
 
     def _price_again(self) -> None:
         """Those at the top as they will run: with all that the partitioner looks at."""
-        table = _sorted(self.priced)
+        table = in_order(self.priced)
         self.priced = table[self.most :]
         for priced in table[: self.most]:
-            self._price(priced.plan, self.exact)
-
-
-def _sorted(priced: Sequence[PricedPlan]) -> list[PricedPlan]:
-    return sorted(priced, key=lambda each: (not each.fits, each.time_s, each.plan))
+            self._price(priced.sized_plan, PlanPrices(self.sizes, [priced.sized_plan], self.machine))

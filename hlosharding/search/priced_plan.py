@@ -5,10 +5,11 @@ Floor: search.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hlosharding.schedule import Estimate
-from hlosharding.search.plans import Plan
+from hlosharding.schedule import ScheduleSimulation
+from hlosharding.search.plans import Plan, SizedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class PricedPlan:
     """A plan, and what a step takes with it; every figure is of the device that works longest."""
 
     plan: Plan
+    batch_size: int
+    """Examples of a step."""
     time_s: float
     compute_s: float
     exposed_s: float
@@ -27,11 +30,11 @@ class PricedPlan:
     """Does every device hold it?"""
 
     @classmethod
-    def of(cls, plan: Plan, run: Estimate) -> PricedPlan:
+    def of(cls, plan: SizedPlan, run: ScheduleSimulation) -> PricedPlan:
         """From a simulated run of it."""
         longest = max(run.usage, key=lambda use: use.busy_s)
         return cls(
-            plan,
+            *plan,
             run.time_s,
             longest.busy_s - longest.exposed_s,
             longest.exposed_s,
@@ -39,3 +42,18 @@ class PricedPlan:
             run.peak_memory_bytes,
             run.peak_memory_bytes <= run.machine.memory_bytes,
         )
+
+    @property
+    def sized_plan(self) -> SizedPlan:
+        """Plan and batch size."""
+        return SizedPlan(self.plan, self.batch_size)
+
+    @property
+    def examples_per_s(self) -> float:
+        """Throughput."""
+        return self.batch_size / self.time_s if self.time_s else float("inf")
+
+
+def in_order(priced: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """By throughput, those that fit first."""
+    return sorted(priced, key=lambda each: (not each.fits, each.time_s / each.batch_size, each.sized_plan))

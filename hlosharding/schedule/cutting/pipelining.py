@@ -5,25 +5,24 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from hlosharding.compiler import Partitioned, default_machine, partition
+from hlosharding.compiler import default_machine
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.executor import Structure
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatched import Microbatched
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
+from hlosharding.schedule.cutting.stage_programs import StagePrograms, Submesh
 from hlosharding.schedule.cutting.stages import Placement, placed
 from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
-from hlosharding.sharding import REPLICATED, HloSharding, copies_as_partials, replicate_on_dims
+from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
 
 
 def pipelined(
@@ -61,13 +60,12 @@ def pipelined(
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
-    def __init__(self, module: Module, batch: Sequence[str | int], options: PartitionOptions | None = None) -> None:
-        self.options = options
-        """How stage programs are partitioned."""
+    def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
         self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
         self._programs: dict[int, Microbatched] = {}
-        self._placements: dict[tuple[int, int, Machine], Placement] = {}
-        self._known = Known()
+        self._parts: dict[tuple[int, int, Machine], tuple[Placement, list[Part]]] = {}
+        self._shardings: dict[tuple[Module, int, int], Mapping[str, HloSharding | None]] = {}
+        self._made = StagePrograms()
 
     def pipeline(
         self,
@@ -76,22 +74,38 @@ class Cutter:
         microbatches: int,
         devices_per_stage: int | None = None,
         machine: Machine | None = None,
+        options: PartitionOptions | None = None,
     ) -> Pipeline:
-        """As of `pipelined`, before its microbatches are scheduled.  `annotated`: the program with its shardings."""
+        """As of `pipelined`, before its microbatches are scheduled.
+
+        `annotated`: the program with its shardings; it stays as it is.  `options`: how stage programs are partitioned.
+        """
         named = (leaf.num_devices or 1 for sharding in annotated.distinct_shardings for leaf in sharding.leaves)
         number = devices_per_stage or max(named, default=1)
         machine = machine or default_machine(number * stages)
+        program = self._program(microbatches)
+        placement, found = self._cut(microbatches, stages, machine)
+        key = annotated, microbatches, number
+        if key not in self._shardings:
+            self._shardings[key] = _propagated(program.module, annotated, number)
+        submesh = Submesh(number, machine.with_devices(number), options)
+        return _Writer(program, placement, found, self._shardings[key], submesh, self._made).pipeline()
+
+    def _program(self, microbatches: int) -> Microbatched:
         if microbatches not in self._programs:
             self._programs[microbatches] = microbatched(self.module, self.batch, microbatches)
-        program = self._programs[microbatches]
+        return self._programs[microbatches]
+
+    def _cut(self, microbatches: int, stages: int, machine: Machine) -> tuple[Placement, list[Part]]:
         key = microbatches, stages, machine
-        if key not in self._placements:
-            self._placements[key] = placed(program, stages, machine)
-        shardings = _propagated(program.module, annotated, number)
-        return _Writer(program, self._placements[key], number, shardings, machine, self._known, self.options).pipeline()
+        if key not in self._parts:
+            program = self._program(microbatches)
+            placement = placed(program, stages, machine)
+            self._parts[key] = placement, parts(program, placement)
+        return self._parts[key]
 
 
-def _propagated(program: Module, annotated: Module, number: int) -> dict[str, HloSharding | None]:
+def _propagated(program: Module, annotated: Module, number: int) -> Mapping[str, HloSharding | None]:
     """The sharding of each value by name: those that the user gave to inputs and to what keeps its name, spread."""
     if number == 1:
         return {}
@@ -126,14 +140,6 @@ def _is_below(path: str, name: str) -> bool:
     return path == name or path.startswith((f"{name}[", f"{name}."))
 
 
-class Known:
-    """Stage programs that were partitioned already."""
-
-    def __init__(self) -> None:
-        self.structure = Structure()
-        self.programs: dict[Any, StageProgram] = {}
-
-
 class _Writer:
     """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
 
@@ -141,14 +147,13 @@ class _Writer:
         self,
         program: Microbatched,
         placement: Placement,
-        number: int,
-        shardings: dict[str, HloSharding | None],
-        machine: Machine,
-        known: Known,
-        options: PartitionOptions | None,
+        cut: Sequence[Part],
+        shardings: Mapping[str, HloSharding | None],
+        submesh: Submesh,
+        made: StagePrograms,
     ) -> None:
-        self.program, self.placement, self.number, self.machine = program, placement, number, machine
-        self.shardings, self.known, self.options = shardings, known, options
+        self.program, self.placement, self.parts, self.submesh = program, placement, cut, submesh
+        self.shardings, self.made = dict(shardings), made
         if program.number is not None:
             self._keep_order()
 
@@ -170,8 +175,9 @@ class _Writer:
         pieces: list[Piece] = []
         openings: list[Closing] = []
         closings: list[Closing] = []
-        devices = [tuple(range(s * self.number, (s + 1) * self.number)) for s in range(self._num_stages)]
-        for part in parts(self.program, self.placement):
+        size = self.submesh.num_devices
+        devices = [tuple(range(s * size, (s + 1) * size)) for s in range(self._num_stages)]
+        for part in self.parts:
             op = self._stage_program(part)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
             if part.phase == "opening" or part.phase == "after":
@@ -218,46 +224,17 @@ class _Writer:
         return self.shardings.get(inst.name) or REPLICATED
 
     def _stage_program(self, part: Part) -> StageProgram:
-        """Partitioned once, where several stages do the same."""
-        given = tuple(self._sharding(inst) for inst in (*part.reads, *part.makes))
-        same = self.known.structure.computation(part.module.entry)
-        key = same, given, self.number, self.machine, part.sums
-        found = self.known.programs.get(key)
-        if found is None:
-            found = self.known.programs[key] = self._made(part)
+        reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
+        found = self.made.of(part, reads, makes, self._deferrable(part), self.submesh)
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
-        return found.under(part.module.name)
+        return found
 
-    def _made(self, part: Part) -> StageProgram:
-        made = self._partitioned(part)
-        late = [
-            inst
-            for n in part.sums
-            if part.phase != "opening" and self._is_reduced_here(made.module, n, inst := part.makes[n])
-        ]
-        if late:
-            plain = {inst.name: self.shardings.get(inst.name) for inst in late}
-            self.shardings.update({name: copies_as_partials(s or REPLICATED) for name, s in plain.items()})
-            once = self._partitioned(part)
-            if once.comm_bytes_per_device < made.comm_bytes_per_device:
-                made = once
-            else:
-                self.shardings.update(plain)
-        return StageProgram(part.module.name, made.program, sums=part.sums)
+    def _deferrable(self, part: Part) -> tuple[int, ...]:
+        """Of the sums those that only what runs behind the last microbatch reads: not the caller."""
+        if part.phase == "opening":
+            return ()
+        return tuple(n for n in part.sums if not self._is_callers(part.makes[n]))
 
-    def _is_reduced_here(self, local: Module, number: int, term: Instruction) -> bool:
-        """Would a term of a sum be reduced over the devices in every microbatch, where once behind the last will do?"""
-        result = local.entry.root.operands[number]
-        is_callers = any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)
-        return result.opcode in ("all-reduce", "copy") and not is_callers
-
-    def _partitioned(self, part: Part) -> Partitioned:
-        module = part.module
-        module.num_partitions = self.number
-        for parameter, inst in zip(module.entry.parameters, part.reads, strict=True):
-            module.shardings[parameter.id] = self._sharding(inst)
-        root = module.entry.root
-        module.shardings[root.id] = HloSharding.tuple(tuple(self._sharding(inst) for inst in part.makes))
-        machine = self.machine.with_devices(self.number)
-        return partition(module, num_partitions=self.number, machine=machine, options=self.options)
+    def _is_callers(self, term: Instruction) -> bool:
+        return any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)

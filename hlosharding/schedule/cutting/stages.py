@@ -156,6 +156,7 @@ class _Placing:
             )
         seconds = _seconds(self.program.module, self.machine)
         before = list(accumulate((seconds[inst] for inst in forward), initial=0.0))
+        heavy = list(accumulate((seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
         crossing = _crossing_bytes(forward)
         starts: list[int] = []
         for number in range(1, self.count):
@@ -164,7 +165,9 @@ class _Placing:
             ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
             near = [n for n in range(first, last + 1) if abs(before[n] - ideal) <= slack]
             near = near or [min(range(first, last + 1), key=lambda n: abs(before[n] - ideal))]
-            starts.append(min(near, key=lambda n: (crossing[n], abs(before[n] - ideal))))
+            # The same place for microbatches of any size: behind the light ops that follow a heavy one.
+            middle = heavy[-1] * number / self.count
+            starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))
         return starts
 
     # Backward

@@ -1,7 +1,19 @@
 """Pipeline schedules: orders of passes, and the schedules they make of a pipeline's pieces."""
 
-from hlosharding.schedule.pipelines.estimate import Estimate, estimated
 from hlosharding.schedule.pipelines.orders import ORDERS, Action, Kind, orders
 from hlosharding.schedule.pipelines.pipeline import Closing, Piece, Pipeline
+from hlosharding.schedule.pipelines.resizing import ResizablePipeline, Sized
+from hlosharding.schedule.pipelines.runs import PipelineRuns
 
-__all__ = ["ORDERS", "Action", "Closing", "Estimate", "Kind", "Piece", "Pipeline", "estimated", "orders"]
+__all__ = [
+    "ORDERS",
+    "Action",
+    "Closing",
+    "Kind",
+    "Piece",
+    "Pipeline",
+    "PipelineRuns",
+    "ResizablePipeline",
+    "Sized",
+    "orders",
+]

@@ -6,20 +6,16 @@ Floor: schedule.  Where the pieces come from (a graph that was cut, functions th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.pipelines.merging import Slot, ideal_times
 from hlosharding.schedule.pipelines.orders import Action, Kind, orders
-from hlosharding.schedule.pipelines.recording_builder import RecordingBuilder
 from hlosharding.schedule.schedule import Schedule
-from hlosharding.schedule.simulation import ScheduleSimulation
-from hlosharding.schedule.simulator import simulated
 from hlosharding.schedule.value_type import ValueType
 
 
@@ -95,6 +91,25 @@ class Pipeline:
         """ "1f1b" where there is a backward pass, else "forward"."""
         return "1f1b" if any(piece.kind == "backward" for piece in self.pieces) else "forward"
 
+    @property
+    def all_steps(self) -> Sequence[Piece | Closing]:
+        """Whatever runs, in an order in which it can."""
+        return (*self.openings, *self.pieces, *self.closings)
+
+    @cached_property
+    def outline(self) -> Hashable:
+        """All but programs, sizes and shardings: the same of pipelines whose schedules have the same steps."""
+        inputs = tuple((name, kind.devices) for name, kind in self.inputs.items())
+        passes = tuple((piece.kind, piece.stage) for piece in self.pieces)
+        once = len(self.openings), tuple(step.devices for step in (*self.openings, *self.closings))
+        numbers: dict[Op, int] = {}
+        steps = tuple(
+            (step.reads, step.makes, tuple(step.op.sums), numbers.setdefault(step.op, len(numbers)))
+            for step in self.all_steps
+        )
+        batch, results = tuple(self.batch.items()), tuple(self.results)
+        return inputs, batch, tuple(self.devices), passes, once, steps, results, self.number
+
     @cached_property
     def makers(self) -> Mapping[str, Piece]:
         """Of each value the piece that makes it."""
@@ -124,31 +139,21 @@ class Pipeline:
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
         builder = ScheduleBuilder()
-        return builder.finish(*self._written(builder, name, microbatches, seconds, axis, microbatches))
+        return builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
 
-    def simulate(
-        self, name: str, microbatches: int, machine: Machine, *, first: int | None = None
-    ) -> ScheduleSimulation:
-        """What `schedule(name, microbatches).simulate(machine)` gives, without writing the schedule: for searches.
-
-        `first`: of so many microbatches alone, of the size that all have.
-        """
-        builder = RecordingBuilder(machine)
-        run = first if first is not None else microbatches
-        return simulated(builder.recorded(*self._written(builder, name, microbatches, None, "micro", run)))
-
-    def _written(
+    def write(
         self,
         builder: ScheduleBuilder,
         name: str,
         microbatches: int,
-        seconds: Mapping[Kind, float] | None,
-        axis: str,
-        run: int,
+        *,
+        seconds: Mapping[Kind, float] | None = None,
+        axis: str = "micro",
     ) -> list[Ref]:
-        actions = orders(name, self.num_devices, run, self.num_chunks)
+        """Say the schedule's steps to a builder; its results."""
+        actions = orders(name, self.num_devices, microbatches, self.num_chunks)
         slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
-        return _Writer(self, microbatches, axis, builder, run).write(slots)
+        return _Writer(self, microbatches, axis, builder).write(slots)
 
     def _waits(self, action: Action) -> list[Action]:
         """What must be done before, of the same microbatch."""
@@ -169,10 +174,8 @@ class Pipeline:
 class _Writer:
     """Writes the steps: passes when they start, transfers when what they move is made."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder, run: int) -> None:
+    def __init__(self, pipeline: Pipeline, microbatches: int, axis: str, builder: ScheduleBuilder) -> None:
         self.pipeline, self.count, self.axis, self.builder = pipeline, microbatches, axis, builder
-        self.run = run
-        """Of the microbatches the first so many are gone through."""
         self.shared: dict[str, Ref] = {}
         self.each: dict[tuple[str, int], Ref] = {}
         self.sums: dict[str, Ref] = {}
@@ -269,7 +272,7 @@ class _Writer:
         found = self.shared.get(name) or self.sums.get(name)
         if found is not None:
             return found
-        pieces = [self._value(name, k) for k in range(self.run)]
+        pieces = [self._value(name, k) for k in range(self.count)]
         self.shared[name] = self.builder.concat(*pieces, dim=dim) if self.count > 1 else pieces[0]
         return self.shared[name]
 

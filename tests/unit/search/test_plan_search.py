@@ -12,7 +12,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
-from hlosharding.search import Plan, plan_space
+from hlosharding.search import Plan, Planner, plan_space
 from hlosharding.search.tensor_parallel import tensor_splits
 
 ROWS, WIDTH, LAYERS = 32, 16, 4
@@ -60,7 +60,7 @@ def test_a_transformer_layer_is_split_as_megatron_does() -> None:
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
-    local = hs.partition(hs.propagate(Plan(1, 8).annotated(module, ["x"]), to_outputs=True), num_partitions=8)
+    local = hs.partition(hs.propagate(Planner(module, ["x"]).annotated(1, 8), to_outputs=True), num_partitions=8)
     given = [np.random.default_rng(0).normal(size=p.shape.dims).astype(np.float32) for p in module.entry.parameters]
     weights = dict(zip(sorted(sizes), given[:-1], strict=True))
     np.testing.assert_allclose(local.run_reference(*given), attention(weights, given[-1]), rtol=1e-3, atol=1e-3)
@@ -74,7 +74,7 @@ def test_heads_that_do_not_divide_are_not_split() -> None:
 def test_a_plan_computes_what_one_device_does(plan: Plan) -> None:
     weights, x = arguments(rows=48)
     module = hs.trace(step)(weights, x)
-    found = plan.built(module, ["x"]).run_reference(*weights, x)
+    found = Planner(module, ["x"]).schedule(plan).run_reference(*weights, x)
     for ours, expected in zip(found, jax.tree.leaves(jax.jit(step)(weights, x)), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
@@ -92,7 +92,7 @@ def test_the_best_plan_is_never_pruned() -> None:
     few = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), keep=1)
     assert few.best == every.best
     priced = {each.plan: each.time_s for each in every.table}
-    assert all(priced[plan] >= least >= 0 for plan, least in few.pruned if plan in priced)
+    assert all(priced[each.plan] >= least >= 0 for each, least in few.pruned if each.plan in priced)
     assert len(every.table) + len(every.refused) == len(list(plan_space(8, (2, 4))))
 
 
@@ -106,7 +106,7 @@ def test_plans_that_do_not_fit_come_last_and_none_is_an_error() -> None:
 
 def test_what_the_program_does_not_allow_is_refused_with_the_reason() -> None:
     found = hs.search(traced(), batch=["x"], machine=machines.h100(8), microbatches=(64,))
-    reasons = {str(plan): why for plan, why in found.refused}
+    reasons = {str(each.plan): why for each, why in found.refused}
     assert "cannot be cut into 64 microbatches" in reasons["1/1/8/64"] or "stages" in reasons["1/1/8/64"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule import ORDERS, Closing, Piece, Pipeline, UserOp, ValueType, orders
+from hlosharding.schedule import ORDERS, Closing, Piece, Pipeline, PipelineRuns, UserOp, ValueType, orders
 from tests.support.uniform_pipelines import machine, pipeline
 
 WEIGHT, ROWS = Shape.array("f32", (3, 3)), Shape.array("f32", (8, 3))
@@ -87,7 +87,10 @@ def test_every_order_trains_like_one_device(name: str, p: int, chunks: int, micr
 @pytest.mark.parametrize(("name", "p", "chunks", "microbatches"), CASES)
 def test_priced_without_a_schedule_it_costs_the_same(name: str, p: int, chunks: int, microbatches: int) -> None:
     cut, where = training(p, chunks, split_backward=name == "zb-h1"), machine(p, latency=0.25)
-    recorded, written = cut.simulate(name, microbatches, where), cut.schedule(name, microbatches).simulate(where)
+    recorded, written = (
+        PipelineRuns(where).simulate(cut, name, microbatches),
+        cut.schedule(name, microbatches).simulate(where),
+    )
     assert recorded.time_s == written.time_s
     assert [use[1:] for use in recorded.usage] == [use[1:] for use in written.usage]
 

@@ -1,0 +1,86 @@
+"""The parts of a pipeline, partitioned for the submesh of their stage.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlosharding.compiler import Partitioned, partition
+from hlosharding.cost import Machine
+from hlosharding.executor import Structure
+from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.partitioner import PartitionOptions
+from hlosharding.schedule.cutting.pieces import Part
+from hlosharding.schedule.stage_program import StageProgram
+from hlosharding.sharding import HloSharding, copies_as_partials
+
+Shardings = Sequence[HloSharding]
+
+
+@dataclass(frozen=True)
+class Submesh:
+    """Where a stage runs, and how its programs are partitioned for it."""
+
+    num_devices: int
+    machine: Machine
+    """Of so many devices."""
+    options: PartitionOptions | None = None
+
+    def partitioned(self, part: Part, reads: Shardings, makes: Shardings) -> Partitioned:
+        """The program of a part whose values lie so."""
+        module = part.module.clone()
+        module.num_partitions = self.num_devices
+        for parameter, sharding in zip(module.entry.parameters, reads, strict=True):
+            module.shardings[parameter.id] = sharding
+        module.shardings[module.entry.root.id] = HloSharding.tuple(tuple(makes))
+        return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
+
+
+class StagePrograms:
+    """Of several parts that do the same, one program."""
+
+    def __init__(self) -> None:
+        self._structure = Structure()
+        self._programs: dict[tuple[Any, ...], StageProgram] = {}
+
+    def of(
+        self, part: Part, reads: Shardings, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
+    ) -> StageProgram:
+        """The program of a part.  `deferrable`: of its sums those that may be left in terms, one a device."""
+        same = self._structure.computation(part.module.entry)
+        key = same, tuple(reads), tuple(makes), tuple(deferrable), part.sums, submesh
+        if key not in self._programs:
+            found = _cheapest(part, reads, makes, deferrable, submesh)
+            self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
+        return self._programs[key].under(part.module.name)
+
+
+def _cheapest(
+    part: Part, reads: Shardings, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
+) -> Partitioned:
+    """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
+    made = submesh.partitioned(part, reads, makes)
+    results = made.module.entry.root.operands
+    late = {n for n in deferrable if _is_exchanged(results[n])}
+    if not late:
+        return made
+    partial = [copies_as_partials(sharding) if n in late else sharding for n, sharding in enumerate(makes)]
+    once = submesh.partitioned(part, reads, partial)
+    return once if once.comm_bytes_per_device < made.comm_bytes_per_device else made
+
+
+def _is_exchanged(result: Instruction) -> bool:
+    """Do the devices make it together?  A collective's result, perhaps in another form, or a copy of what a loop gives,
+    whose body may have one."""
+    forms: set[str] = set()
+    while result.opcode in _FORMS:
+        forms.add(result.opcode)
+        result = result.operands[0]
+    return result.opcode in COLLECTIVES or (result.opcode == "get-tuple-element" and "copy" in forms)
+
+
+_FORMS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})

@@ -1,0 +1,70 @@
+"""A step for batches of several sizes.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hlosharding.errors import ScheduleError
+from hlosharding.frontends import trace
+from hlosharding.ir import Module
+from hlosharding.schedule import argument_numbers
+from hlosharding.search.planner import Planner
+
+
+class BatchSizes:
+    """The planners of one step, each traced when it is asked for.
+
+    A traced Module has one size; a function is traced with arguments whose first dim grows with the batch.
+
+    >>> import jax.numpy as jnp
+    >>> sizes = BatchSizes(lambda w, x: x @ w, (jnp.ones((4, 4)), jnp.ones((8, 4))), ["x"])
+    >>> sizes.given, [str(p.shape) for p in sizes.planner(32).module.entry.parameters]
+    (8, ['f32[4,4]', 'f32[32,4]'])
+    """
+
+    def __init__(
+        self, program: Module | Callable[..., Any], arguments: Sequence[Any], batch: Sequence[str | int]
+    ) -> None:
+        self._program, self._arguments, self._batch = program, arguments, batch
+        module = program if isinstance(program, Module) else trace(program)(*arguments)
+        first = Planner(module, batch)
+        self.given = _batch_size(module, batch)
+        self._planners = {self.given: first}
+
+    @property
+    def traced(self) -> list[int]:
+        """Sizes of which there is a planner."""
+        return sorted(self._planners)
+
+    def planner(self, size: int) -> Planner:
+        """For batches of `size` examples.  Raises ScheduleError for another size of a program that was traced."""
+        if size not in self._planners:
+            if isinstance(self._program, Module):
+                raise ScheduleError(
+                    f"the program was traced for a batch of {self.given}, not of {size}",
+                    remedy="give the function and its arguments in place of its trace",
+                )
+            self._planners[size] = Planner(trace(self._program)(*self._resized(size)), self._batch)
+        return self._planners[size]
+
+    def _resized(self, size: int) -> Sequence[Any]:
+        import jax
+
+        leaves, tree = jax.tree.flatten(tuple(self._arguments))
+        for number in self._planners[self.given].numbers:
+            rows, *others = leaves[number].shape
+            leaves[number] = jax.ShapeDtypeStruct((rows * size // self.given, *others), leaves[number].dtype)
+        return jax.tree.unflatten(tree, leaves)
+
+
+def _batch_size(module: Module, batch: Sequence[str | int]) -> int:
+    """The first dim of the first batch argument.  Raises ScheduleError where it has none."""
+    parameters = module.entry.parameters
+    for number in argument_numbers(module, batch):
+        if parameters[number].shape.dims:
+            return parameters[number].shape.dims[0]
+    raise ScheduleError(f"no array of {', '.join(map(str, batch))} has a dim", remedy="name arguments with a batch")

@@ -1,0 +1,97 @@
+"""What a step takes with many plans and batch sizes.  Of those that differ in the size of a microbatch, few are cut.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+from hlosharding.cost import Machine
+from hlosharding.errors import HloShardingError
+from hlosharding.partitioner import PartitionOptions
+from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
+from hlosharding.search.batch_sizes import BatchSizes
+from hlosharding.search.plans import SizedPlan
+
+
+class PlanPrices:
+    """Prices plans.  `plans`: all that may be asked for."""
+
+    def __init__(
+        self,
+        sizes: BatchSizes,
+        plans: Iterable[SizedPlan],
+        machine: Machine,
+        options: PartitionOptions | None = None,
+    ) -> None:
+        self.sizes, self.machine, self.options = sizes, machine, options
+        self._runs = PipelineRuns(machine)
+        found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
+        for each in plans:
+            found[_family(each)].append(each)
+        self._families = {key: _Family(members, self.cut) for key, members in found.items()}
+
+    def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
+        """A step.  Raises ScheduleError where it cannot be cut so."""
+        plan = wanted.plan
+        cut = self._families[_family(wanted)].at(wanted)
+        return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+
+    def cut(self, wanted: SizedPlan) -> Pipeline:
+        """The pipeline as it will run."""
+        return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine, self.options)
+
+
+def _family(wanted: SizedPlan) -> object:
+    """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
+    plan = wanted.plan
+    return plan.data, plan.tensor, plan.stages, plan.microbatches == 1, wanted.divides or wanted
+
+
+class _Family:
+    """Pipelines for microbatches of several sizes: the smallest and the largest are cut, and where these are not alike
+    one between, and so on."""
+
+    def __init__(self, members: Iterable[SizedPlan], cut: Callable[[SizedPlan], Pipeline]) -> None:
+        self.members, self.cut = list(members), cut
+        self._samples: dict[int, Sized] = {}
+        self._between: dict[tuple[int, int], ResizablePipeline | HloShardingError] = {}
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Examples of a microbatch, in rising order."""
+        return sorted({member.examples for member in self.members})
+
+    def at(self, wanted: SizedPlan) -> Pipeline:
+        """The pipeline, perhaps known by its price alone."""
+        low, high, place = 0, len(self.sizes) - 1, self.sizes.index(wanted.examples)
+        while True:
+            found = self._resizable(self.sizes[low], self.sizes[high])
+            try:
+                if isinstance(found, ResizablePipeline):
+                    return found.at(wanted.examples // wanted.plan.data, wanted.plan.microbatches)
+            except HloShardingError:  # no size between these two that it can have
+                pass
+            if high - low < 2:
+                return self.cut(wanted)
+            middle = (low + high) // 2
+            low, high = (low, middle) if place <= middle else (middle, high)
+
+    def _resizable(self, low: int, high: int) -> ResizablePipeline | HloShardingError:
+        if (low, high) not in self._between:
+            try:
+                self._between[low, high] = ResizablePipeline(self._sample(low), self._sample(high))
+            except HloShardingError as error:
+                self._between[low, high] = error
+        return self._between[low, high]
+
+    def _sample(self, size: int) -> Sized:
+        if size not in self._samples:
+            ends = {pick(member.batch_size for member in self.members) for pick in (min, max)}
+            of_size = [member for member in self.members if member.examples == size]
+            chosen = min(of_size, key=lambda member: (member.batch_size not in ends, member))
+            self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.data, chosen.plan.microbatches)
+        return self._samples[size]
