@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +42,14 @@ class Held:
 
 def held(recording: Recording, times: Times, classes: DeviceClasses) -> list[Held]:
     """Of each class."""
-    moments: list[list[float]] = [[] for _ in classes.members]
-    changes: list[list[float]] = [[] for _ in classes.members]
-    for places, start, end, size in _lives(recording, times, classes):
+    moments: list[list[np.ndarray]] = [[] for _ in classes.members]
+    changes: list[list[np.ndarray]] = [[] for _ in classes.members]
+    for places, starts, ends, sizes in (*_buffers(recording, times, classes), *_scratch(recording, times, classes)):
         for place in places:
-            moments[place] += (start, end)
-            changes[place] += (size, -size)
-    return [_summed(np.array(when), np.array(change)) for when, change in zip(moments, changes, strict=True)]
+            moments[place] += (starts, ends)
+            changes[place] += (sizes, -sizes)
+    joined = [[np.concatenate(each or [np.zeros(0)]) for each in side] for side in (moments, changes)]
+    return [_summed(when, change) for when, change in zip(*joined, strict=True)]
 
 
 def _summed(when: np.ndarray, change: np.ndarray) -> Held:
@@ -57,51 +59,72 @@ def _summed(when: np.ndarray, change: np.ndarray) -> Held:
     return Held(when[last], level[last])
 
 
-def _lives(
-    recording: Recording, times: Times, classes: DeviceClasses
-) -> Iterator[tuple[Sequence[int], float, float, float]]:
-    """(classes, from, to, bytes) of every buffer, and of what ops need beside."""
-    last, starts = _last_moments(recording, times), times.start
-    rooms = {id(kind): (classes.of(kind.devices), float(kind.tile_bytes)) for kind in recording.distinct_types}
-    is_view = [done.step.op.is_view for done in recording.applications]
-    for kind, maker, end in zip(recording.types, recording.makers, last, strict=True):
-        if maker == AT_START or not is_view[maker]:
-            places, size = rooms[id(kind)]
-            yield places, 0.0 if maker == AT_START else starts[maker], end, size
-    for number, done in enumerate(recording.applications):
-        if done.work.temporary_bytes:
-            yield (
-                classes.of(done.sources or done.targets),
-                times.start[number],
-                times.end[number],
-                done.work.temporary_bytes,
-            )
+Lives = tuple[Sequence[int], np.ndarray, np.ndarray, np.ndarray]
+"""Classes of devices; from when, until when and how many bytes they hold."""
 
 
-def _last_moments(recording: Recording, times: Times) -> list[float]:
+def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
+    """Of all values that have memory of their own."""
+    kinds = recording.distinct_types
+    numbers = {id(kind): number for number, kind in enumerate(kinds)}
+    number = np.array([numbers[id(kind)] for kind in recording.types], dtype=np.int64)
+    sizes = np.array([kind.tile_bytes for kind in kinds], dtype=float)[number]
+    places = _numbered([classes.of(kind.devices) for kind in kinds])
+    starts, ends = _first_moments(recording, times), _last_moments(recording, times)
+    owns = np.ones(len(number), bool)
+    for step in recording.numbers_where(lambda op: op.is_view):
+        owns[list(recording.applications[step].results)] = False
+    for each, own in places.items():
+        chosen = np.isin(number, own) & owns
+        yield each, starts[chosen], ends[chosen], sizes[chosen]
+
+
+def _scratch(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
+    """What ops need beside."""
+    steps = [n for n, done in enumerate(recording.applications) if done.work.temporary_bytes]
+    applied = [recording.applications[n] for n in steps]
+    for each, own in _numbered([classes.of(done.sources or done.targets) for done in applied]).items():
+        chosen = [steps[n] for n in own]
+        size = np.array([applied[n].work.temporary_bytes for n in own])
+        yield each, np.array([times.start[n] for n in chosen]), np.array([times.end[n] for n in chosen]), size
+
+
+def _numbered(found: Sequence[Sequence[int]]) -> dict[Sequence[int], list[int]]:
+    """Of equal ones the places in the list."""
+    places: dict[Sequence[int], list[int]] = {}
+    for number, each in enumerate(found):
+        places.setdefault(each, []).append(number)
+    return places
+
+
+def _first_moments(recording: Recording, times: Times) -> np.ndarray:
+    """When each value is begun to be made; the caller's are there."""
+    return np.append(times.start, 0.0)[recording.makers]
+
+
+def _last_moments(recording: Recording, times: Times) -> np.ndarray:
     """Until when each value is held."""
-    ends, makers = times.end, recording.makers
-    found = [0.0 if maker == AT_START else ends[maker] for maker in makers]
-    for number, readers in enumerate(recording.readers):
-        for reader in readers:
-            if ends[reader] > found[number]:
-                found[number] = ends[reader]
-    callers = [n for n, maker in enumerate(makers) if maker == AT_START and n not in recording.freed_values]
-    for number in (*callers, *recording.results):
-        found[number] = times.makespan
+    ends, makers = np.append(times.end, 0.0), np.array(recording.makers, dtype=np.int64)
+    found = ends[makers]
+    counts = np.array([len(readers) for readers in recording.readers], dtype=np.int64)
+    readers = np.fromiter(chain.from_iterable(recording.readers), dtype=np.int64, count=counts.sum())
+    np.maximum.at(found, np.repeat(np.arange(len(found)), counts), ends[readers])
+    is_kept = makers == AT_START
+    is_kept[list(recording.freed_values)] = False
+    is_kept[list(recording.results)] = True
+    found[is_kept] = times.makespan
     _overwritten(recording, times, found)
     return found
 
 
-def _overwritten(recording: Recording, times: Times, last: list[float]) -> None:
+def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
     """What an op overwrites is gone when it starts; what has views stays as long as they do."""
-    for number, done in enumerate(recording.applications):
-        for place in done.step.op.donated:
-            last[done.operands[place]] = times.start[number]
-    for done in reversed(recording.applications):
-        if done.step.op.is_view:
-            whole = done.operands[0]
-            last[whole] = max(last[whole], *(last[result] for result in done.results))
+    for number in recording.numbers_where(lambda op: bool(op.donated)):
+        done = recording.applications[number]
+        last[[done.operands[place] for place in done.step.op.donated]] = times.start[number]
+    for number in reversed(recording.numbers_where(lambda op: op.is_view)):
+        done = recording.applications[number]
+        last[done.operands[0]] = last[[done.operands[0], *done.results]].max()
 
 
 def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[Held]) -> Worst:

@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,6 +54,12 @@ class Recording(Observer):
     def distinct_types(self) -> list[ValueType]:
         """Of values whose types are one object, one."""
         return list({id(kind): kind for kind in self.types}.values())
+
+    def numbers_where(self, holds: Callable[[Op], bool]) -> list[int]:
+        """Of the applications whose op is such a one."""
+        steps = {id(done.step): done.step for done in self.applications}
+        chosen = {key for key, step in steps.items() if holds(step.op)}
+        return [number for number, done in enumerate(self.applications) if id(done.step) in chosen] if chosen else []
 
     def entered(self, parameters: Names, values: Sequence[Value]) -> None:
         for value in values:

@@ -5,6 +5,7 @@ Floor: schedule.  Prices are the ops' own, times those of `cost.in_order`: every
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from hlosharding.cost import Machine, Tasks, in_order
@@ -50,11 +51,9 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
 
 
 def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
-    makers, tasks = recording.makers, Tasks()
-    for done in recording.applications:
-        waits = [makers[n] for n in done.operands if makers[n] != AT_START]
-        tasks.add(done.work.seconds, lanes.of(done), waits)
-    return tasks
+    makers, done = recording.makers, recording.applications
+    waits: list[Sequence[int]] = [[makers[n] for n in each.operands if makers[n] != AT_START] for each in done]
+    return Tasks([each.work.seconds for each in done], [lanes.of(each) for each in done], waits)
 
 
 class _Lanes:
@@ -62,11 +61,11 @@ class _Lanes:
 
     def __init__(self, classes: DeviceClasses) -> None:
         self.classes = classes
-        self.found: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self.found: dict[tuple[int, int, bool], tuple[int, ...]] = {}
 
     def of(self, done: Application) -> tuple[int, ...]:
-        """Of one application."""
-        key = (done.sources, done.targets, done.work.is_communication)
+        """Of one application.  Those of one kind name their devices by the same objects."""
+        key = (id(done.sources), id(done.targets), done.work.is_communication)
         if key not in self.found:
             self.found[key] = self.lanes(done)
         return self.found[key]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Module
+from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Pipeline, Schedule, argument_numbers
 from hlosharding.search.plans import Plan
@@ -32,6 +32,9 @@ class Planner:
 
     def pipeline(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Pipeline:
         """The program cut so.  Raises ScheduleError where it cannot be."""
+        for parameter in self.module.entry.parameters:
+            if parameter.parameter_number in self.numbers:
+                _check_divides(parameter, plan)
         annotated = self.annotated(plan.data, plan.tensor)
         return self._cutter.pipeline(
             annotated, plan.stages, plan.microbatches, plan.data * plan.tensor, machine, options
@@ -43,19 +46,13 @@ class Planner:
         return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
 
     def annotated(self, data: int, tensor: int) -> Module:
-        """The program with the shardings of a stage: the batch over `data` ways, weights over `tensor`.
-
-        Raises ScheduleError where the batch does not divide.
-        """
+        """The program with the shardings of a stage: the batch over `data` ways, weights over `tensor`."""
         if (data, tensor) not in self._annotated:
             made = self.module.clone()
             made.shardings, made.num_partitions = {}, data * tensor
             for parameter in made.entry.parameters if made.num_partitions > 1 else ():
                 dims, split = parameter.shape.dims, self._tensor_splits(tensor).get(parameter.parameter_number)
                 if parameter.parameter_number in self.numbers:
-                    if not dims or dims[0] % data:
-                        what = f"{data} ways do not divide the batch of %{parameter.name} {parameter.shape}"
-                        raise ScheduleError(what, remedy="take another batch size, or fewer ways")
                     made.shardings[parameter.id] = _over_data(len(dims), data, tensor)
                 elif split is not None:
                     made.shardings[parameter.id] = _over_tensor(len(dims), split, data, tensor)
@@ -66,6 +63,17 @@ class Planner:
         if ways not in self._splits:
             self._splits[ways] = tensor_splits(self.module, ways, batch=self.numbers) if ways > 1 else {}
         return self._splits[ways]
+
+
+def _check_divides(parameter: Instruction, plan: Plan) -> None:
+    """Raises ScheduleError unless all microbatches, and all their tiles, have as many examples."""
+    dims = parameter.shape.dims
+    if not dims or dims[0] % (plan.microbatches * plan.data):
+        pieces = f"{plan.microbatches} microbatches, each {plan.data} ways"
+        raise ScheduleError(
+            f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",
+            remedy="take another batch size, fewer microbatches or fewer ways",
+        )
 
 
 def _over_data(rank: int, data: int, tensor: int) -> HloSharding:
