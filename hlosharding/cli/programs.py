@@ -106,14 +106,21 @@ def machine(arguments: Namespace, count: int) -> Machine | None:
     if arguments.machine is None:
         return None
     name, devices = arguments.machine
-    if name.endswith(".toml"):
-        return read_machine(name)
     if devices is not None and devices < count:
         raise CostError(
             f"--machine {name}:{devices} has {devices} devices, {count} are needed",
             remedy=f"write {name}:{count}, or {name} alone",
         )
-    return machine_named(name, devices or count)
+    return named_machine(name, devices or count)
+
+
+def named_machine(name: str, devices: int | None) -> Machine:
+    """Of a TOML file, or a preset with so many devices.  Raises CostError for one without a number."""
+    if name.endswith(".toml"):
+        return read_machine(name)
+    if devices is None:
+        raise CostError(f"--machine {name} says no number of devices", remedy=f"write {name}:16")
+    return machine_named(name, devices)
 
 
 def array_shape(text: str) -> Shape:

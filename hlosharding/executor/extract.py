@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlosharding.executor.flow import Leaf, Line, Tree, Var, leaves, tree_of
-from hlosharding.ir import Builder, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
+from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Module, Shape, rewrite
 
 
 def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]) -> Module:
@@ -17,7 +17,7 @@ def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]
     The lines come in order and use nothing but each other and the inputs; called computations are copied.
     """
     builder = Builder("extract")
-    callees = _Callees(builder)
+    callees = _callees(builder)
     for line in lines:
         callees.of(line.inst)
     main = builder.computation("main")
@@ -26,7 +26,7 @@ def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]
         operands = [
             _operand(main, tree, o.shape, new) for tree, o in zip(line.operands, line.inst.operands, strict=True)
         ]
-        made = _copy(main, line.inst, operands, callees)
+        made = _copy(main, line.inst, operands, callees.of(line.inst))
         new.update(zip(leaves(tree_of(line.inst)), _parts(main, made), strict=True))
     main.root(main.op("tuple", [new[o] for o in outputs]))
     return builder.finish(main)
@@ -35,18 +35,18 @@ def extract(lines: Sequence[Line], inputs: Sequence[Var], outputs: Sequence[Var]
 def op_module(inst: Instruction) -> Module:
     """One op alone: a parameter for each leaf of each operand, in order; the root is the op."""
     builder = Builder("op")
-    callees = _Callees(builder)
+    callees = _callees(builder)
     callees.of(inst)
     main = builder.computation("main")
     numbers = iter(range(sum(len(o.shape.leaves) for o in inst.operands)))
     operands = [_parameters(main, o.shape, numbers) for o in inst.operands]
-    main.root(_copy(main, inst, operands, callees))
+    main.root(_copy(main, inst, operands, callees.of(inst)))
     return builder.finish(main)
 
 
 def copy_computation(builder: Builder, computation: Computation) -> Computation:
     """A copy of a computation, and of those that it calls, in another module."""
-    return _Callees(builder).copied(computation)
+    return _callees(builder).copied(computation)
 
 
 def _parameters(main: ComputationBuilder, shape: Shape, numbers: Iterator[int]) -> Instruction:
@@ -70,33 +70,14 @@ def _parts(main: ComputationBuilder, made: Instruction) -> Iterator[Instruction]
         yield from _parts(main, main.op("get-tuple-element", (made,), tuple_index=index))
 
 
+def _callees(builder: Builder) -> Callees:
+    return Callees(builder, _copy, name="called")
+
+
 def _copy(
-    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], callees: _Callees
+    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
 ) -> Instruction:
     # Named by opcode: equal stretches make equal modules, which are compiled once.
-    copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=callees.of(inst), name=inst.opcode)
+    copy = into.add(inst.opcode, inst.shape, operands, like=inst, called=called, name=inst.opcode)
     rewrite.drop_metadata(copy)  # the frame table stays behind
     return copy
-
-
-class _Callees:
-    """Copies of called computations, each made once, before the computation that calls them."""
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._done: dict[Computation, Computation] = {}
-
-    def of(self, inst: Instruction) -> list[Computation]:
-        return [self.copied(c) for c in inst.called]
-
-    def copied(self, computation: Computation) -> Computation:
-        if computation not in self._done:
-            for inst in computation.instructions:
-                self.of(inst)
-            into = self._builder.computation("called")
-            new: dict[Instruction, Instruction] = {}
-            for inst in computation.instructions:
-                new[inst] = _copy(into, inst, [new[o] for o in inst.operands], self)
-            into.root(new[computation.root])
-            self._done[computation] = into.computation
-        return self._done[computation]

@@ -3,6 +3,7 @@
 from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
+from hlosharding.ir.callees import Callees
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.excerpt import excerpt
@@ -51,6 +52,7 @@ __all__ = [
     "Between",
     "Branch",
     "Builder",
+    "Callees",
     "Computation",
     "ComputationBuilder",
     "ConvDims",

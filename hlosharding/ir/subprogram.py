@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hlosharding.ir.builder import Builder, ComputationBuilder
+from hlosharding.ir.callees import Callees
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
 
@@ -35,39 +36,18 @@ def subprogram(
     """
     builder = Builder(name, like=module)
     builder.module.signature = None
-    callees = _Callees(builder)
+    callees = Callees(builder, _again)
     chosen = list(instructions)
-    for inst in chosen:
-        for computation in inst.called:
-            callees.copied(computation)
+    called = {inst: callees.of(inst) for inst in chosen}
     main = builder.computation(module.entry.name)
     made = {inst: main.parameter(number, inst.shape, name=inst.name) for number, inst in enumerate(reads)}
     for inst in chosen:
-        made[inst] = callees.copy(main, inst, [made[operand] for operand in inst.operands])
+        made[inst] = _again(main, inst, [made[operand] for operand in inst.operands], called[inst])
     main.root(main.op("tuple", [made[inst] for inst in makes]))
     return builder.finish(main)
 
 
-class _Callees:
-    """Copies of called computations, each made once, before the computation that calls them."""
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._done: dict[Computation, Computation] = {}
-
-    def copy(self, into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction]) -> Instruction:
-        called = [self.copied(computation) for computation in inst.called]
-        return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
-
-    def copied(self, computation: Computation) -> Computation:
-        if computation not in self._done:
-            for inst in computation.instructions:
-                for callee in inst.called:
-                    self.copied(callee)
-            into = self._builder.computation(computation.name)
-            new: dict[Instruction, Instruction] = {}
-            for inst in computation.instructions:
-                new[inst] = self.copy(into, inst, [new[operand] for operand in inst.operands])
-            into.root(new[computation.root])
-            self._done[computation] = into.computation
-        return self._done[computation]
+def _again(
+    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
+) -> Instruction:
+    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, Shape, callers, rewrite, while_parts
+from hlosharding.schedule.cutting.microbatched import place_in_source
 
 NUMBER = "microbatch_number"
 """The parameter's name, where it is free."""
@@ -108,6 +109,6 @@ def _cannot(site: Instruction) -> ScheduleError:
     return ScheduleError(
         f"%{site.name} ({site.opcode}) needs the number of the microbatch in a computation that it shares, or that "
         "takes no tuple",
-        where=site.location or site.op_name or None,
+        where=place_in_source(site),
         remedy="take one microbatch, or make what depends on positions (random bits, iotas) before this op",
     )

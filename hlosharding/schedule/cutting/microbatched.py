@@ -73,6 +73,11 @@ def _updates(inst: Instruction) -> bool:
     return "jvp(" not in inst.op_name and any(map(is_backward, inst.operands))
 
 
+def place_in_source(inst: Instruction) -> str | None:
+    """Where an error says that an op stands: its line, else its name in JAX."""
+    return inst.location or inst.op_name or None
+
+
 def read_by(inst: Instruction) -> Iterator[Instruction]:
     """What an op reads of what travels: of tuples and broadcasts, what they are made of."""
     for operand in inst.operands:

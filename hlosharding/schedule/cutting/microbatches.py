@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import COLLECTIVES, Instruction, Module, rewrite
+from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, rewrite
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatch_number import take_number
-from hlosharding.schedule.cutting.microbatched import Microbatched
+from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
 from hlosharding.schedule.cutting.openings import with_openings
 from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
@@ -83,13 +83,14 @@ def _own_broadcasts(module: Module) -> None:
 
     Where one serves as the zeros of activations and of gradients alike, propagation would split the gradients, too.
     """
+    names = NameUniquer(inst.name for inst in module.instructions)
     for inst in list(module.of_opcodes("broadcast")):
         for user in inst.users[1:]:
             for place, operand in enumerate(user.operands):
                 if operand is inst:
                     where = inst.computation.instructions.index(user)
                     made = rewrite.copy(inst, where, inst.operands, to=inst.computation)
-                    rewrite.rename(made, rewrite.fresh_name(module, inst.name))
+                    rewrite.rename(made, names.fresh(inst.name))
                     rewrite.replace_operand(user, place, made)
     module.renumber()
 
@@ -100,7 +101,7 @@ def _check_repeated(program: Microbatched) -> None:
     if repeated is not None:
         raise ScheduleError(
             f"%{repeated.operands[0].name} sums over the microbatches, and runs once behind the last",
-            where=repeated.location or repeated.op_name or None,
+            where=place_in_source(repeated),
             remedy="take one microbatch",
         )
 
@@ -169,6 +170,6 @@ def _impossible(inst: Instruction) -> ScheduleError:
     what = "another reduction over all microbatches than a sum" if is_reduction else "elements of other microbatches"
     return ScheduleError(
         f"%{inst.name} ({inst.opcode}) needs {what}",
-        where=f"{inst.location or inst.op_name}".strip() or None,
+        where=place_in_source(inst),
         remedy="microbatches must be independent but for sums; take one microbatch, or change this line",
     )

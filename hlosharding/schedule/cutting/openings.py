@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction
-from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
+from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source, read_by
 from hlosharding.schedule.cutting.saved_values import LIGHT
 
 
@@ -25,7 +25,7 @@ def with_openings(program: Microbatched) -> Microbatched:
         if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _behind(early)):
             raise ScheduleError(
                 f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them",
-                where=late.location or late.op_name or None,
+                where=place_in_source(late),
                 remedy="let a microbatch need no other (no statistics over the batch but of its inputs), or take one "
                 "microbatch",
             )

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module, Shape, branches, is_neutral, rewrite, while_parts
 from hlosharding.partitioner import linear_operands
+from hlosharding.schedule.cutting.microbatched import place_in_source
 
 
 class Leaf(Enum):
@@ -162,6 +163,6 @@ def _varies(kind: Kind) -> bool:
 def _refuse(inst: Instruction) -> Leaf:
     raise ScheduleError(
         f"%{inst.name} ({inst.opcode}) needs a sum over all microbatches before its loop, or branch, has ended",
-        where=inst.location or inst.op_name or None,
+        where=place_in_source(inst),
         remedy="in there, do nothing with the sum that is not linear in it, or take one microbatch",
     )
