@@ -3,10 +3,18 @@
 from hlosharding.executor.boundary import BoundaryArray, assemble, split
 from hlosharding.executor.device_program import refuse_described
 from hlosharding.executor.executable import Executable
-from hlosharding.executor.laying_out import lay_out, put, sharded_array
+from hlosharding.executor.laying_out import (
+    array_of_tiles,
+    lay_out,
+    lay_out_checked,
+    put,
+    sharded_array,
+    tiles_by_device,
+)
+from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.reference import run_local, run_reference
-from hlosharding.executor.sharded_array import ShardedArray
+from hlosharding.executor.sharded_array import ShardedArray, restacked
 from hlosharding.executor.source import as_python
 from hlosharding.executor.structure import Structure
 
@@ -17,14 +25,21 @@ __all__ = [
     "ShardMapProgram",
     "ShardedArray",
     "Structure",
+    "array_of_tiles",
     "as_python",
     "assemble",
+    "check_same",
     "find_devices",
+    "is_own",
+    "is_shared",
     "lay_out",
+    "lay_out_checked",
     "put",
     "refuse_described",
+    "restacked",
     "run_local",
     "run_reference",
     "sharded_array",
     "split",
+    "tiles_by_device",
 ]

@@ -5,7 +5,8 @@ Floor: executor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, split
 from hlosharding.executor.moving import LaidOut, laid_out, moved
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, is_seen_whole, register, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, register, restacked
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -70,6 +71,8 @@ def put(array: Any, jax_sharding: Any, what: str) -> Any:
 
     if jax_sharding.is_fully_addressable and not isinstance(array, ShardedArray):
         return jax.device_put(array, jax_sharding)
+    if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(jax_sharding, array.ndim):
+        return xla_bridge.array_of(array.shape, array.dtype, jax_sharding, by_device(array))
     devices = tuple(jax_sharding.mesh.devices.flat)
     found = _movable(array, devices)
     if found is None:
@@ -102,11 +105,21 @@ def sharded_array(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> 
     """Lay a global array out as `sharding` says, tile of partition i on `devices[i]`."""
     import jax
 
-    register()
     if sharding.is_tuple():
         raise ExecutionError(f"{sharding} is of a tuple", remedy="lay out its arrays one by one")
+    if isinstance(array, ShardedArray) and array.sharding == sharding and _devices_of(array) == tuple(devices):
+        return array
     tiles = tiles_on(array, sharding, devices, "the array")
     shape = Shape.from_dtype(jax.dtypes.canonicalize_dtype(array.dtype), tuple(np.shape(array)))
+    return _stacked(tiles, shape, sharding, devices)
+
+
+def _devices_of(array: ShardedArray) -> tuple[Any, ...]:
+    return tuple(array.tiles.sharding.mesh.devices.flat)
+
+
+def _stacked(tiles: Mapping[Any, Any], shape: Shape, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:
+    register()
     tile = shape.with_dims(tuple(sharding.tile_shape(shape.dims)))
     return ShardedArray(restacked(tiles, devices, tile), sharding, shape.dims)
 
@@ -116,15 +129,44 @@ def lay_out(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
 
     Tile i lies on `devices[i]`.
     """
-    import jax
-
     if is_shared(devices) and is_own(array):
         check_same({"the array": array})
-    rank = np.ndim(array)
-    axes = choose_axes(None, len(devices), Needs(shardings=frozenset({(sharding, rank)})))
-    layout = BoundaryArray(Shape.from_dtype(array.dtype, np.shape(array)), sharding).over(axes)
+    return lay_out_checked(array, sharding, devices)
+
+
+def lay_out_checked(array: Any, sharding: HloSharding, devices: Sequence[Any]) -> Any:
+    """As `lay_out`, of an array that is known to be the same in all processes."""
+    named = _named_sharding(Shape.from_dtype(array.dtype, np.shape(array)), sharding, tuple(devices))
+    return sharded_array(array, sharding, devices) if named is None else put(array, named, "the array")
+
+
+def array_of_tiles(tiles: Mapping[Any, Any], shape: Shape, sharding: HloSharding, devices: Sequence[Any]) -> Any:
+    """The global array of these tiles, by device those of this process, as `lay_out` gives it.
+
+    Of an array that lies in other processes alone there are none: it has a shape, a type and a sharding.
+    """
+    named = _named_sharding(shape, sharding, tuple(devices))
+    if named is None:
+        return _stacked(tiles, shape, sharding, devices)
+    dims = tuple(sharding.tile_shape(shape.dims))
+    local = {device: as_tile(data, dims) for device, data in tiles.items()}
+    return xla_bridge.array_of(shape.dims, shape.dtype, named, local)
+
+
+def tiles_by_device(array: Any) -> dict[Any, Any]:
+    """What this process has of an array that `lay_out` or a program gave, by device; tiles of scalars may be `[1]`."""
+    return by_device(_of_jax(array))
+
+
+@lru_cache(maxsize=512)
+def _named_sharding(shape: Shape, sharding: HloSharding, devices: tuple[Any, ...]) -> Any:
+    """The NamedSharding that says it, on a mesh of its own; None where none does."""
+    import jax
+
+    axes = choose_axes(None, len(devices), Needs(shardings=frozenset({(sharding, shape.rank)})))
+    layout = BoundaryArray(shape, sharding).over(axes)
     if layout.spec is None:
-        return sharded_array(array, sharding, devices)
+        return None
     mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(axes.sizes), axes.names)
     spec = jax.sharding.PartitionSpec(*[tuple(axes.names[p] for p in dim) or None for dim in layout.spec])
-    return put(array, jax.sharding.NamedSharding(mesh, spec), "the array")
+    return jax.sharding.NamedSharding(mesh, spec)

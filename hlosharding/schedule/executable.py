@@ -1,34 +1,37 @@
-"""A schedule on JAX's devices, in one process: steps are enqueued in the schedule's order, and devices of different
-stages work at the same time where JAX dispatches asynchronously (GPUs; the CPU client runs one program at a time).
+"""A schedule on JAX's devices: steps are enqueued in the schedule's order, and devices of different stages work at the
+same time where JAX dispatches asynchronously (GPUs; the CPU client runs one program at a time in each process).
 
 Floor: schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlosharding.errors import ExecutionError, ScheduleError
-from hlosharding.executor import Executable, ShardedArray, find_devices, lay_out
+from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
+from hlosharding.schedule.array_ops import Call, add, concat, split
 from hlosharding.schedule.flat_run import FlatRun, dropped_after
+from hlosharding.schedule.given_arrays import GivenArrays, whole_on_host
 from hlosharding.schedule.interpreter import Names, interpret
-from hlosharding.schedule.local_ops import Add, Concat, Number, Split, cut, joined_tiles
+from hlosharding.schedule.local_ops import Add, Concat, Number, Split
+from hlosharding.schedule.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.moves_between_processes import MovesBetweenProcesses
 from hlosharding.schedule.op import Op, UserOp
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.steps import Functions
-from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
+from hlosharding.schedule.steps import Functions, function_named
+from hlosharding.schedule.transfers import Collective, Send
 from hlosharding.schedule.value_type import ValueType
 
 
 class _Task(NamedTuple):
     """One step, ready to run."""
 
-    run: Callable[..., Sequence[Any]]
+    run: Call
     operands: Names
     results: Names
     dies: Sequence[int]
@@ -39,159 +42,106 @@ class ScheduleExecutable:
     """A schedule, compiled for devices: device n of the schedule is the n-th.
 
     Takes one array for each parameter of @main (numpy, jax, or ShardedArray), gives one for each result, where it lies.
+
+    The devices may belong to several processes (`jax.distributed`).  All processes then make it and call it with the
+    same arrays; each enqueues the steps in which its own devices take part, in the schedule's order.  Values that go
+    from process to process do so in collectives.  Of a result on devices of others a process gets a jax array (or
+    ShardedArray) that has its shape, type and sharding and of which no part is here (`addressable_shards` is empty), as
+    of any program; it may be given back as a parameter that lies there.  A result that lies on devices of several
+    processes is one array of theirs.
+
+    >>> import numpy as np
+    >>> from hlosharding.schedule import parse_schedule
+    >>> schedule = parse_schedule('''
+    ... func @main(%x: f32[4] on {0,1} as {devices=[2]<=[2]}) {
+    ...   %there = send(%x) to={2,3}
+    ...   return %x, %there
+    ... }''')
+    >>> here, there = schedule.compile()(np.arange(4, dtype=np.float32))
+    >>> there.tolist(), sorted(device.id for device in there.devices())
+    ([0.0, 1.0, 2.0, 3.0], [2, 3])
     """
 
     def __init__(self, functions: Functions, devices: Sequence[Any] | None = None) -> None:
+        import jax
+
         run = FlatRun()
         interpret(functions, observer=run)
         count = 1 + max((device for kind in run.types for device in kind.devices), default=-1)
         self.devices = find_devices(count, devices)
         self.parameters = [run.types[n] for n in run.parameters]
-        self._results = run.results
-        self._programs: dict[tuple[Op, tuple[int, ...]], Callable[..., Sequence[Any]]] = {}
+        self._mine = {n for n, device in enumerate(self.devices) if device.process_index == jax.process_index()}
+        self._moves = _moves(self.devices)
+        names = [parameter.name for parameter in function_named(functions, "main").parameters]
+        self._given = GivenArrays(names, self.parameters, self.devices)
+        self._results = [(n, run.types[n]) for n in run.results]
+        self._programs: dict[tuple[Op, tuple[int, ...]], Executable] = {}
         self._tasks = list(self._ready(run))
 
     def _ready(self, run: FlatRun) -> Iterator[_Task]:
+        """The steps of this process."""
         ops = [(event, event.step.op) for event in run.events if event.step is not None]
         dropped = dropped_after([(event.operands, event.results) for event, _ in ops], run.results)
         for (event, op), dies in zip(ops, dropped, strict=True):
             taken, made = ([run.types[n] for n in side] for side in (event.operands, event.results))
-            yield _Task(self._runner(op, taken, made), event.operands, event.results, dies)
+            if any(self._is_here(kind) for kind in (*taken, *made)):
+                yield _Task(self._call(op, taken, made), event.operands, event.results, dies)
+
+    def _is_here(self, kind: ValueType) -> bool:
+        """Has this process some of the devices on which a value lies?"""
+        return not self._mine.isdisjoint(kind.devices)
 
     def __call__(self, *arrays: Any) -> list[Any]:
         if len(arrays) != len(self.parameters):
             raise ScheduleError(f"{len(arrays)} arrays for the {len(self.parameters)} parameters of @main")
-        env: dict[int, Any] = {}
-        for number, (array, kind) in enumerate(zip(arrays, self.parameters, strict=True)):
-            env[number] = self._laid_out(array, kind)
+        env: dict[int, Any] = self._given.laid_out(arrays)
         for task in self._tasks:
-            made = task.run(*[env[n] for n in task.operands])
+            made = task.run(*[env.get(n) for n in task.operands])
             env.update(zip(task.results, made, strict=True))
             for number in task.dies:
-                del env[number]
-        return [env[n] for n in self._results]
+                env.pop(number, None)
+        return [env[n] if self._is_here(kind) else self._elsewhere(kind) for n, kind in self._results]
 
-    def _laid_out(self, array: Any, kind: ValueType) -> Any:
-        if tuple(np.shape(array)) != kind.shape.dims:
-            raise ExecutionError(f"an array of shape {list(np.shape(array))} for a parameter {kind}")
-        if not hasattr(array, "dtype") or array.dtype != kind.shape.dtype:
-            array = np.asarray(array, kind.shape.dtype)
-        return lay_out(array, kind.sharding, self._on(kind.devices))
+    def _elsewhere(self, kind: ValueType) -> Any:
+        """A value of which nothing is here."""
+        return array_of_tiles({}, kind.shape, kind.sharding, self._moves.on(kind))
 
-    def _on(self, devices: Sequence[int]) -> list[Any]:
-        return [self.devices[device] for device in devices]
-
-    def _runner(self, op: Op, taken: Sequence[ValueType], made: Sequence[ValueType]) -> Callable[..., Sequence[Any]]:
-        if isinstance(op, StageProgram):
-            return self._program(op, taken[0].devices if taken else made[0].devices)
-        found = _RUNNERS.get(type(op))
-        if found is None:
-            raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
-        return partial(found, self, op, taken, made)
+    def _call(self, op: Op, taken: Types, made: Types) -> Call:
+        """A step as a function of arrays."""
+        match op:
+            case StageProgram():
+                return self._program(op, taken[0].devices if taken else made[0].devices)
+            case Split():
+                return partial(split, kind=taken[0], dim=op.dim, parts=op.parts)
+            case Concat():
+                on = self._moves.on(taken[0])
+                return lambda *arrays: [concat(arrays, taken[0], op.dim, on)]
+            case Add():
+                on = self._moves.on(taken[0])
+                return lambda *arrays: [add(arrays, taken[0], on)]
+            case Send():
+                return self._moves.send(taken[0], made[0])
+            case Collective():
+                return self._moves.exchange(op, taken, made)
+            case UserOp() | Number():
+                return partial(self._meant, op, taken, made)
+            case _:
+                raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
 
     def _program(self, op: StageProgram, devices: tuple[int, ...]) -> Executable:
         key = op, devices
         if key not in self._programs:
-            self._programs[key] = op.program.compile(self._on(devices), donate=op.donated)
-        return self._programs[key]  # pyright: ignore[reportReturnType]
+            on = [self.devices[device] for device in devices]
+            self._programs[key] = op.program.compile(on, donate=op.donated)
+        return self._programs[key]
 
-    def moved(self, array: Any, kind: ValueType, target: ValueType) -> Any:
-        """An array on other devices: tile by tile, asynchronously, where it lies there as it lay here."""
-        if kind.sharding != target.sharding or len(kind.devices) != len(target.devices):
-            return lay_out(array, target.sharding, self._on(target.devices))
-        there = dict(zip(self._on(kind.devices), self._on(target.devices), strict=True))
-        if isinstance(array, ShardedArray):
-            return ShardedArray(_on_other_devices(array.tiles, there), array.sharding, array.shape)
-        return _on_other_devices(array, there)
+    def _meant(self, op: UserOp | Number, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
+        """What an op means in numpy: each process that has some of its devices works it out."""
+        found = op.meaning([whole_on_host(array) for array in arrays], taken)
+        pairs = [(np.asarray(array, kind.shape.dtype), kind) for array, kind in zip(found, made, strict=True)]
+        return [lay_out_checked(array, kind.sharding, self._moves.on(kind)) for array, kind in pairs]
 
 
-def _on_other_devices(array: Any, there: Mapping[Any, Any]) -> Any:
-    import jax
-
-    mesh = array.sharding.mesh
-    devices = np.array([there[device] for device in mesh.devices.flat], dtype=object).reshape(mesh.devices.shape)
-    other = jax.sharding.Mesh(devices, mesh.axis_names, axis_types=mesh.axis_types)
-    return jax.device_put(array, jax.sharding.NamedSharding(other, array.sharding.spec))
-
-
-# Ops that are no programs, on jax arrays.  Pieces and sums are made where the arrays lie.
-
-_Types = Sequence[ValueType]
-
-
-def _split(run: ScheduleExecutable, op: Split, taken: _Types, made: _Types, array: Any) -> Sequence[Any]:
-    return _jitted_cut(op.dim, op.parts, taken[0].ways(op.dim), array.sharding)(array)
-
-
-def _concat(run: ScheduleExecutable, op: Concat, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
-    return [_jitted_join(op.dim, taken[0].ways(op.dim), arrays[0].sharding)(*arrays)]
-
-
-@cache
-def _jitted_cut(dim: int, parts: int, ways: int, sharding: Any) -> Callable[..., Sequence[Any]]:
-    import jax
-
-    return jax.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
-
-
-@cache
-def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
-    import jax
-
-    return jax.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
-
-
-@cache
-def _jitted_sum() -> Callable[..., Any]:
-    import jax
-
-    return jax.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]))
-
-
-def _add(run: ScheduleExecutable, op: Add, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
-    first = arrays[0]
-    if isinstance(first, ShardedArray):
-        return [ShardedArray(_jitted_sum()(*(array.tiles for array in arrays)), first.sharding, first.shape)]
-    return [_jitted_sum()(*arrays)]
-
-
-def _send(run: ScheduleExecutable, op: Send, taken: _Types, made: _Types, array: Any) -> Sequence[Any]:
-    return [run.moved(array, taken[0], made[0])]
-
-
-def _exchange(run: ScheduleExecutable, op: Op, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
-    """A collective between submeshes: all operands meet on the first result's, and results go where they belong."""
-    here = [
-        array if kind.devices == made[0].devices else run.moved(array, kind, replace(kind, devices=made[0].devices))
-        for array, kind in zip(arrays, taken, strict=True)
-    ]
-    if isinstance(op, AllGather):
-        whole = _concat(run, Concat(op.dim), taken, made, *here)
-    else:
-        whole = _add(run, Add(), taken, made, *here)
-    if isinstance(op, ReduceScatter):
-        whole = _split(run, Split(op.dim, len(made), op.axis), taken, made, whole[0])
-    given = [whole[n if len(whole) > 1 else 0] for n in range(len(made))]
-    return [
-        array if n == 0 else run.moved(array, replace(kind, devices=made[0].devices), kind)
-        for n, (array, kind) in enumerate(zip(given, made, strict=True))
-    ]
-
-
-def _meant(run: ScheduleExecutable, op: UserOp | Number, taken: _Types, made: _Types, *arrays: Any) -> Sequence[Any]:
-    found = op.meaning([np.asarray(array) for array in arrays], taken)
-    return [run._laid_out(array, kind) for array, kind in zip(found, made, strict=True)]  # pyright: ignore[reportPrivateUsage]
-
-
-_RUNNERS: Mapping[type[Op], Callable[..., Sequence[Any]]] = {
-    Split: _split,
-    Concat: _concat,
-    Add: _add,
-    Send: _send,
-    Reduce: _exchange,
-    AllReduce: _exchange,
-    AllGather: _exchange,
-    ReduceScatter: _exchange,
-    UserOp: _meant,
-    Number: _meant,
-}
+def _moves(devices: Sequence[Any]) -> Moves:
+    is_shared = len({device.process_index for device in devices}) > 1
+    return MovesBetweenProcesses(devices) if is_shared else MovesInOneProcess(devices)

@@ -1,0 +1,91 @@
+"""What the ops that move nothing do to JAX's arrays: each device works on its own tile.
+
+Floor: schedule.  Their meaning in numpy stands in `local_ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from hlosharding.executor import ShardedArray, restacked, tiles_by_device
+from hlosharding.schedule.local_ops import cut, joined_tiles
+from hlosharding.schedule.value_type import ValueType
+
+Call = Callable[..., Sequence[Any]]
+"""Arrays in and out.  In a process without a device of an operand that operand is None, and so are results."""
+
+
+def split(array: Any, kind: ValueType, dim: int, parts: int) -> list[Any]:
+    """Pieces of an array of this type.
+
+    >>> import jax.numpy as jnp
+    >>> from hlosharding.schedule.value_type import parse_type
+    >>> [piece.tolist() for piece in split(jnp.arange(4), parse_type("s32[4] on {0}"), dim=0, parts=2)]
+    [[0, 1], [2, 3]]
+    """
+    if not isinstance(array, ShardedArray):
+        return _jitted_cut(dim, parts, kind.ways(dim), array.sharding)(array)
+    pieces = _jitted_cut(dim, parts, _ways_stacked(array, dim), array.tiles.sharding)(array.tiles)
+    dims = (*array.shape[:dim], array.shape[dim] // parts, *array.shape[dim + 1 :])
+    return [ShardedArray(piece, array.sharding, dims) for piece in pieces]
+
+
+def concat(arrays: Sequence[Any], kind: ValueType, dim: int, devices: Sequence[Any]) -> Any:
+    """The array of these pieces; `kind` is the first one's type, `devices` those that it lies on."""
+    arrays = _alike(arrays, kind, devices)
+    first = arrays[0]
+    if not isinstance(first, ShardedArray):
+        return _jitted_join(dim, kind.ways(dim), first.sharding)(*arrays)
+    tiles = _jitted_join(dim, _ways_stacked(first, dim), first.tiles.sharding)(*(array.tiles for array in arrays))
+    dims = (*first.shape[:dim], sum(array.shape[dim] for array in arrays), *first.shape[dim + 1 :])
+    return ShardedArray(tiles, first.sharding, dims)
+
+
+def add(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Any:
+    """The sum of arrays of this type."""
+    arrays = _alike(arrays, kind, devices)
+    first = arrays[0]
+    if not isinstance(first, ShardedArray):
+        return _jitted_sum(first.sharding)(*arrays)
+    tiles = [array.tiles for array in arrays]
+    return ShardedArray(_jitted_sum(tiles[0].sharding)(*tiles), first.sharding, first.shape)
+
+
+def _alike(arrays: Sequence[Any], kind: ValueType, devices: Sequence[Any]) -> Sequence[Any]:
+    """All as stacked tiles where one is: a program whose axes cannot say a sharding gives it so."""
+    if len({isinstance(array, ShardedArray) for array in arrays}) == 1:
+        return arrays
+    return [
+        array
+        if isinstance(array, ShardedArray)
+        else ShardedArray(restacked(tiles_by_device(array), devices, kind.tile), kind.sharding, array.shape)
+        for array in arrays
+    ]
+
+
+def _ways_stacked(array: ShardedArray, dim: int) -> int:
+    """Into how many tiles a dim of the stacked tiles is split: they are stacked along the first."""
+    return array.num_devices if dim == 0 else 1
+
+
+@cache
+def _jitted_cut(dim: int, parts: int, ways: int, sharding: Any) -> Callable[..., list[Any]]:
+    import jax
+
+    return jax.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
+
+
+@cache
+def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
+    import jax
+
+    return jax.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
+
+
+@cache
+def _jitted_sum(sharding: Any) -> Callable[..., Any]:
+    import jax
+
+    return jax.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]), out_shardings=sharding)

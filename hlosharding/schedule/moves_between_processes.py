@@ -1,0 +1,116 @@
+"""Values from submesh to submesh where the devices belong to several processes: collectives, which all of them call.
+
+Floor: schedule.  Every process goes through the steps in the schedule's order and calls those in which its devices take
+part; so whoever waits in one waits for processes that have but earlier steps to do, and none waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from hlosharding.executor import array_of_tiles, lay_out_checked, restacked, tiles_by_device
+from hlosharding.schedule.array_ops import Call
+from hlosharding.schedule.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.tile_parts import tile_parts
+from hlosharding.schedule.transfers import Collective
+from hlosharding.schedule.union_programs import UnionProgram, collective_program, sending_program
+from hlosharding.schedule.value_type import ValueType, devices_of_all
+
+
+class MovesBetweenProcesses(Moves):
+    """By programs on all devices that take part; within one process as there.
+
+    A send between submeshes of one size moves whole tiles: where the two lie in other ways, the value is brought into
+    the other one ahead of the move or behind it, whichever has the smaller tiles to move.
+    """
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        super().__init__(devices)
+        self._inside = MovesInOneProcess(devices)
+        self._programs: dict[Hashable, UnionProgram] = {}
+
+    def send(self, departed: ValueType, arrived: ValueType) -> Call:
+        if self._is_of_one_process([departed, arrived]):
+            return self._inside.send(departed, arrived)
+        if len(departed.devices) != len(arrived.devices):
+            return self._permuted(departed, arrived)
+        leaves_as = min(arrived, departed, key=lambda kind: kind.tile_bytes).sharding
+        leaving, arriving = replace(departed, sharding=leaves_as), replace(arrived, sharding=leaves_as)
+        return partial(
+            _in_turn,
+            [self._brought(departed, leaving), self._permuted(leaving, arriving), self._brought(arriving, arrived)],
+        )
+
+    def _is_of_one_process(self, kinds: Types) -> bool:
+        return len({self.devices[device].process_index for device in devices_of_all(kinds)}) == 1
+
+    def _brought(self, given: ValueType, wanted: ValueType) -> Call:
+        """Into another layout on the same devices."""
+        if given.sharding == wanted.sharding:
+            return _as_it_is
+        return partial(_laid_out, wanted, self.on(wanted))
+
+    def _permuted(self, departed: ValueType, arrived: ValueType) -> Call:
+        order = (*departed.devices, *arrived.devices)
+        parts, tile = tile_parts(departed, arrived), arrived.tile.dims
+        program = self._program((tuple(parts), tile, order), lambda: self._sending(parts, tile, order))
+        return partial(self._meeting, program, [departed], [arrived], order)
+
+    def _sending(self, parts: Any, tile: tuple[int, ...], order: tuple[int, ...]) -> UnionProgram:
+        return sending_program(parts, tile, order, [self.devices[device] for device in order])
+
+    def exchange(self, op: Collective, operands: Types, results: Types) -> Call:
+        if self._is_of_one_process([*operands, *results]):
+            return self._inside.exchange(op, operands, results)
+        order = devices_of_all(operands)
+        devices = [self.devices[device] for device in order]
+        program = self._program((op, order), lambda: collective_program(op, len(operands), devices))
+        return partial(self._meeting, program, operands, results, order)
+
+    def _program(self, key: Hashable, make: Callable[[], UnionProgram]) -> UnionProgram:
+        if key not in self._programs:
+            self._programs[key] = make()
+        return self._programs[key]
+
+    def _meeting(
+        self, program: UnionProgram, operands: Types, results: Types, order: tuple[int, ...], *arrays: Any
+    ) -> Sequence[Any]:
+        """The operands' tiles, of this process those that are here, go through a program."""
+        devices, tile = [self.devices[device] for device in order], operands[0].tile
+        own = {device: data for array in arrays if array is not None for device, data in tiles_by_device(array).items()}
+        given = restacked({**_zeros(tile, devices, own), **own}, devices, tile, program.sharding)
+        made = tiles_by_device(program(given))
+        return [self._result(kind, made) for kind in results]
+
+    def _result(self, kind: ValueType, made: Mapping[Any, Any]) -> Any:
+        devices = self.on(kind)
+        tiles = {device: made[device] for device in devices if device in made}
+        return array_of_tiles(tiles, kind.shape, kind.sharding, devices) if tiles else None
+
+
+def _zeros(tile: Any, devices: Sequence[Any], own: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What devices of this process bring that have nothing to send."""
+    import jax
+    import jax.numpy as jnp
+
+    mine = jax.process_index()
+    empty = [device for device in devices if device.process_index == mine and device not in own]
+    with jax.enable_x64(True):
+        return {device: jnp.zeros(tile.dims or (1,), tile.dtype, device=device) for device in empty}
+
+
+def _in_turn(calls: Sequence[Call], array: Any) -> Sequence[Any]:
+    for call in calls:
+        [array] = call(array)
+    return [array]
+
+
+def _as_it_is(array: Any) -> Sequence[Any]:
+    return [array]
+
+
+def _laid_out(kind: ValueType, devices: Sequence[Any], array: Any) -> Sequence[Any]:
+    return [None if array is None else lay_out_checked(array, kind.sharding, devices)]

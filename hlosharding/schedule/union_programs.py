@@ -1,0 +1,143 @@
+"""Programs on the devices of several submeshes together, which all of their processes call: they move tiles.
+
+Floor: schedule.  In and out go the tiles of all devices, stacked on dim 0; a scalar's tile is `[1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlosharding.schedule.tile_parts import Dims, TilePart
+from hlosharding.schedule.transfers import AllGather, Collective, ReduceScatter
+
+
+class UnionProgram(NamedTuple):
+    """A compiled program, and how its stacked tiles lie."""
+
+    call: Callable[[Any], Any]
+    sharding: Any
+
+    def __call__(self, tiles: Any) -> Any:
+        with _plain_settings(self.sharding.mesh):
+            return self.call(tiles)
+
+
+@contextmanager
+def _plain_settings(mesh: Any) -> Iterator[None]:
+    """Every width, and no mesh of the user's, whatever he has set around the call."""
+    import jax
+
+    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        yield
+
+
+def rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:
+    """Parts that go at once: they have one size, and no device sends two of them or receives two.
+
+    >>> to_two = [TilePart(0, 2, None, None), TilePart(0, 3, None, None), TilePart(1, 4, None, None)]
+    >>> [[(part.source, part.target) for part in each] for each in rounds(to_two, (4,))]
+    [[(0, 2), (1, 4)], [(0, 3)]]
+    """
+    found: dict[Dims, list[list[TilePart]]] = {}
+    busy: set[tuple[str, int, Dims, int]] = set()
+    for part in parts:
+        dims = part.dims(tile)
+        of_size = found.setdefault(dims, [])
+        ends = [("sends", part.source), ("receives", part.target)]
+        number = next(n for n in count() if not any((*end, dims, n) in busy for end in ends))
+        if number == len(of_size):
+            of_size.append([])
+        of_size[number].append(part)
+        busy.update((*end, dims, number) for end in ends)
+    return [each for of_size in found.values() for each in of_size]
+
+
+def sending_program(
+    parts: Sequence[TilePart], tile: Dims, order: Sequence[int], devices: Sequence[Any]
+) -> UnionProgram:
+    """Tiles of the departed value in, those of the arrived one, of these dims, out: a collective-permute a round.
+
+    `order`: the numbers by which the parts name the devices.  Devices that receive nothing give zeros.
+    """
+    places = {device: place for place, device in enumerate(order)}
+    numbered = [part._replace(source=places[part.source], target=places[part.target]) for part in parts]
+    steps = [_Round(each, tile, len(order)) for each in rounds(numbered, tile)]
+
+    def local(given: Any) -> Any:
+        import jax.numpy as jnp
+
+        made = jnp.zeros(tile or (1,), given.dtype)
+        for step in steps:
+            made = step(given, made)
+        return made
+
+    return _compiled(local, ("device",), (len(order),), devices)
+
+
+class _Round:
+    """One collective-permute of parts of one size."""
+
+    def __init__(self, parts: Sequence[TilePart], tile: Dims, devices: int) -> None:
+        self.pairs = [(part.source, part.target) for part in parts]
+        self.dims = parts[0].dims(tile) or (1,)
+        self.is_whole = all(part.cut is None and part.at is None for part in parts)
+        rank = len(self.dims)
+        self.cut, self.at = np.zeros((devices, rank), np.int32), np.zeros((devices, rank), np.int32)
+        self.receives = np.zeros(devices, bool)
+        for part in parts:
+            if part.cut is not None:
+                self.cut[part.source] = [start for start, _ in part.cut]
+            self.at[part.target] = part.start(len(tile)) or (0,)
+            self.receives[part.target] = True
+
+    def __call__(self, given: Any, made: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        place = jax.lax.axis_index("device")
+        part = given if self.is_whole else jax.lax.dynamic_slice(given, self._start(self.cut, place), self.dims)
+        got = jax.lax.ppermute(part, "device", self.pairs)
+        filled = got if self.is_whole else jax.lax.dynamic_update_slice(made, got, self._start(self.at, place))
+        return jnp.where(jnp.asarray(self.receives)[place], filled, made)
+
+    @staticmethod
+    def _start(starts: np.ndarray, place: Any) -> list[Any]:
+        import jax.numpy as jnp
+
+        of_device = jnp.asarray(starts)[place]
+        return [of_device[dim] for dim in range(starts.shape[1])]
+
+
+def collective_program(op: Collective, submeshes: int, devices: Sequence[Any]) -> UnionProgram:
+    """Tile i of each submesh meets tile i of the others; `devices` go through submesh by submesh."""
+    shape = submeshes, len(devices) // submeshes
+    return _compiled(partial(_met, op), ("submesh", "place"), shape, devices)
+
+
+def _met(op: Collective, tile: Any) -> Any:
+    import jax
+
+    match op:
+        case AllGather():
+            return jax.lax.all_gather(tile, "submesh", axis=op.dim, tiled=True)
+        case ReduceScatter():
+            return jax.lax.psum_scatter(tile, "submesh", scatter_dimension=op.dim, tiled=True).astype(tile.dtype)
+        case _:
+            return jax.lax.psum(tile, "submesh").astype(tile.dtype)
+
+
+def _compiled(
+    local: Callable[[Any], Any], names: tuple[str, ...], sizes: tuple[int, ...], devices: Sequence[Any]
+) -> UnionProgram:
+    import jax
+
+    mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(sizes), names)
+    spec = jax.sharding.PartitionSpec(names)
+    program = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    return UnionProgram(program, jax.sharding.NamedSharding(mesh, spec))
