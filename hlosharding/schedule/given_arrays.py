@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,38 +32,40 @@ class GivenArrays:
 
     def laid_out(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """By number the parameters of which this process has some tiles.  Raises ExecutionError."""
-        found = [self._checked(number, array) for number, array in enumerate(arrays)]
+        typed = [self._checked(number, array) for number, array in enumerate(arrays)]
         if self._is_shared:
-            self._check_same(found)
+            self._check_same(typed)
         return {
             number: self._laid_out(array, number)
-            for number, array in enumerate(found)
-            if any(device.process_index == self._mine for device in self._devices[number])
+            for number, array in enumerate(typed)
+            if self._mine in _owners(self._devices[number])
         }
 
     def _checked(self, number: int, array: Any) -> Any:
-        """An array, or of numbers one; of the right shape, and within reach."""
+        """An array, of a number one; it has the right shape, and a way to where it must lie."""
         kind = self._parameters[number]
         if tuple(np.shape(array)) != kind.shape.dims:
             what = f"an array of shape {list(np.shape(array))} for a parameter {kind}"
             raise ExecutionError(what, where=f"%{self._names[number]}")
         if not hasattr(array, "dtype"):
             return np.asarray(array, kind.shape.dtype)
-        return self._within_reach(number, array)
+        if self._lies_in_other_processes(array, number) and not self._is_copied_there(array, number):
+            raise ExecutionError(
+                f"the array lies on other devices than the parameter {kind}, and these are of several processes",
+                where=f"%{self._names[number]}",
+                remedy="give each process the whole array as numpy has it, or lay it out there with hs.device_put",
+            )
+        return array
 
-    def _within_reach(self, number: int, array: Any) -> Any:
-        """Brought to the host, or refused, where it lies on other devices and several processes have them."""
-        lies_on = _devices(array)
-        wanted = set(self._devices[number])
-        if not lies_on or lies_on == wanted or len(_owners(lies_on | wanted)) == 1:
-            return array
-        if getattr(array, "is_fully_replicated", False) and _owners(wanted) <= _owners(lies_on):
-            return np.asarray(array) if self._mine in _owners(wanted) else array
-        raise ExecutionError(
-            f"the array lies on other devices than the parameter {self._parameters[number]}, and these are of several"
-            " processes",
-            where=f"%{self._names[number]}",
-            remedy="give each process the whole array as numpy has it, or lay it out there with hs.device_put",
+    def _lies_in_other_processes(self, array: Any, number: int) -> bool:
+        """Is it on other devices than it must be, so that processes would have to send it?"""
+        lies_on, wanted = _devices(array), set(self._devices[number])
+        return bool(lies_on) and lies_on != wanted and len(_owners(lies_on | wanted)) > 1
+
+    def _is_copied_there(self, array: Any, number: int) -> bool:
+        """Has each process that must have some of it all of it?"""
+        return getattr(array, "is_fully_replicated", False) and _owners(self._devices[number]) <= _owners(
+            _devices(array)
         )
 
     def _check_same(self, arrays: Sequence[Any]) -> None:
@@ -73,6 +75,8 @@ class GivenArrays:
 
     def _laid_out(self, array: Any, number: int) -> Any:
         kind = self._parameters[number]
+        if self._lies_in_other_processes(array, number):
+            array = np.asarray(array)
         if array.dtype != kind.shape.dtype:
             array = array.astype(kind.shape.dtype)
         return lay_out_checked(array, kind.sharding, self._devices[number])
@@ -86,7 +90,7 @@ def _devices(array: Any) -> set[Any]:
     return set(tiles.sharding.device_set) if isinstance(tiles, jax.Array) and tiles.committed else set[Any]()
 
 
-def _owners(devices: set[Any]) -> set[int]:
+def _owners(devices: Iterable[Any]) -> set[int]:
     return {device.process_index for device in devices}
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.processes import cases, schedules
 from tests.processes.cases import Case
 
-SECONDS = 300
+SECONDS = 150
 ROOT = Path(__file__).parents[2]
 RUNS: dict[tuple[str, int], Mapping[str, Case]] = {
     ("cases", 2): cases.CASES,
