@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from tests.processes import cases, schedules
+from tests.processes import cases, moves, schedules
 from tests.processes.cases import Case
 
 SECONDS = 150
 ROOT = Path(__file__).parents[2]
 RUNS: dict[tuple[str, int], Mapping[str, Case]] = {
     ("cases", 2): cases.CASES,
+    ("moves", 2): moves.CASES,
     ("schedules", 2): schedules.CASES,
     ("schedules", 4): schedules.CASES,
 }
