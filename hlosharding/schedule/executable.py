@@ -7,6 +7,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,6 +95,10 @@ class ScheduleExecutable:
     def __call__(self, *arrays: Any) -> list[Any]:
         if len(arrays) != len(self.parameters):
             raise ScheduleError(f"{len(arrays)} arrays for the {len(self.parameters)} parameters of @main")
+        with _own_settings():
+            return self._run(arrays)
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
         env: dict[int, Any] = self._given.laid_out(arrays)
         for task in self._tasks:
             made = task.run(*[env.get(n) for n in task.operands])
@@ -140,6 +145,15 @@ class ScheduleExecutable:
         found = op.meaning([whole_on_host(array) for array in arrays], taken)
         pairs = [(np.asarray(array, kind.shape.dtype), kind) for array, kind in zip(found, made, strict=True)]
         return [lay_out_checked(array, kind.sharding, self._moves.on(kind)) for array, kind in pairs]
+
+
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """No mesh of the user's, whose devices need not be those of a step, and no rules of his for broadcasting."""
+    import jax
+
+    with jax.set_mesh(None), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def _moves(devices: Sequence[Any]) -> Moves:

@@ -5,8 +5,7 @@ Floor: schedule.  In and out go the tiles of all devices, stacked on dim 0; a sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -24,17 +23,10 @@ class UnionProgram(NamedTuple):
     sharding: Any
 
     def __call__(self, tiles: Any) -> Any:
-        with _plain_settings(self.sharding.mesh):
+        import jax
+
+        with jax.enable_x64(True):  # tiles keep the width that they have
             return self.call(tiles)
-
-
-@contextmanager
-def _plain_settings(mesh: Any) -> Iterator[None]:
-    """Every width, and no mesh of the user's, whatever he has set around the call."""
-    import jax
-
-    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        yield
 
 
 def rounds(parts: Sequence[TilePart], tile: Dims) -> list[list[TilePart]]:

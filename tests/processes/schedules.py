@@ -13,20 +13,27 @@ import hlosharding as hs
 from hlosharding.schedule import UserOp, parse_schedule, pipelined
 from tests.processes.cases import Case
 from tests.processes.checks import check, fails, lying, mesh, right
+from tests.support.pipeline_runs import program_named
 from tests.support.training_steps import STEPS
 
 # ---- training steps: a stage is a process, one of several in a process, or lies in several
 
 
-def check_step(name: str, order: str, stages: int, devices: Sequence[Any], shardings: Any = None) -> None:
-    step = STEPS[name]()
-    options = {} if shardings is None else {"in_shardings": shardings}
-    module = hs.trace(step.function, **options)(*step.arguments)
-    schedule = pipelined(module, batch=step.batch, stages=stages, microbatches=4, schedule=order)
+def check_step(order: str, stages: int, devices: Sequence[Any], specs: Sequence[Any] = ()) -> None:
+    """Of the perceptron; `specs`: how a stage's weights and its batch lie."""
+    program = program_named("mlp")
+    module = hs.trace(program.function, in_shardings=tuple(specs) or None)(*program.arguments)
+    schedule = pipelined(module, batch=["batch"], stages=stages, microbatches=4, schedule=order)
+    wanted = jax.jit(program.function)(*program.arguments)
+    check_results(schedule.compile(devices)(*jax.tree.leaves(program.arguments)), wanted, stages, devices)
+
+
+def check_results(results: Sequence[Any], wanted: Any, stages: int, devices: Sequence[Any]) -> None:
+    """Each lies on one stage's devices, the stages one behind the other, and is right there."""
     own = len(devices) // stages
-    for found, wanted in zip(schedule.compile(devices)(*step.flat()), step.expected(), strict=True):
+    for found, right_one in zip(results, jax.tree.leaves(wanted), strict=True):
         number = devices.index(min(_devices(found), key=lambda device: device.id)) // own
-        check(found, wanted, devices[number * own : (number + 1) * own])
+        check(found, right_one, devices[number * own : (number + 1) * own])
 
 
 def _devices(array: Any) -> set[Any]:
@@ -35,26 +42,29 @@ def _devices(array: Any) -> set[Any]:
 
 def gpipe_with_a_process_for_each_stage() -> None:
     count = jax.process_count()
-    check_step("mlp", "gpipe", count, jax.devices()[:: 8 // count])
+    check_step("gpipe", count, jax.devices()[:: 8 // count])
 
 
 def one_f_one_b_while_some_processes_have_nothing_to_do() -> None:
     """Of four processes two; of two each has a stage.  It reads the numbers of microbatches."""
-    check_step("dropout_in_a_scan", "1f1b", 2, jax.devices()[::4])
+    step, devices = STEPS["dropout_in_a_scan"](), jax.devices()[::4]
+    module = hs.trace(step.function)(*step.arguments)
+    schedule = pipelined(module, batch=step.batch, stages=2, microbatches=4, schedule="1f1b")
+    check_results(schedule.compile(devices)(*step.flat()), step.expected(), 2, devices)
 
 
 def one_f_one_b_with_two_by_two_devices_in_a_stage() -> None:
     """A stage lies in one process of two, or in two of four."""
     on = mesh(d=2, t=2)
     weights = lying(on, (None, "t"), ("t", None), (None, "t"), ("t", None))
-    check_step("mlp", "1f1b", 2, jax.devices(), (weights, *lying(on, ("d",))))
+    check_step("1f1b", 2, jax.devices(), (weights, *lying(on, ("d",))))
 
 
 def gpipe_with_two_devices_in_a_stage() -> None:
     """A process of two has two stages, one of four has one."""
     on = mesh(t=2)
     weights = lying(on, (None, "t"), ("t", None), (None, "t"), ("t", None))
-    check_step("mlp", "gpipe", 4, jax.devices(), (weights, *lying(on, ())))
+    check_step("gpipe", 4, jax.devices(), (weights, *lying(on, ())))
 
 
 # ---- what a process gives and gets
