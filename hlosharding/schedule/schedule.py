@@ -79,7 +79,10 @@ class Schedule:
         return run_reference(self.functions, arrays)
 
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
-        """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's)."""
+        """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's).
+
+        They may belong to several processes, which then all compile and call it: see `ScheduleExecutable`.
+        """
         return ScheduleExecutable(self.functions, devices)
 
     def ranks(self) -> dict[int, RankProgram]:
