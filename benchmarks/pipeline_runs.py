@@ -12,6 +12,8 @@ import argparse
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from benchmarks.verdict import finish
@@ -35,7 +37,8 @@ def main() -> None:
     parser.add_argument("--cover", action="store_true", help="each pair of settings once or more, not all together")
     options = parser.parse_args()
     plans = pipeline_runs.plans(options.programs or list(pipeline_runs.PROGRAMS))
-    outcomes = {plan: outcome(plan) for plan in (pairwise(plans) if options.cover else plans)}
+    chosen = pairwise(plans) if options.cover else plans
+    outcomes = {plan: outcome(plan) for plan in track(chosen, "plans", console=Console(stderr=True))}
     finish(table(outcomes), [is_right(found) for found in outcomes.values()])
 
 
