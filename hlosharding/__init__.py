@@ -29,7 +29,7 @@ from hlosharding.errors import (
 
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
-    from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, cost, machines, topology
+    from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, Cluster, propagate_axes
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
-    from hlosharding.search import Plan, SearchResult, Suggestion, search, suggest
+    from hlosharding.search import Plan, Ranking, SearchResult, Suggestion, rank, search, suggest
     from hlosharding.sharding import HloSharding, TileAssignment
     from hlosharding.spmd import Collective, collectives, verify_partitioned
 
@@ -58,13 +58,14 @@ _ROOMS = {
         "Machine",
         "Simulation",
         "Topology",
+        "calibrate",
         "cost",
         "machines",
         "topology",
     ),
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
-    "hlosharding.search": ("Plan", "SearchResult", "Suggestion", "search", "suggest"),
+    "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -94,6 +95,7 @@ __all__ = [
     "Plan",
     "Propagation",
     "PropagationError",
+    "Ranking",
     "ReshardPlan",
     "RuleError",
     "Schedule",
@@ -109,6 +111,7 @@ __all__ = [
     "Topology",
     "TraceError",
     "annotate",
+    "calibrate",
     "collectives",
     "cost",
     "device_put",
@@ -123,6 +126,7 @@ __all__ = [
     "plan_reshard",
     "propagate",
     "propagate_axes",
+    "rank",
     "register_interface",
     "register_rule",
     "search",

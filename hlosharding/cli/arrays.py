@@ -16,6 +16,7 @@ import numpy as np
 
 from hlosharding.cli.files import replacing
 from hlosharding.errors import ExecutionError
+from hlosharding.executor import is_integer, random_array
 from hlosharding.ir import Instruction, Shape
 
 Arrays = list[np.ndarray]
@@ -36,7 +37,7 @@ def random_arrays(parameters: Sequence[Instruction], seed: int) -> Arrays:
     ('int32', (3,))
     """
     generator = np.random.default_rng(seed)
-    return [_random(each.shape, generator) for each in _inputs(parameters)]
+    return [random_array(each.shape, generator) for each in _inputs(parameters)]
 
 
 class _Input(NamedTuple):
@@ -57,25 +58,6 @@ def _inputs(parameters: Sequence[Instruction]) -> Iterator[_Input]:
             continue
         for place, leaf in enumerate(p.shape.leaves):
             yield _Input(f"{p.name}.{place}", p.op_name and f"{p.op_name}.{place}", leaf)
-
-
-def _random(shape: Shape, generator: np.random.Generator) -> np.ndarray:
-    dtype = shape.dtype
-    if dtype.kind == "b":
-        return generator.integers(0, 2, shape.dims).astype(dtype)
-    if _is_integer(shape):
-        # Four bits and fewer hold no 7.
-        ways = 8 if dtype.kind in "iu" else 2
-        return generator.integers(0, ways, shape.dims).astype(dtype)
-    values = generator.random(shape.dims)
-    if dtype.kind == "c":
-        return (values + 1j * generator.random(shape.dims)).astype(dtype)
-    return values.astype(dtype)
-
-
-def _is_integer(shape: Shape) -> bool:
-    # numpy knows int4 and its like only as opaque extension types.
-    return shape.dtype.kind in "iu" or shape.element_type.startswith(("s", "u"))
 
 
 def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
@@ -143,7 +125,7 @@ def difference(found: np.ndarray, expected: np.ndarray, shape: Shape, tolerance:
     >>> difference(ones + 1e-6, ones, Shape.array("f32", (4,))).agrees
     True
     """
-    if shape.dtype.kind == "b" or _is_integer(shape):
+    if shape.dtype.kind == "b" or is_integer(shape):
         largest = float(np.max(np.abs(found.astype(np.float64) - expected.astype(np.float64)), initial=0))
         return Difference(largest, largest, bool(np.array_equal(found, expected)))
     wide = np.complex128 if found.dtype.kind == "c" else np.float64

@@ -13,7 +13,7 @@ from typing import Any, cast
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
-from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines
+from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
@@ -387,22 +387,5 @@ def default_machine(num_devices: int, devices: Sequence[Any] | None = None) -> M
     """
     import jax
 
-    kind = (devices or jax.devices())[0].device_kind.lower()
-    for word, preset in _PRESETS:
-        if word in kind:
-            return preset(num_devices)
-    return machines.h100(num_devices)
-
-
-_PRESETS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
-    ("h100", machines.h100),
-    ("h200", machines.h200),
-    ("a100", machines.a100),
-    ("v100", machines.v100),
-    ("gb200", machines.gb200_nvl72),
-    ("b200", machines.b200),
-    ("v5e", machines.tpu_v5e),
-    ("v5p", machines.tpu_v5p),
-    ("v4", machines.tpu_v4p),
-    ("v6e", machines.tpu_v6e),
-)
+    kind = (devices or jax.devices())[0].device_kind
+    return (preset_of_kind(kind) or machines.h100)(num_devices)

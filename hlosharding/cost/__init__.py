@@ -1,6 +1,7 @@
 """What things cost: machines, local ops, collectives, memory, whole programs."""
 
 from hlosharding.cost import machines
+from hlosharding.cost.calibration import Calibration, Measurement, calibrate, measured_on
 from hlosharding.cost.collective_time import (
     GroupPlacement,
     collective_time,
@@ -10,10 +11,10 @@ from hlosharding.cost.collective_time import (
     placement_time,
 )
 from hlosharding.cost.machine import Chip, Link, Machine
-from hlosharding.cost.machine_file import read_machine
+from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.memory import Peak, peak_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
-from hlosharding.cost.presets import machine_named, machine_presets
+from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import simulate
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
@@ -25,6 +26,7 @@ from hlosharding.cost.work import OpCost, op_cost
 __all__ = [
     "NOTHING",
     "STREAMS",
+    "Calibration",
     "Chip",
     "CostReport",
     "Event",
@@ -32,6 +34,7 @@ __all__ = [
     "Level",
     "Link",
     "Machine",
+    "Measurement",
     "OpCost",
     "Peak",
     "Priced",
@@ -42,6 +45,7 @@ __all__ = [
     "Tasks",
     "Times",
     "Topology",
+    "calibrate",
     "collective_time",
     "cost",
     "first_ready",
@@ -51,13 +55,16 @@ __all__ = [
     "machine_named",
     "machine_of",
     "machine_presets",
+    "machine_text",
     "machines",
+    "measured_on",
     "node_topology",
     "op_cost",
     "op_time",
     "peak_memory",
     "permute_placement",
     "placement_time",
+    "preset_of_kind",
     "read_machine",
     "simulate",
     "target_config",

@@ -214,6 +214,7 @@ def placement_time(kind: str, nbytes: float, where: GroupPlacement, machine: Mac
     """Seconds and the name of the cheapest algorithm, for callers that hold a `GroupPlacement`."""
     if where.size < 2 or nbytes <= 0:
         return 0.0, "none"
+    nbytes = nbytes / machine.collective_rate(kind)
     if kind == "collective-permute":
         seconds, name = _permute(where, nbytes, machine)
     elif kind not in ALGORITHMS:
@@ -274,5 +275,4 @@ def op_time(flops: float, nbytes: float, dtype: str, machine: Machine, *, matrix
     True
     """
     rate = machine.flops(dtype) * machine.compute_efficiency if matrix else machine.vector_flops
-    traffic = nbytes / (machine.memory_bandwidth * machine.memory_efficiency)
-    return machine.launch + max(flops / rate, traffic)
+    return machine.launch + max(flops / rate, machine.traffic_seconds(nbytes))

@@ -81,6 +81,8 @@ class Machine:
     """Seconds to start one kernel."""
     collective_launch: float
     """Seconds to start one collective, beside the latency of its hops."""
+    program_launch: float = 0.0
+    """Seconds from a call of a compiled program to its first kernel, where nothing hides them: presets have none."""
     topology: Topology = "switch"
     torus: tuple[int, ...] = ()
     """Axis sizes of the torus one node forms; device ids count row-major over it."""
@@ -94,6 +96,11 @@ class Machine:
     """Share of `peak_flops` that large products reach."""
     memory_efficiency: float = 1.0
     """Share of `memory_bandwidth` that streaming reaches."""
+    cache_bytes: float = 0.0
+    """So many bytes of an op's traffic go through a cache, at `cache_bandwidth`; presets have none."""
+    cache_bandwidth: float = 0.0
+    collective_rates: tuple[tuple[str, float], ...] = ()
+    """Kind of collective -> share of the links' bandwidth that it reaches; 1 for those that are not listed."""
     chip: Chip | None = None
     """What XLA's GPU compiler asks beside; None where XLA cannot compile for a device that it does not see."""
     _hash: int = field(default=0, init=False, repr=False)
@@ -134,6 +141,23 @@ class Machine:
     def flops(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""
         return _rate(self, dtype)
+
+    def traffic_seconds(self, nbytes: float) -> float:
+        """Of reading and writing so many bytes in one op.
+
+        >>> from dataclasses import replace
+        >>> from hlosharding.cost import machines
+        >>> cached = replace(machines.cpu(1), memory_bandwidth=1e9, cache_bytes=1e6, cache_bandwidth=4e9)
+        >>> cached.traffic_seconds(1e6), cached.traffic_seconds(2e6)
+        (0.00025, 0.00125)
+        """
+        near = min(nbytes, self.cache_bytes)
+        fast = near / self.cache_bandwidth if near > 0 else 0.0
+        return fast + (nbytes - near) / (self.memory_bandwidth * self.memory_efficiency)
+
+    def collective_rate(self, kind: str) -> float:
+        """Share of the links' bandwidth that collectives of a kind reach."""
+        return dict(self.collective_rates).get(kind, 1.0)
 
     def node_of(self, device: int) -> int:
         """The node that holds `device` (a position in the device assignment)."""
@@ -198,6 +222,9 @@ def _check(machine: Machine) -> None:
     positive = ("num_devices", "devices_per_node", "vector_flops", "memory_bandwidth", "memory_bytes", "matrix_units")
     bad = [name for name in positive if not getattr(machine, name) > 0]
     bad += [name for name in ("compute_efficiency", "memory_efficiency") if not 0 < getattr(machine, name) <= 1]
+    if machine.cache_bytes > 0 and not machine.cache_bandwidth > 0:
+        bad.append("cache_bandwidth")
+    bad += [f"collective_rates of {kind}" for kind, rate in machine.collective_rates if not rate > 0]
     bad += [name for name in ("inside", "between") if not getattr(machine, name).bandwidth > 0]
     if bad:
         raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct it")

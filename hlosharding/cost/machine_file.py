@@ -1,10 +1,11 @@
-"""A machine that a user writes in a TOML file: a preset with what is other, or every figure.
+"""A machine in a TOML file, which a user or `calibrate` writes: a preset with what is other, or every figure.
 
 Floor: cost.  The file is a stranger's: every key and type is checked, and an error names the key.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
@@ -17,13 +18,16 @@ from hlosharding.errors import CostError
 
 _FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name != "chip"}
 _LINK = ("bandwidth", "latency")
+VERSION = 1
+"""Of the file; what reads it takes files without one, which people write, as of the same."""
 
 
 def read_machine(path: str | Path) -> Machine:
     """The machine of a TOML file; keys are the fields of `Machine`, in bytes, FLOP/s and seconds.
 
     `like` names a preset from which everything comes that the file does not say; links are tables of `bandwidth` and
-    `latency`, `peak_flops` a table by element type.  Raises CostError for what is no machine.
+    `latency`, `peak_flops` a table by element type; `version` and `measured_on` are there where `calibrate` wrote it.
+    Raises CostError for what is no machine.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,6 +43,7 @@ def read_machine(path: str | Path) -> Machine:
         given = tomllib.loads(where.read_text())
     except (OSError, ValueError) as error:
         raise CostError(f"cannot read {path}: {error}") from None
+    _check_origin(given.pop("version", VERSION), given.pop("measured_on", {}), str(path))
     like, count = given.pop("like", None), given.get("num_devices")
     values = {"name": where.stem} | {name: _value(name, value) for name, value in given.items()}
     if like is None:
@@ -48,6 +53,49 @@ def read_machine(path: str | Path) -> Machine:
             f"{path}: like is {like!r}, num_devices {count!r}", remedy='write like = "h100", num_devices = 16'
         )
     return replace(machine_named(like, count), **cast("dict[str, Any]", values))
+
+
+def machine_text(machine: Machine, *, measured_on: Mapping[str, str | int] | None = None) -> str:
+    """A file with every figure of a machine but its chip, for `read_machine`; `measured_on`: what they are of.
+
+    >>> from hlosharding.cost import machines
+    >>> print(machine_text(machines.h100(16), measured_on={"device_kind": "NVIDIA H100"}))
+    version = 1
+    name = "h100(16)"
+    num_devices = 16
+    ...
+    [measured_on]
+    device_kind = "NVIDIA H100"
+    <BLANKLINE>
+    """
+    values = {name: getattr(machine, name) for name in _FIELDS}
+    tables = {name: _table(value) for name, value in values.items() if _table(value)}
+    lines = [f"version = {VERSION}"]
+    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables]
+    tables["measured_on"] = dict(measured_on or {})
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())] if table else []
+    return "\n".join(lines) + "\n"
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """Of a figure that has parts."""
+    if isinstance(value, Link):
+        return {key: getattr(value, key) for key in _LINK}
+    parts = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else ()
+    return dict(parts) if parts and isinstance(parts[0], tuple) else {}
+
+
+def _toml(value: Any) -> str:
+    # JSON's strings, numbers and lists are TOML's, too; Python writes no float without a point or an exponent.
+    return json.dumps(value)
+
+
+def _check_origin(version: Any, measured_on: Any, path: str) -> None:
+    if version != VERSION:
+        raise CostError(f"{path} is of version {version!r}, this reads {VERSION}", remedy="calibrate anew")
+    if not isinstance(measured_on, Mapping):
+        raise CostError(f"{path}: measured_on is {measured_on!r}, no table")
 
 
 def _complete(values: dict[str, Any], path: str) -> Machine:

@@ -33,3 +33,28 @@ def machine_named(name: str, num_devices: int) -> Machine:
     if name not in presets:
         raise CostError(f"no machine {name!r}", remedy=f"there are {', '.join(presets)}")
     return presets[name](num_devices)
+
+
+def preset_of_kind(device_kind: str) -> Callable[[int], Machine] | None:
+    """The preset that fits devices of a kind, as JAX names it; None where there is none.
+
+    >>> preset_of_kind("NVIDIA H100 80GB HBM3") is machines.h100, preset_of_kind("cpu")
+    (True, None)
+    """
+    kind = device_kind.lower()
+    return next((preset for word, preset in _OF_KINDS if word in kind), None)
+
+
+_OF_KINDS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
+    ("h100", machines.h100),
+    ("h200", machines.h200),
+    ("a100", machines.a100),
+    ("v100", machines.v100),
+    ("gb200", machines.gb200_nvl72),
+    ("b200", machines.b200),
+    ("v5e", machines.tpu_v5e),
+    ("v5p", machines.tpu_v5p),
+    ("v4", machines.tpu_v4p),
+    ("v6e", machines.tpu_v6e),
+)
+"""By a word of the kind; the first that is in it counts."""

@@ -13,6 +13,7 @@ from hlosharding.executor.laying_out import (
 )
 from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
+from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.sharded_array import ShardedArray, restacked
 from hlosharding.executor.source import as_python
@@ -30,11 +31,13 @@ __all__ = [
     "assemble",
     "check_same",
     "find_devices",
+    "is_integer",
     "is_own",
     "is_shared",
     "lay_out",
     "lay_out_checked",
     "put",
+    "random_array",
     "refuse_described",
     "restacked",
     "run_local",

@@ -1,23 +1,31 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
+from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
+from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import Hit, smallest_sets
 
 __all__ = [
     "MICROBATCHES",
     "Hit",
+    "OneProcess",
     "Plan",
+    "PlanRunner",
     "Planner",
     "PricedPlan",
+    "RankedPlan",
+    "Ranking",
     "SearchResult",
     "SizedPlan",
     "Suggestion",
     "plan_space",
+    "rank",
+    "sampled",
     "search",
     "smallest_sets",
     "suggest",

@@ -1,0 +1,100 @@
+"""A plan run on JAX's devices, and what it should take so: who runs it decides both.
+
+Floor: search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from hlosharding.cost import Machine
+from hlosharding.errors import ScheduleError
+from hlosharding.executor import lay_out, random_array
+from hlosharding.ir import Module
+from hlosharding.schedule import Schedule
+from hlosharding.search.plans import Plan
+
+Machines = Callable[[int], Machine]
+"""The machine, told how many devices work at once: forced CPU devices share their cores."""
+
+
+class PlanRunner(Protocol):
+    """Runs plans in one way: all devices in one process, or a process for each stage."""
+
+    @property
+    def name(self) -> str:
+        """What a table says of how plans ran."""
+        ...
+
+    def predicted(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
+        """Seconds that a step takes by the cost formulas."""
+        ...
+
+    def measured(self, module: Module, schedule: Schedule) -> float:
+        """Seconds that a step took."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneProcess:
+    """All devices in this process.
+
+    `overlaps`: False where one program runs at a time (XLA's CPU client), whichever devices it is for: then stages wait
+    for each other, and a step takes what all its programs take together.
+    """
+
+    devices: Sequence[Any]
+    overlaps: bool
+    seconds: float = 0.5
+    """How long a plan is run, at least three times."""
+
+    @property
+    def name(self) -> str:
+        return "one process" if self.overlaps else "one process, one program at a time"
+
+    def predicted(self, plan: Plan, schedule: Schedule, machines: Machines) -> float:
+        """Seconds of a step: programs side by side, or one after the other."""
+        at_once = plan.num_devices if self.overlaps else plan.data * plan.tensor
+        machine = machines(at_once)
+        run = schedule.simulate(replace(machine, num_devices=max(plan.num_devices, machine.num_devices)))
+        if self.overlaps:
+            return machine.program_launch + run.time_s
+        return sum(done.work.seconds + machine.program_launch for done in run.recording.applications)
+
+    def measured(self, module: Module, schedule: Schedule) -> float:
+        """The shortest of some runs on random inputs, after one that compiles."""
+        import jax
+
+        run = schedule.compile(self.devices)
+        generator = np.random.default_rng(0)
+        arrays = [
+            lay_out(random_array(kind.shape, generator), kind.sharding, [run.devices[n] for n in kind.devices])
+            for kind in run.parameters
+        ]
+        if len(arrays) != len(module.entry.parameters):
+            raise ScheduleError(
+                f"{len(arrays)} parameters of a schedule, {len(module.entry.parameters)} of its program"
+            )
+        return shortest(lambda: jax.block_until_ready([_jax_arrays(made) for made in run(*arrays)]), self.seconds)
+
+
+def _jax_arrays(array: Any) -> Any:
+    return getattr(array, "tiles", array)
+
+
+def shortest(run: Callable[[], object], seconds: float) -> float:
+    """The shortest of three runs or more, for so long, after two that warm up."""
+    run()
+    run()
+    times: list[float] = []
+    end = perf_counter() + seconds
+    while len(times) < 3 or (perf_counter() < end and len(times) < 100):
+        start = perf_counter()
+        run()
+        times.append(perf_counter() - start)
+    return min(times)
