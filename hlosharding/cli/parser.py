@@ -32,6 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_simulate(commands)
     _add_search(commands)
+    _add_calibrate(commands)
+    _add_rank(commands)
     _add_suggest(commands)
     _add_convert(commands)
     _add_reshard(commands)
@@ -142,6 +144,44 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_calibrate(commands: Any) -> None:
+    summary = "measure the devices here, and write a machine file for --machine"
+    command = commands.add_parser("calibrate", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument(
+        "file", metavar="FILE", nargs="?", help="a program whose products and convolutions are measured"
+    )
+    _load_options(command)
+    _device_options(command)
+    command.add_argument("-o", "--output", metavar="TOML", required=True, help="where to write the machine")
+    command.add_argument("--emit", choices=("json",), help="every measurement, for programs")
+
+
+def _add_rank(commands: Any) -> None:
+    command = _command(commands, "rank", "run plans here, and compare what they take with what they should")
+    _load_options(command)
+    command.add_argument(
+        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
+    )
+    _device_options(command)
+    command.add_argument(
+        "--plans", type=_plans, metavar="D/T/P/K,...", help="which plans (default: some of all for the devices)"
+    )
+    command.add_argument("--count", type=_positive, default=20, metavar="N", help="so many at random (default: 20)")
+    command.add_argument("--seed", type=_seed, default=0, help="of the plans that are drawn (default: 0)")
+    command.add_argument(
+        "--machine", type=_machine, metavar="NAME[:N]", help="whose prices count, as cpu:8 (default: calibrated now)"
+    )
+    command.add_argument("--most", type=_positive, default=20, metavar="N", help="how many to print (default: 20)")
+    command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _device_options(command: Any) -> None:
+    command.add_argument(
+        "-n", "--devices", type=_positive, metavar="N", help="how many (default: all, or 8 CPU devices)"
+    )
+    command.add_argument("--platform", choices=("cpu", "cuda"), default="cpu", help="default: forced CPU devices")
 
 
 def _add_suggest(commands: Any) -> None:
@@ -275,6 +315,14 @@ def _positive(text: str) -> int:
 def _counts(text: str) -> tuple[int, ...]:
     """Positive numbers, as 2,4,8."""
     return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _plans(text: str) -> tuple[tuple[int, ...], ...]:
+    """'8/1/1/1,2/2/2/4'."""
+    plans = tuple(tuple(_positive(part) for part in plan.strip().split("/")) for plan in text.split(","))
+    if any(len(plan) != 4 for plan in plans):
+        raise argparse.ArgumentTypeError(f"{text!r} are no plans: write D/T/P/K, as 8/1/1/1,2/2/2/4")
+    return plans
 
 
 def _seed(text: str) -> int:

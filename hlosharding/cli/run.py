@@ -5,8 +5,6 @@ Floor: cli.
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from argparse import Namespace
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 
 from hlosharding import xla_bridge
 from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
+from hlosharding.cli.devices import choose_devices, require
 from hlosharding.cli.files import working
 from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
 from hlosharding.compiler import Partitioned
@@ -22,7 +21,6 @@ from hlosharding.errors import ExecutionError
 from hlosharding.ir import Module, Shape
 from hlosharding.report import Column, Facts, Kind, Shown, Table, View
 
-_FORCED = re.compile(r"--xla_force_host_platform_device_count=\d+")
 _FIGURES = (
     Column(key="output", heading="output", in_record=False),
     Column(key="shape", heading="shape", kind=Kind.SHAPE),
@@ -40,7 +38,7 @@ def execute(arguments: Namespace) -> None:
     """Run, save, show; raise ExecutionError where `--check` finds a difference."""
     module = annotated_program(arguments)
     choose_devices(arguments.platform, 1 if arguments.reference else partitions(arguments, module))
-    _require(arguments.platform)
+    require(arguments.platform)
     partitioned = partitioned_program(arguments, module)
     parameters = [p for p in module.entry.parameters if p.name not in module.weights]
     given = (
@@ -53,26 +51,6 @@ def execute(arguments: Namespace) -> None:
         save_arrays(outputs, arguments.save)
     present(_outputs_view(partitioned, outputs, shapes, apart), arguments.emit)
     _judge(apart)
-
-
-def choose_devices(platform: str, count: int) -> None:
-    """Ask JAX for `count` CPU devices, or for its GPUs; too late, and without effect, once JAX runs."""
-    if "jax" in sys.modules:
-        return
-    # The CPU stays visible beside GPUs: the one device of --check.
-    os.environ["JAX_PLATFORMS"] = "cpu" if platform == "cpu" else f"{platform},cpu"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if platform == "cpu":
-        flags = _FORCED.sub("", os.environ.get("XLA_FLAGS", ""))
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
-
-
-def _require(platform: str) -> None:
-    import jax
-
-    if platform == "cuda" and jax.default_backend() == "cpu":
-        remedy = "leave --platform out to run on CPU devices; for GPUs install hlosharding[cuda12]"
-        raise ExecutionError("--platform cuda: JAX sees no GPU", remedy=remedy)
 
 
 def _run(partitioned: Partitioned, given: Arrays, *, reference: bool) -> Arrays:

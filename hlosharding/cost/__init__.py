@@ -1,7 +1,7 @@
 """What things cost: machines, local ops, collectives, memory, whole programs."""
 
 from hlosharding.cost import machines
-from hlosharding.cost.calibration import Calibration, Measurement, calibrate, measured_on
+from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
 from hlosharding.cost.collective_time import (
     GroupPlacement,
     collective_time,
@@ -46,6 +46,7 @@ __all__ = [
     "Times",
     "Topology",
     "calibrate",
+    "calibration_of",
     "collective_time",
     "cost",
     "first_ready",
@@ -57,7 +58,6 @@ __all__ = [
     "machine_presets",
     "machine_text",
     "machines",
-    "measured_on",
     "node_topology",
     "op_cost",
     "op_time",

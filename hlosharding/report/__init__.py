@@ -30,6 +30,7 @@ from hlosharding.report.model import (
 )
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
+from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import search_view
 from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
@@ -57,6 +58,7 @@ __all__ = [
     "as_count",
     "as_seconds",
     "axes_view",
+    "calibration_view",
     "collectives_view",
     "comparison_view",
     "conflicts_view",
@@ -71,6 +73,7 @@ __all__ = [
     "parameters_view",
     "partitioned_view",
     "propagation_view",
+    "ranking_view",
     "reshard_view",
     "schedule_view",
     "search_view",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hlosharding.compiler import Partitioned, SplitExplanation
-from hlosharding.cost import CostReport, Simulation
+from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
 from hlosharding.mesh_propagation import AxisPropagation
@@ -23,12 +23,13 @@ from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
+from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import search_view
 from hlosharding.report.shardings import propagation_view, sharding_view
 from hlosharding.report.timelines import schedule_view
 from hlosharding.reshard import ReshardPlan
 from hlosharding.schedule import ScheduleSimulation
-from hlosharding.search import SearchResult, Suggestion
+from hlosharding.search import Ranking, SearchResult, Suggestion
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Collective
 
@@ -48,6 +49,8 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Simulation: simulation_view,
     ScheduleSimulation: schedule_view,
     SearchResult: search_view,
+    Ranking: ranking_view,
+    Calibration: calibration_view,
 }
 
 

@@ -13,9 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hlosharding.cost import Machine
-from hlosharding.errors import ScheduleError
 from hlosharding.executor import lay_out, random_array
-from hlosharding.ir import Module
 from hlosharding.schedule import Schedule
 from hlosharding.search.plans import Plan
 
@@ -35,7 +33,7 @@ class PlanRunner(Protocol):
         """Seconds that a step takes by the cost formulas."""
         ...
 
-    def measured(self, module: Module, schedule: Schedule) -> float:
+    def measured(self, schedule: Schedule) -> float:
         """Seconds that a step took."""
         ...
 
@@ -44,12 +42,14 @@ class PlanRunner(Protocol):
 class OneProcess:
     """All devices in this process.
 
-    `overlaps`: False where one program runs at a time (XLA's CPU client), whichever devices it is for: then stages wait
-    for each other, and a step takes what all its programs take together.
+    >>> OneProcess(devices=(), overlaps=False).name
+    'one process, one program at a time'
     """
 
     devices: Sequence[Any]
     overlaps: bool
+    """False where one program runs at a time (XLA's CPU client), whichever devices it is for: then stages wait for each
+    other, and a step takes what all its programs take together."""
     seconds: float = 0.5
     """How long a plan is run, at least three times."""
 
@@ -66,7 +66,7 @@ class OneProcess:
             return machine.program_launch + run.time_s
         return sum(done.work.seconds + machine.program_launch for done in run.recording.applications)
 
-    def measured(self, module: Module, schedule: Schedule) -> float:
+    def measured(self, schedule: Schedule) -> float:
         """The shortest of some runs on random inputs, after one that compiles."""
         import jax
 
@@ -76,10 +76,6 @@ class OneProcess:
             lay_out(random_array(kind.shape, generator), kind.sharding, [run.devices[n] for n in kind.devices])
             for kind in run.parameters
         ]
-        if len(arrays) != len(module.entry.parameters):
-            raise ScheduleError(
-                f"{len(arrays)} parameters of a schedule, {len(module.entry.parameters)} of its program"
-            )
         return shortest(lambda: jax.block_until_ready([_jax_arrays(made) for made in run(*arrays)]), self.seconds)
 
 

@@ -146,7 +146,7 @@ def rank(
         try:
             schedule = plan.built(module, batch, machine)
             predicted = runner.predicted(plan, schedule, machines)
-            rows.append(RankedPlan(plan, predicted, runner.measured(module, schedule)))
+            rows.append(RankedPlan(plan, predicted, runner.measured(schedule)))
         except HloShardingError as error:
             refused.append((plan, str(error)))
     return Ranking.of(rows, refused, runner.name)

@@ -8,7 +8,7 @@ from hlosharding.cost.calibration.machine_of_devices import (
     Progress,
     calibrate,
     calibration,
-    measured_on,
+    calibration_of,
 )
 from hlosharding.cost.calibration.probes import Probe, probes
 from hlosharding.cost.calibration.program_probes import program_probes
@@ -21,8 +21,8 @@ __all__ = [
     "Progress",
     "calibrate",
     "calibration",
+    "calibration_of",
     "fitted",
-    "measured_on",
     "probes",
     "program_probes",
 ]

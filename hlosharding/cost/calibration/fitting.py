@@ -60,6 +60,7 @@ def _local_figures(measured: Measured) -> list[_Figure]:
     if starts := [seconds for probe, seconds in measured.items() if probe.kind == LAUNCH]:
         figures.append(_Figure(median(starts), lambda m, value: replace(m, launch=value)))
     if streams := [probe.work.bytes / s for probe, s in measured.items() if probe.work and probe.kind == STREAM]:
+        traffic = _traffic(measured)
         figures += [
             _Figure(_share(streams, 0.2), lambda m, value: replace(m, memory_bandwidth=value)),
             _Figure(_share(streams, 0.8), lambda m, value: replace(m, cache_bandwidth=value)),

@@ -101,10 +101,10 @@ def calibrate(devices: Sequence[Any] | None = None, *, program: Module | None = 
     >>> machine.flops("f32"), machine.launch  # doctest: +SKIP
     (96100000000.0, 7.1e-07)
     """
-    return measured_on(devices, program=program).machine
+    return calibration_of(devices, program=program).machine
 
 
-def measured_on(
+def calibration_of(
     devices: Sequence[Any] | None = None, *, program: Module | None = None, progress: Progress | None = None
 ) -> Calibration:
     """As `calibrate`, with what was measured."""

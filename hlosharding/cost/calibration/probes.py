@@ -1,6 +1,6 @@
 """What to measure: ops and collectives, each with what the cost formulas say it takes.
 
-Floor: cost.  A probe is a value: its sizes, and the op as a function of JAX arrays.  Refuses to know clocks and devices.
+Floor: cost.  A probe is a value: its sizes, and the op as a function of JAX arrays.  Knows no clocks and no devices.
 """
 
 from __future__ import annotations

@@ -1,0 +1,25 @@
+"""`hlosharding rank`: plans that are run, and how well the prices told which is the fastest.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hlosharding import report
+from hlosharding.cli.devices import use
+from hlosharding.cli.files import counting
+from hlosharding.cli.programs import load_program, machine, present
+from hlosharding.search import Plan, rank, sampled
+
+
+def execute(arguments: Namespace) -> None:
+    """Run the plans, and show them with what was predicted."""
+    count = use(arguments.platform, arguments.devices)
+    plans = [Plan(*each) for each in arguments.plans or ()] or sampled(count, arguments.count, arguments.seed)
+    module = load_program(arguments)
+    priced = machine(arguments, max(plan.num_devices for plan in plans))
+    with counting("running plans") as progress:
+        found = rank(module, batch=arguments.batch, plans=plans, machine=priced, progress=progress)
+    present(report.ranking_view(found, most=arguments.most), arguments.emit)
