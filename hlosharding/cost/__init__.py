@@ -12,7 +12,7 @@ from hlosharding.cost.collective_time import (
 )
 from hlosharding.cost.machine import Chip, Link, Machine
 from hlosharding.cost.machine_file import machine_text, read_machine
-from hlosharding.cost.memory import Peak, peak_memory
+from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.simulation import Simulation
@@ -68,6 +68,7 @@ __all__ = [
     "read_machine",
     "simulate",
     "target_config",
+    "temporary_memory",
     "topology",
     "trace_text",
     "write_whole",

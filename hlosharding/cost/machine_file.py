@@ -71,7 +71,7 @@ def machine_text(machine: Machine, *, measured_on: Mapping[str, str | int] | Non
     values = {name: getattr(machine, name) for name in _FIELDS}
     tables = {name: _table(value) for name, value in values.items() if _table(value)}
     lines = [f"version = {VERSION}"]
-    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables]
+    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value != ()]
     tables["measured_on"] = dict(measured_on or {})
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())] if table else []
@@ -150,7 +150,7 @@ def _link(name: str, value: Any) -> Link:
 
 def _rates(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, Mapping):
-        raise CostError(f"{name} is a table of rates by element type, as f32 = 67e12")
+        raise CostError(f"{name} is a table of numbers, as f32 = 67e12 in peak_flops")
     return tuple((key, float(_number(f"{name}.{key}", each))) for key, each in cast("Mapping[str, Any]", value).items())
 
 

@@ -52,6 +52,22 @@ def peak_memory(module: Module) -> Peak:
     return _Memory(module).entry_peak()
 
 
+def temporary_memory(module: Module) -> int:
+    """Bytes one device needs at the worst moment beside arguments and results: what XLA's `memory_analysis` calls
+    temporaries.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> x = main.parameter(0, ir.Shape.array("f32", (100,)))
+    >>> y = main.add("all-gather", ir.Shape.array("f32", (400,)), (x,), dimensions=(0,))
+    >>> _ = main.add("slice", ir.Shape.array("f32", (10,)), (y,))
+    >>> temporary_memory(b.finish(main))
+    1600
+    """
+    return _Memory(module).entry_peak(temporaries=True).bytes
+
+
 def host_memory(module: Module) -> int:
     """Bytes one device needs in its host's memory at the worst moment: values that were moved there, inputs and
     results that the user keeps there."""
@@ -82,10 +98,11 @@ class _Memory:
         self.order = schedules(module)
         self.peaks: dict[Computation, int] = {}
 
-    def entry_peak(self) -> Peak:
+    def entry_peak(self, *, temporaries: bool = False) -> Peak:
         entry = self.module.entry
         # An input that the user keeps on the host is copied to the device: a value like others.
-        return self._best(entry, frees=_donated(self.module) | _kept_on_host(self.module)[0])
+        frees = _donated(self.module) | _kept_on_host(self.module)[0]
+        return self._best(entry, frees, temporaries=temporaries)
 
     def byte_size(self, inst: Instruction) -> int:
         """Of an instruction's arrays, those in the memory that is counted."""
@@ -101,11 +118,12 @@ class _Memory:
             self.peaks[computation] = self._best(computation, frees=set(range(leaves)) if owned else set()).bytes
         return self.peaks[computation]
 
-    def _best(self, computation: Computation, frees: set[int]) -> Peak:
+    def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
         hidden = absorbed(computation) if self.fuses else set()
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation)
-        return min((_Walk(self, computation, order, hidden, frees).peak() for order in orders), key=lambda p: p.bytes)
+        walks = [_Walk(self, computation, order, hidden, frees) for order in orders]
+        return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
 
     def during(self, op: Instruction) -> int:
         """Bytes an op's computations need beyond its operands and results."""
@@ -301,7 +319,14 @@ class _Walk:
             if place not in leaving:  # results for the host leave as soon as they are there
                 last_use[buffer] = _FOREVER
 
-    def peak(self) -> Peak:
+    def _without_boundary(self) -> list[int]:
+        """Sizes, with arguments and results as nothing."""
+        boundary = {*range(len(_leaves(self.computation.parameters))), *self.held.get(self.computation.root, ())}
+        return [0 if buffer in boundary else size for buffer, size in enumerate(self.size)]
+
+    def peak(self, *, temporaries: bool = False) -> Peak:
+        if temporaries:
+            self.size, self.given = self._without_boundary(), 0
         size, last_use = self.size, self.last_use
         dying: dict[int, list[int]] = {}
         for buffer, moment in enumerate(last_use):

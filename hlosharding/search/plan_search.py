@@ -23,6 +23,7 @@ from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan, in_order
+from hlosharding.search.ranking import Ranking, rank
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class SearchResult(InNotebooks):
     def schedule(self) -> Schedule:
         """The best plan's, for the batch size with which it is the best, ready to be run."""
         return self.sizes.planner(self.table[0].batch_size).schedule(self.best, self.machine)
+
+    def measured(self, most: int = 10) -> Ranking:
+        """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
+        size = self.table[0].batch_size if self.table else self.sizes.given
+        planner = self.sizes.planner(size)
+        plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
+        return rank(planner.module, batch=sorted(planner.numbers), plans=plans, machine=self.machine)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best."""

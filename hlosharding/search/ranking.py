@@ -16,6 +16,7 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
+from hlosharding.schedule import argument_numbers
 from hlosharding.search import rank_figures
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
@@ -123,7 +124,7 @@ def rank(
     with `seed`.  `machine`: whose prices count (default: calibrated now, for as many devices as work at once).
     `runner`: who runs them (default: this process).  `progress`: told (plans done, plans in all).
 
-    Raises ScheduleError for arguments that are not there, or plans for more devices than there are.
+    Raises ScheduleError for arguments that are not there.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> def mlp(w, x):
@@ -135,6 +136,7 @@ def rank(
     3
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
+    argument_numbers(module, batch)
     runner = runner or this_process()
     chosen = list(plans) if plans is not None else sampled(_num_devices(), count, seed)
     machines = (lambda busy: machine) if machine is not None else calibrated

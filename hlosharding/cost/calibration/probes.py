@@ -93,8 +93,8 @@ def memory_probes(largest: int = 2048) -> Iterator[Probe]:
     """Elementwise ops: some that move much, some that compute much."""
     for rows in (128, 256, 512, 1024, 2048, 4096):
         if rows <= largest:
-            yield elementwise(STREAM, (rows, 128), flops=2, compute=_scaled)
-            yield elementwise(STREAM, (rows, rows), flops=2, compute=_scaled)
+            for columns in sorted({128, rows}):
+                yield elementwise(STREAM, (rows, columns), flops=2, compute=_scaled)
     for rows in (64, 256):
         yield elementwise(ARITHMETIC, (rows, 256), flops=2 * _DEGREE, compute=_polynomial)
         yield elementwise(ARITHMETIC, (rows, 256), transcendentals=1, compute=_tanh)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hlosharding.cost import Link, machines, read_machine
+from hlosharding.cost import Link, Machine, machine_presets, machine_text, machines, read_machine
 from hlosharding.errors import CostError
 
 WHOLE = """
@@ -62,6 +63,10 @@ def test_like_a_preset(tmp_path: Path) -> None:
         (WHOLE.replace("f32 = 1e13", "f64 = 1e13"), "peak_flops lacks 'f32'"),
         (WHOLE.replace("[128, 128, 32]", "128"), "is no list of whole numbers"),
         (WHOLE.replace("memory_bytes = 1e10", "memory_bytes = -1"), "memory_bytes must be positive"),
+        ("version = 2" + WHOLE, "is of version 2, this reads 1; calibrate anew"),
+        ("measured_on = 3" + WHOLE, "measured_on is 3, no table"),
+        ("cache_bytes = 1e6" + WHOLE, "cache_bandwidth must be positive"),
+        (WHOLE + "[collective_rates]\nall-reduce = 0.0", "collective_rates of all-reduce must be positive"),
     ],
 )
 def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:
@@ -73,3 +78,26 @@ def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(CostError, match=r"cannot read nowhere\.toml"):
         read_machine("nowhere.toml")
+
+
+FULL = replace(
+    machines.cpu(4),
+    name='odd "name" \\ of é',
+    launch=1e-07,
+    program_launch=3,
+    cache_bytes=1.5e6,
+    cache_bandwidth=2e10,
+    collective_rates=(("all-gather", 0.5), ("collective-permute", 1.25)),
+)
+
+
+@pytest.mark.parametrize("machine", [FULL, *(made(16) for made in machine_presets().values())], ids=lambda m: m.name)
+def test_what_is_written_is_read_back(tmp_path: Path, machine: Machine) -> None:
+    text = machine_text(machine, measured_on={"device_kind": "cpu", "devices": 4})
+    assert read(tmp_path, text) == replace(machine, chip=None)
+
+
+def test_a_file_says_its_version_and_what_it_is_of() -> None:
+    found = tomllib.loads(machine_text(FULL, measured_on={"device_kind": "cpu", "devices": 4}))
+    assert (found["version"], found["measured_on"]) == (1, {"device_kind": "cpu", "devices": 4})
+    assert "measured_on" not in tomllib.loads(machine_text(FULL))
