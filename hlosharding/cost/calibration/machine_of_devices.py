@@ -54,7 +54,7 @@ class Calibration(InNotebooks):
 
     >>> from hlosharding.cost import machines
     >>> from hlosharding.cost.calibration import calibration, probes
-    >>> real = replace(machines.a100(4), program_launch=1e-4)
+    >>> real = replace(machines.h100(4), launch=1e-5, program_launch=1e-4)
     >>> found = calibration(machines.h100(4), probes(4), lambda probe: probe.predicted(real))
     >>> found.worst().off < 1.1
     True
