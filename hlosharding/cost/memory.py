@@ -172,6 +172,24 @@ def _donated(module: Module) -> set[int]:
     }
 
 
+class _Life(NamedTuple):
+    """From when to when a buffer is held."""
+
+    buffer: int
+    born: int
+    last_use: int
+    victims: tuple[int, ...]
+    """Buffers that it may overwrite."""
+
+    def meets(self, other: _Life) -> bool:
+        """Are both held at once, and neither takes the other's place?"""
+        return not (self._makes_room_for(other) or other._makes_room_for(self))
+
+    def _makes_room_for(self, other: _Life) -> bool:
+        end = max(self.last_use, self.born)
+        return end < other.born or (end == other.born and self.buffer in other.victims)
+
+
 class _Walk:
     """One computation in one order: first who holds which buffer until when, then how much is held."""
 
@@ -319,14 +337,31 @@ class _Walk:
             if place not in leaving:  # results for the host leave as soon as they are there
                 last_use[buffer] = _FOREVER
 
-    def _without_boundary(self) -> list[int]:
-        """Sizes, with arguments and results as nothing."""
-        boundary = {*range(len(_leaves(self.computation.parameters))), *self.held.get(self.computation.root, ())}
-        return [0 if buffer in boundary else size for buffer, size in enumerate(self.size)]
+    def _temporaries(self) -> list[int]:
+        """Sizes, with arguments and results as nothing, and what lies in the place of a result before that is made.
+
+        As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
+        """
+        inputs = len(_leaves(self.computation.parameters))
+        made = [(now, *each) for now, found in enumerate(self.made) for each in found]
+        born = {buffer: now for now, buffer, _ in made}
+        victims = {buffer: found for _, buffer, found in made}
+        results = {b for b in self.held.get(self.computation.root, ()) if b >= inputs}
+        lives = {b: _Life(b, born[b], self.last_use[b], victims[b]) for b in born}
+        places = [(self.size[b], [lives[b]]) for b in sorted(results & born.keys(), key=self.size.__getitem__)]
+        sizes = [0 if b < inputs or b in results else size for b, size in enumerate(self.size)]
+        for buffer in sorted(born, key=lambda b: -sizes[b]):
+            life = lives[buffer]
+            there = [held for size, held in places if size >= sizes[buffer] > 0]
+            place = next((held for held in there if not any(life.meets(other) for other in held)), None)
+            if place is not None:
+                place.append(life)
+                sizes[buffer] = 0
+        return sizes
 
     def peak(self, *, temporaries: bool = False) -> Peak:
         if temporaries:
-            self.size, self.given = self._without_boundary(), 0
+            self.size, self.given = self._temporaries(), 0
         size, last_use = self.size, self.last_use
         dying: dict[int, list[int]] = {}
         for buffer, moment in enumerate(last_use):

@@ -112,6 +112,6 @@ def test_a_record_says_what_the_value_says() -> None:
 
 def test_what_has_no_record_is_refused_with_a_list_of_what_has() -> None:
     with pytest.raises(
-        hs.HloShardingError, match="a int has no record; there are records of AxisPropagation, Collective"
+        hs.HloShardingError, match="a int has no record; there are records of AxisPropagation, Calibration, Collective"
     ):
         hs.to_record(3)
