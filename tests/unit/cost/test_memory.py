@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from hlosharding import load
-from hlosharding.cost import peak_memory
+from hlosharding.cost import peak_memory, temporary_memory
 
 K = 1000 * 4  # bytes of f32[1000]
 
@@ -225,3 +227,58 @@ def test_within_a_quarter_of_what_xla_allocates(name: str, mesh_2x4) -> None:
     }
     ours, theirs = compiled_peak(*programs[name])
     assert 0.75 * theirs <= ours <= 1.1 * theirs
+
+
+def _temporaries(text: str) -> int:
+    return temporary_memory(load(text))
+
+
+def test_temporaries_lie_in_the_places_of_results_that_are_not_made_yet() -> None:
+    # `first` is dead before the long result is made, in whose place it fits.
+    text = """HloModule m
+ENTRY e {
+  x = f32[100] parameter(0)
+  first = f32[100] collective-permute(x), source_target_pairs={{0,1}}, channel_id=1
+  second = f32[100] collective-permute(first), source_target_pairs={{0,1}}, channel_id=2
+  long = f32[%s] all-gather(x), dimensions={0}, replica_groups={{0,1}}, channel_id=3
+  ROOT both = (f32[100], f32[%s]) tuple(second, long)
+}"""
+    assert _temporaries(text % (200, 200)) == 0
+
+
+def test_a_temporary_larger_than_any_result_has_a_place_of_its_own() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[100] parameter(0)
+  y = f32[400] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3}}
+  ROOT z = f32[100] slice(y), slice={[0:100]}
+}"""
+    assert _temporaries(text) == 1600
+
+
+def test_a_temporary_that_meets_the_result_has_a_place_of_its_own() -> None:
+    # The product reads y while it writes: they cannot share.  What is added in place can.
+    text = """HloModule m
+ENTRY e {
+  x = f32[10,10] parameter(0)
+  y = f32[10,10] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT z = f32[10,10] %s
+}"""
+    assert _temporaries(text % "dot(y, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}") == 400
+    assert _temporaries(text % "add(y, x)") == 0
+
+
+def test_temporaries_of_what_xla_compiled_are_those_it_allocates() -> None:
+    def step(w: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            h = x
+            for each in w:
+                h = jnp.tanh(h @ each)
+            return jnp.mean(h**2)
+
+        value, gradients = jax.value_and_grad(loss)(w)
+        return [a - 0.1 * b for a, b in zip(w, gradients, strict=True)], value
+
+    compiled = jax.jit(step).lower([jnp.ones((128, 128))] * 4, jnp.ones((256, 128))).compile()
+    found = temporary_memory(load(compiled.as_text()))
+    assert found == pytest.approx(compiled.memory_analysis().temp_size_in_bytes, rel=0.05)
