@@ -16,10 +16,10 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.schedule import argument_numbers
 from hlosharding.search import rank_figures
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
+from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan
 from hlosharding.search.rank_figures import Inversion
 
@@ -136,7 +136,7 @@ def rank(
     3
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
-    argument_numbers(module, batch)
+    planner = Planner(module, batch)
     runner = runner or this_process()
     chosen = list(plans) if plans is not None else sampled(_num_devices(), count, seed)
     machines = (lambda busy: machine) if machine is not None else calibrated
@@ -146,7 +146,7 @@ def rank(
         if progress is not None:
             progress(done, len(chosen))
         try:
-            schedule = plan.built(module, batch, machine)
+            schedule = planner.schedule(plan, machine)
             predicted = runner.predicted(plan, schedule, machines)
             rows.append(RankedPlan(plan, predicted, runner.measured(schedule)))
         except HloShardingError as error:

@@ -53,7 +53,7 @@ def test_plans_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "2 plans run: rank correlation" in out
     assert "one process, one program at a time" in out
-    assert "cannot be cut into 128 microbatches" in out
+    assert "is not cut into 128 microbatches" in out
     assert main([*words, "--emit", "json"]) == 0
     assert {row["plan"] for row in json.loads(capsys.readouterr().out)["plans"]} == {"4/1/1/1", "1/2/2/2"}
 

@@ -12,7 +12,7 @@ import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Schedule
-from hlosharding.search import OneProcess, Plan, RankedPlan, Ranking, plan_space, sampled
+from hlosharding.search import OneProcess, Plan, Planner, RankedPlan, Ranking, plan_space, sampled
 
 
 def step(weights: Any, x: Any) -> Any:
@@ -64,8 +64,8 @@ def test_what_the_program_does_not_allow_is_listed_with_the_reason() -> None:
     found = hs.rank(step, *arguments(), batch=["x"], plans=plans, runner=runner, machine=machines.h100(8))
     assert [row.plan for row in found.table] == [Plan(2)]
     reasons = dict(found.refused)
-    assert "3 ways do not divide the batch" in reasons[Plan(3)]
-    assert "cannot be cut into 64 microbatches" in reasons[Plan(1, 1, 2, 64)]
+    assert "not cut into 1 microbatches, each 3 ways" in reasons[Plan(3)]
+    assert "not cut into 64 microbatches" in reasons[Plan(1, 1, 2, 64)]
 
 
 def test_plans_on_cpu_devices(cpu_devices: list[Any]) -> None:
@@ -80,7 +80,7 @@ def test_plans_on_cpu_devices(cpu_devices: list[Any]) -> None:
 
 def test_stages_one_after_the_other_take_longer_than_side_by_side() -> None:
     plan, machine = Plan(1, 1, 4, 8), machines.h100(4)
-    schedule = plan.built(hs.trace(step)(*arguments()), ["x"], machine)
+    schedule = Planner(hs.trace(step)(*arguments()), ["x"]).schedule(plan, machine)
 
     def machine_of(busy: int) -> Machine:
         return machine.with_devices(busy)
@@ -93,7 +93,7 @@ def test_stages_one_after_the_other_take_longer_than_side_by_side() -> None:
 
 def test_the_machine_is_asked_for_as_many_devices_as_work_at_once() -> None:
     plan, asked = Plan(2, 1, 2, 2), list[int]()
-    schedule = plan.built(hs.trace(step)(*arguments()), ["x"])
+    schedule = Planner(hs.trace(step)(*arguments()), ["x"]).schedule(plan)
 
     def machine_of(busy: int) -> Machine:
         asked.append(busy)
@@ -119,3 +119,9 @@ def test_an_argument_that_is_not_there_is_an_error() -> None:
 def test_none_could_be_run() -> None:
     with pytest.raises(ScheduleError, match="no plan could be run"):
         _ = Ranking.of([]).best
+
+
+def test_the_best_of_a_search_are_run() -> None:
+    found = hs.search(step, *arguments(), batch=["x"], machine=machines.cpu(2), microbatches=(2,))
+    ranking = found.measured(most=2)
+    assert {row.plan for row in ranking.table} == {priced.plan for priced in found.table[:2]}
