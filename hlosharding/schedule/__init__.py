@@ -1,11 +1,12 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
-from hlosharding.schedule.cutting import Cutter, argument_numbers, pipelined
+from hlosharding.schedule.cutting import Cutter, Layout, argument_numbers, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
     ORDERS,
+    SPLIT_BACKWARD,
     Action,
     Closing,
     Kind,
@@ -28,11 +29,13 @@ from hlosharding.schedule.value_type import ValueType, devices_text
 
 __all__ = [
     "ORDERS",
+    "SPLIT_BACKWARD",
     "Action",
     "Closing",
     "Cutter",
     "Kind",
     "Known",
+    "Layout",
     "Op",
     "Piece",
     "Pipeline",

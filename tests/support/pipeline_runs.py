@@ -23,6 +23,8 @@ DEVICES = 8
 BATCH, WIDTH = 96, 8
 """The batch can be cut into 1 to 4 microbatches, each over 1 to 8 devices."""
 SCHEDULES = ("gpipe", "1f1b", "zb-h1", "breadth-first")
+MOST_STAGES = {"mlp": 8, "transformer": 2}
+"""A loop lies in one stage: of a scan over layers there are few, with what is ahead of it and what is behind."""
 
 
 class Plan(NamedTuple):
@@ -57,7 +59,8 @@ class Program(NamedTuple):
 def plans(names: Sequence[str] = ("mlp", "transformer")) -> list[Plan]:
     """All of them on at most eight devices."""
     ways = [(d, t, p) for d, t, p in product((1, 2, 4, 8), repeat=3) if d * t * p <= DEVICES]
-    return [Plan(name, *way, k, order) for name, way, k, order in product(names, ways, (1, 2, 3, 4), SCHEDULES)]
+    every = [Plan(name, *way, k, order) for name, way, k, order in product(names, ways, (1, 2, 3, 4), SCHEDULES)]
+    return [plan for plan in every if plan.stages <= MOST_STAGES[plan.program]]
 
 
 def run(plan: Plan) -> Run:

@@ -298,6 +298,14 @@ STEPS: dict[str, Callable[[], Step]] = {
 }
 
 
+_LOOPS = {"recurrent", "scanned_layers", "nested_scans", "dropout_in_a_scan"}
+
+
+def most_stages(name: str) -> int:
+    """A loop lies in one stage."""
+    return 2 if name in _LOOPS else 4
+
+
 @cache
 def traced(name: str) -> tuple[Step, Module]:
     """A step and its program, traced once; nobody changes it."""

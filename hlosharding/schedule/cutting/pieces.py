@@ -40,6 +40,7 @@ def parts(program: Microbatched, placement: Placement) -> list[Part]:
 
 
 Key = tuple[Phase, int, int]
+_BACKWARD: tuple[Phase, ...] = ("backward", "weights")
 
 
 class _Parting:
@@ -57,7 +58,7 @@ class _Parting:
     @staticmethod
     def _rank(key: Key) -> tuple[int, int, int]:
         phase, stage, level = key
-        rank = ("opening", "forward", "backward", "after").index(phase)
+        rank = ("opening", "forward", "backward", "weights", "after").index(phase)
         return rank, level, -stage if phase == "backward" else stage
 
     @cached_property
@@ -149,7 +150,7 @@ class _Parting:
         """Is a forward value computed again: ahead of all passes, or in the backward pass of its stage?"""
         phase, stage, _ = key
         return phase == "opening" or (
-            phase == "backward" and self.keys[inst] == ("forward", stage, 0) and inst not in self.saved[stage]
+            phase in _BACKWARD and self.keys[inst] == ("forward", stage, 0) and inst not in self.saved[stage]
         )
 
     @cached_property
@@ -157,17 +158,16 @@ class _Parting:
         """Of what each stage's forward pass makes, what it keeps for the backward pass."""
         forward = frozenset(inst for inst, (phase, _, _) in self.keys.items() if phase == "forward")
         found: dict[int, frozenset[Instruction]] = {}
-        for phase, stage, level in self.members:
-            if phase == "backward":
-                own = frozenset(self.members.get(("forward", stage, level), ()))
-                read = (value for inst in self.members[phase, stage, level] for value in read_by(inst))
-                found[stage] = saved_values(own, forward, read)
+        for stage in {stage for phase, stage, _ in self.members if phase in _BACKWARD}:
+            own = frozenset(self.members.get(("forward", stage, 0), ()))
+            readers = (inst for phase in _BACKWARD for inst in self.members.get((phase, stage, 0), ()))
+            found[stage] = saved_values(own, forward, (value for inst in readers for value in read_by(inst)))
         return found
 
     def _leaves(self, inst: Instruction, key: Key) -> bool:
         """Does another part read it, or the caller?"""
         phase, stage, _ = key
-        inside = {key, ("backward", stage, 0)} if phase == "forward" else {key}
+        inside = {key, *((each, stage, 0) for each in _BACKWARD if phase == "forward")}
         if phase == "forward" and inst in self.saved.get(stage, ()):
             return True
         waiting = list(inst.users)

@@ -6,6 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hlosharding.compiler import default_machine
 from hlosharding.cost import Machine
@@ -18,7 +19,7 @@ from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.stage_programs import StagePrograms, Submesh
 from hlosharding.schedule.cutting.stages import Placement, placed
-from hlosharding.schedule.pipelines import Closing, Piece, Pipeline
+from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
@@ -32,6 +33,7 @@ def pipelined(
     stages: int,
     microbatches: int = 1,
     schedule: str | None = None,
+    chunks: int = 1,
     devices_per_stage: int | None = None,
     machine: Machine | None = None,
 ) -> Schedule:
@@ -40,8 +42,9 @@ def pipelined(
     `batch`: paths or numbers of the arguments whose first dim is the batch (all others are shared by the microbatches).
     The module's shardings say how a *stage* lies on its submesh, inputs without one take what suits; stage s has
     devices s*n to s*n+n-1, where n is `devices_per_stage`, by default what the shardings name.  `schedule`: see
-    `Pipeline.schedule`; by default "1f1b" where there is a backward pass.  Raises ScheduleError where microbatches are
-    not independent, or there are fewer ops than stages.
+    `Pipeline.schedule`; by default "1f1b" where there is a backward pass; "zb-h1" has gradients of weights in passes of
+    their own.  `chunks`: parts of the program that each submesh has, so many stages further on (interleaved schedules).
+    Raises ScheduleError where microbatches are not independent, or the program does not fill so many stages.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, x):
@@ -53,8 +56,25 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cut = Cutter(module, batch).pipeline(module, stages, microbatches, devices_per_stage, machine)
+    cutter, layout = Cutter(module, batch), Layout(stages, chunks, splits_backward=schedule in SPLIT_BACKWARD)
+    cut = cutter.pipeline(module, layout, microbatches, devices_per_stage, machine)
     return cut.schedule(schedule or cut.usual_order, microbatches)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Into what a program is cut."""
+
+    submeshes: int
+    chunks: int = 1
+    """Stages of each submesh: stage s is on submesh s mod `submeshes`."""
+    splits_backward: bool = False
+    """Are gradients of weights in passes of their own?"""
+
+    @property
+    def stages(self) -> int:
+        """Of all submeshes."""
+        return self.submeshes * self.chunks
 
 
 class Cutter:
@@ -63,14 +83,14 @@ class Cutter:
     def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
         self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
         self._programs: dict[int, Microbatched] = {}
-        self._parts: dict[tuple[int, int, Machine], tuple[Placement, list[Part]]] = {}
+        self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
         self._shardings: dict[tuple[Module, int, int], Mapping[str, HloSharding | None]] = {}
         self._made = StagePrograms()
 
     def pipeline(
         self,
         annotated: Module,
-        stages: int,
+        layout: Layout,
         microbatches: int,
         devices_per_stage: int | None = None,
         machine: Machine | None = None,
@@ -82,25 +102,26 @@ class Cutter:
         """
         named = (leaf.num_devices or 1 for sharding in annotated.distinct_shardings for leaf in sharding.leaves)
         number = devices_per_stage or max(named, default=1)
-        machine = machine or default_machine(number * stages)
+        machine = machine or default_machine(number * layout.submeshes)
         program = self._program(microbatches)
-        placement, found = self._cut(microbatches, stages, machine)
+        placement, found = self._cut(microbatches, layout, machine)
         key = annotated, microbatches, number
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number)
         submesh = Submesh(number, machine.with_devices(number), options)
-        return _Writer(program, placement, found, self._shardings[key], submesh, self._made).pipeline()
+        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made)
+        return writer.pipeline(layout)
 
     def _program(self, microbatches: int) -> Microbatched:
         if microbatches not in self._programs:
             self._programs[microbatches] = microbatched(self.module, self.batch, microbatches)
         return self._programs[microbatches]
 
-    def _cut(self, microbatches: int, stages: int, machine: Machine) -> tuple[Placement, list[Part]]:
-        key = microbatches, stages, machine
+    def _cut(self, microbatches: int, layout: Layout, machine: Machine) -> tuple[Placement, list[Part]]:
+        key = microbatches, layout, machine
         if key not in self._parts:
             program = self._program(microbatches)
-            placement = placed(program, stages, machine)
+            placement = placed(program, layout.stages, machine, splits_backward=layout.splits_backward)
             self._parts[key] = placement, parts(program, placement)
         return self._parts[key]
 
@@ -171,12 +192,13 @@ class _Writer:
         """Those that the caller gives."""
         return [p for p in self.program.module.entry.parameters if p is not self.program.number]
 
-    def pipeline(self) -> Pipeline:
+    def pipeline(self, layout: Layout) -> Pipeline:
         pieces: list[Piece] = []
         openings: list[Closing] = []
         closings: list[Closing] = []
         size = self.submesh.num_devices
-        devices = [tuple(range(s * size, (s + 1) * size)) for s in range(self._num_stages)]
+        places = [stage % layout.submeshes for stage in range(layout.stages)]
+        devices = [tuple(range(n * size, (n + 1) * size)) for n in places]
         for part in self.parts:
             op = self._stage_program(part)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
@@ -199,10 +221,6 @@ class _Writer:
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
             number=number.name if number is not None else "",
         )
-
-    @property
-    def _num_stages(self) -> int:
-        return max(self.placement.stage.values(), default=0) + 1
 
     def _results(self) -> Sequence[Instruction]:
         root = self.program.module.entry.root

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -18,11 +18,18 @@ from typing import Literal
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Computation, Instruction, Module
-from hlosharding.schedule.cutting.microbatched import Microbatched, is_backward, read_by
+from hlosharding.schedule.cutting.microbatched import (
+    MADE_WHERE_READ,
+    Microbatched,
+    is_backward,
+    place_in_source,
+    read_by,
+)
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
-Phase = Literal["opening", "forward", "backward", "after"]
-"""Passes of each microbatch: ahead of all, for sums that all need; forward; backward.  What runs once, behind."""
+Phase = Literal["opening", "forward", "backward", "weights", "after"]
+"""Passes of each microbatch: ahead of all, for sums that all need; forward; backward, and of that perhaps apart what no
+other stage waits for, gradients of weights.  What runs once, behind."""
 
 _SLACK = 0.1
 """How much longer than the mean a stage may be so that less crosses."""
@@ -39,9 +46,13 @@ class Placement:
     """Of each parameter, and of each sum that is made ahead, the stage where it lies."""
 
 
-def placed(program: Microbatched, num_stages: int, machine: Machine) -> Placement:
-    """Cut a program into stages.  Raises ScheduleError where it has fewer ops than stages."""
-    return _Placing(program, num_stages, machine).placement()
+def placed(program: Microbatched, num_stages: int, machine: Machine, *, splits_backward: bool = False) -> Placement:
+    """Cut a program into stages.  `splits_backward`: with gradients of weights in passes of their own.
+
+    Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
+    """
+    found = _Placing(program, num_stages, machine).placement()
+    return _with_passes_of_weights(program, found) if splits_backward else found
 
 
 class _Placing:
@@ -61,6 +72,7 @@ class _Placing:
     def placement(self) -> Placement:
         self._find_phases()
         self._place_forward()
+        self._check_stages()
         self._join_last_passes()
         for inst in self._of("backward"):
             if inst not in self.stage:
@@ -136,6 +148,18 @@ class _Placing:
             for operand in read_by(inst):
                 for value in self.sources.get(operand, (operand,)):
                     self.read_at[value].add(self.stage[inst])
+
+    def _check_stages(self) -> None:
+        """Raises ScheduleError where a stage has nothing to do."""
+        used = {self.stage[inst] for inst in self._of("forward")}
+        if len(used) < self.count:
+            longest = max(self._of("forward"), key=_seconds(self.program.module, self.machine).__getitem__)
+            what = f"%{longest.name} ({longest.opcode}) is in one"
+            raise ScheduleError(
+                f"the forward pass fills {len(used)} of {self.count} stages: {what}",
+                where=place_in_source(longest),
+                remedy="take fewer stages, or unroll the loop where it is one",
+            )
 
     def _join_last_passes(self) -> None:
         """The last stage goes back at once: what stands late there shares what the backward pass reads."""
@@ -213,6 +237,34 @@ class _Placing:
                     readers[source].append(stage)
         lying = (*self.entry.parameters, *self.program.opening)
         return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in lying}
+
+
+def _with_passes_of_weights(program: Microbatched, found: Placement) -> Placement:
+    """What no other stage waits for leaves the backward passes.  Raises ScheduleError where there are none."""
+    phase, waited = dict(found.phase), set[Instruction]()
+    for inst in reversed(program.module.entry.instructions):
+        if phase.get(inst) != "backward":
+            continue
+        readers = [user for user in _readers(inst) if found.phase.get(user) == "backward"]
+        if any(user in waited or found.stage[user] != found.stage[inst] for user in readers):
+            waited.add(inst)
+        else:
+            phase[inst] = "weights"
+    for inst in list(phase):  # a loop's results leave it where it runs
+        if inst.opcode == "get-tuple-element" and phase[inst] == "weights":
+            phase[inst] = phase[inst.operands[0]]
+    if "weights" not in phase.values():
+        raise ScheduleError("the program has no backward pass to be split", remedy="take another schedule")
+    return replace(found, phase=phase)
+
+
+def _readers(inst: Instruction) -> Iterator[Instruction]:
+    """Who reads a value, be it by way of what is made where it is read."""
+    for user in inst.users:
+        if user.opcode in MADE_WHERE_READ and not user.is_root:
+            yield from _readers(user)
+        else:
+            yield user
 
 
 def _seconds(module: Module, machine: Machine) -> Mapping[Instruction, float]:

@@ -109,6 +109,8 @@ ORDERS: Mapping[str, Order] = {
     "zb-h1": zero_bubble_h1,
     "breadth-first": breadth_first,
 }
+SPLIT_BACKWARD = {"zb-h1"}
+"""Schedules that need gradients of weights in passes of their own."""
 _ONE_CHUNK = {"gpipe", "zb-h1"}
 _GROUPS_OF_P = {"1f1b", "forward"}
 """With several chunks a device goes through p microbatches at a time."""

@@ -14,7 +14,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.pipelines.merging import Slot, ideal_times
-from hlosharding.schedule.pipelines.orders import Action, Kind, orders
+from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, Kind, orders
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.value_type import ValueType
 
@@ -151,6 +151,8 @@ class Pipeline:
         axis: str = "micro",
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
+        if name in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
+            raise ScheduleError(f"{name} needs passes of the gradients of weights", remedy="split the backward pieces")
         actions = orders(name, self.num_devices, microbatches, self.num_chunks)
         slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
         return _Writer(self, microbatches, axis, builder).write(slots)

@@ -16,7 +16,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.stages import Placement, placed
-from tests.support.training_steps import STEPS, traced
+from tests.support.training_steps import STEPS, most_stages, traced
 
 ORDER = ("forward", "backward", "after")
 
@@ -35,7 +35,7 @@ def flows(placement: Placement) -> Iterator[tuple[Instruction, Instruction]]:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_values_flow_down_forward_and_up_backward(name: str) -> None:
-    program, placement = cut(name, 3)
+    program, placement = cut(name, min(3, most_stages(name)))
     for operand, inst in flows(placement):
         before, after = (ORDER.index(placement.phase[each]) for each in (operand, inst))
         assert before <= after, (operand, inst)
@@ -46,7 +46,7 @@ def test_values_flow_down_forward_and_up_backward(name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_what_differs_and_is_not_cheap_has_one_place(name: str) -> None:
-    program, placement = cut(name, 3)
+    program, placement = cut(name, min(3, most_stages(name)))
     assert set(placement.stage) == set(placement.phase)
     heavy = [i for i in program.module.entry.instructions if i.opcode in ("dot", "convolution", "while")]
     assert all(inst in placement.phase for inst in heavy if inst in program.varying)
@@ -82,6 +82,31 @@ def test_parameters_lie_where_they_are_read() -> None:
     program, placement = cut("mlp", 4)
     weights = [p for p in program.module.entry.parameters if p not in program.varying]
     assert [placement.home[weight] for weight in weights] == [0, 1, 2, 3]
+
+
+def test_a_stage_without_work_is_refused_with_the_op_that_leaves_it_empty() -> None:
+    with pytest.raises(ScheduleError, match=r"fills 2 of 4 stages: %while[.\d]* \(while\).*; at training_steps.py"):
+        cut("scanned_layers", 4)
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "inference"])
+def test_passes_of_weights_are_what_no_other_stage_waits_for(name: str) -> None:
+    program, whole = cut(name, 2)
+    placement = placed(program, 2, machines.h100(2), splits_backward=True)
+    assert placement.stage == whole.stage
+    assert {i for i in whole.phase if placement.phase[i] != whole.phase[i]} == {
+        i for i, phase in placement.phase.items() if phase == "weights"
+    }
+    for operand, inst in flows(placement):
+        if placement.phase[operand] == "weights":
+            assert placement.phase[inst] == "weights" or inst in program.after
+            assert placement.stage[operand] == placement.stage[inst] or inst in program.after
+
+
+def test_a_step_without_a_backward_pass_is_not_split() -> None:
+    program, _ = cut("inference", 2)
+    with pytest.raises(ScheduleError, match="no backward pass"):
+        placed(program, 2, machines.h100(2), splits_backward=True)
 
 
 def test_more_stages_than_ops_are_refused() -> None:
