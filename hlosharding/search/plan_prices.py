@@ -12,7 +12,7 @@ from functools import cached_property
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
+from hlosharding.schedule import SPLIT_BACKWARD, Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.plans import SizedPlan
 
@@ -48,7 +48,8 @@ class PlanPrices:
 def _family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
-    return plan.data, plan.tensor, plan.stages, plan.microbatches == 1, wanted.divides or wanted
+    splits_backward = plan.schedule in SPLIT_BACKWARD
+    return plan.data, plan.tensor, plan.stages, splits_backward, plan.microbatches == 1, wanted.divides or wanted
 
 
 class _Family:

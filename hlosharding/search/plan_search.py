@@ -87,6 +87,7 @@ def search(
     machine: Machine,
     plans: Iterable[Plan] | None = None,
     microbatches: Sequence[int] = MICROBATCHES,
+    schedules: Sequence[str] = ("",),
     batch_sizes: Sequence[int] = (),
     keep: int = 10,
     prune: bool = True,
@@ -96,15 +97,16 @@ def search(
 
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
-    of `microbatches`.  `batch_sizes`: of a function, let the batch have each of these sizes, too; what takes least an
-    example is the best then.  All are priced as propagation shards them, the `keep` fastest again with all that the
-    partitioner looks at.  `prune`: leave out plans of which it is certain that they are not among the `keep` fastest
-    (of one batch size).  `progress`: told (plans done, plans in all).
+    of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `batch_sizes`: of
+    a function, let the batch have each of these sizes; what takes least an example is the best then.  All are priced as
+    propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
+    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: told (plans
+    done, plans in all).
 
     Raises ScheduleError for arguments that are not there.
     """
     sizes = BatchSizes(program, arguments, batch)
-    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches))
+    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches, schedules))
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)
     run.run(progress)

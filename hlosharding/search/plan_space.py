@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from hlosharding.cost import CostReport, Machine
+from hlosharding.schedule import SPLIT_BACKWARD
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -23,17 +24,25 @@ def divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
-def plan_space(num_devices: int, microbatches: Sequence[int] = MICROBATCHES) -> Iterator[Plan]:
-    """Every factorisation of the devices into data, tensor and pipeline; pipelines with each number of microbatches.
+def plan_space(
+    num_devices: int, microbatches: Sequence[int] = MICROBATCHES, schedules: Sequence[str] = ("",)
+) -> Iterator[Plan]:
+    """Every factorisation of the devices into data, tensor and pipeline; pipelines with each number of microbatches and
+    each schedule.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
     75
+    >>> [str(plan) for plan in plan_space(2, (4,), ("1f1b", "zb-h1"))]
+    ['1/1/2/4 1f1b', '1/1/2/4 zb-h1', '1/2/1/1', '2/1/1/1']
     """
     for data, tensor in product(divisors(num_devices), repeat=2):
         stages, rest = divmod(num_devices, data * tensor)
         if stages and not rest:
-            for count in microbatches if stages > 1 else (1,):
-                yield Plan(data, tensor, stages, count)
+            if stages == 1:
+                yield Plan(data, tensor)
+                continue
+            for count, schedule in product(microbatches, schedules):
+                yield Plan(data, tensor, stages, count, schedule)
 
 
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
@@ -52,4 +61,6 @@ def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     fastest = max(rate for _, rate in machine.peak_flops)
     seconds = whole.flops / max(fastest, machine.vector_flops) / (plan.data * plan.tensor)
     count = plan.microbatches
+    if plan.schedule in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
+        return seconds / plan.stages
     return seconds * (1 / count + (count - 1) / (count * plan.stages))

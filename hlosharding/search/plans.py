@@ -21,12 +21,13 @@ class Plan:
     tensor: int = 1
     stages: int = 1
     microbatches: int = 1
-    schedule: str | None = None
-    """As of `pipelined`; None: 1F1B of a training step."""
+    schedule: str = ""
+    """As of `pipelined`; "": 1F1B of a training step."""
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it."""
-        return f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
+        """D/T/P/K, as the DistIR paper writes it, and the schedule if it is said."""
+        ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
+        return f"{ways} {self.schedule}" if self.schedule else ways
 
     @property
     def num_devices(self) -> int:

@@ -13,6 +13,7 @@ import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan, Planner, plan_space
+from hlosharding.search.plan_space import least_seconds
 from hlosharding.search.tensor_parallel import tensor_splits
 
 ROWS, WIDTH, LAYERS = 32, 16, 4
@@ -122,3 +123,25 @@ def test_the_winner_runs_as_it_is() -> None:
     for each, expected in zip(ours, jax.tree.leaves(jax.jit(step)(weights, x)), strict=True):
         np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-5)
     assert "takes" in found.explain()
+
+
+def test_schedules_are_searched_too_and_zero_bubble_has_less_of_one() -> None:
+    weight, x = (jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((4096, 4096), (4096, 4096)))
+    module = hs.trace(step)([weight] * LAYERS, x)
+    found = hs.search(
+        module, batch=["x"], machine=small(), microbatches=(4,), schedules=("1f1b", "zb-h1"), prune=False, keep=0
+    )
+    idle = {(p.plan.data, p.plan.tensor, p.plan.stages, p.plan.schedule): p.idle_s for p in found.table}
+    pairs = [(idle[d, t, s, "zb-h1"], idle[d, t, s, "1f1b"]) for d, t, s, name in idle if name == "zb-h1"]
+    assert len(pairs) == 6
+    assert all(ours < theirs for ours, theirs in pairs)
+
+
+def test_no_schedule_takes_less_than_its_bound() -> None:
+    weights, x = arguments(width=256, rows=64)
+    module = hs.trace(step)(weights, x)
+    found = hs.search(
+        module, batch=["x"], machine=small(), microbatches=(2, 4), schedules=("gpipe", "1f1b", "zb-h1"), prune=False
+    )
+    whole = hs.cost(module, machine=small())
+    assert all(priced.time_s >= least_seconds(priced.plan, whole, small()) for priced in found.table)
