@@ -23,18 +23,20 @@ class Between(NamedTuple):
 
     examples: int
     of: int
+    each: int = 1
+    """Sizes grow by whole numbers with so many examples: those that devices share."""
 
     def number(self, first: int, second: int) -> int:
-        """A size there.  Raises NotResizable for one that does not grow by a whole number with each example: it depends
-        on something else.
+        """A size there.  Raises NotResizable for one that grows otherwise: it depends on something else.
 
-        >>> Between(1, 3).number(4, 16)
-        8
+        >>> Between(1, 3).number(4, 16), Between(2, 8, each=2).number(1, 5)
+        (8, 2)
         """
-        each, rest = divmod(second - first, self.of)
-        if rest:
-            raise NotResizable(f"{first} to {second} is no growth by {self.of} examples")
-        return first + each * self.examples
+        growth, rest = divmod((second - first) * self.each, self.of)
+        more, part = divmod(growth * self.examples, self.each)
+        if rest or part:
+            raise NotResizable(f"{first} to {second} is no growth by {self.of} examples, {self.examples} of them")
+        return first + more
 
     def shape(self, first: Shape, second: Shape) -> Shape:
         """Raises NotResizable.

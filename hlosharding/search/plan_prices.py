@@ -84,7 +84,9 @@ class _Family:
     def _resizable(self, low: int, high: int) -> ResizablePipeline | HloShardingError:
         if (low, high) not in self._between:
             try:
-                self._between[low, high] = ResizablePipeline(self._sample(low), self._sample(high))
+                self._between[low, high] = ResizablePipeline(
+                    self._sample(low), self._sample(high), self.members[0].plan.tensor
+                )
             except HloShardingError as error:
                 self._between[low, high] = error
         return self._between[low, high]

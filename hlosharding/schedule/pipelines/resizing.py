@@ -36,11 +36,12 @@ class Sized:
 class ResizablePipeline:
     """What two pipelines that were cut alike, for microbatches of two sizes, are for the sizes between.
 
-    Raises NotResizable where they were cut otherwise, or where their programs have other ops.
+    `shared`: devices that may share a device's examples.  Raises NotResizable where they were cut otherwise, or where
+    their programs have other ops.
     """
 
-    def __init__(self, first: Sized, second: Sized) -> None:
-        self.first, self.second = first, second
+    def __init__(self, first: Sized, second: Sized, shared: int = 1) -> None:
+        self.first, self.second, self.shared = first, second, shared
         if first.pipeline.outline != second.pipeline.outline:
             raise NotResizable("the pipelines are cut in different places")
         known: dict[tuple[object, object], _ResizableProgram] = {}
@@ -53,7 +54,7 @@ class ResizablePipeline:
 
     def at(self, examples: int, count: int) -> Pipeline:
         """The pipeline of `count` microbatches of so many examples a device.  Raises NotResizable."""
-        place = Between(examples - self.first.examples, self.second.examples - self.first.examples or 1)
+        place = Between(examples - self.first.examples, self.second.examples - self.first.examples or 1, self.shared)
         found = self.first.pipeline
         ops = {op: PricedProgram(*program, place) for op, program in self._programs.items()}
 
