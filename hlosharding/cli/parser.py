@@ -141,9 +141,21 @@ def _add_search(commands: Any) -> None:
     )
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
+    command.add_argument(
+        "--schedules",
+        type=_words,
+        default=[""],
+        metavar="NAME,NAME...",
+        help="of pipelines, as 1f1b,zb-h1 (default: 1f1b)",
+    )
+    command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
 
 
 def _add_calibrate(commands: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding import report
-from hlosharding.cli.files import counting
+from hlosharding.cli.files import counting, write
 from hlosharding.cli.programs import load_program, named_machine, present
 from hlosharding.search import MICROBATCHES, search
 
@@ -22,7 +22,10 @@ def execute(arguments: Namespace) -> None:
             batch=arguments.batch,
             machine=named_machine(*arguments.machine),
             microbatches=arguments.microbatches or MICROBATCHES,
+            schedules=arguments.schedules,
             prune=not arguments.all,
             progress=progress,
         )
+    if arguments.plot:
+        write(report.pareto_svg(found), arguments.plot)
     present(report.search_view(found, most=arguments.most), arguments.emit)

@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from hlosharding.errors import ShardingError
+from hlosharding.report.svg import label, svg_image
 from hlosharding.sharding import HloSharding
 
 _CELL, _GAP, _LABEL = 34, 18, 22  # pixels: tile height, between pages, headings
@@ -112,26 +113,23 @@ def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:
         cell = 14 + 8 * max(len(text) for row in (page.columns, *page.cells) for text in row)
         left = 12 + 8 * max(len(row) for row in page.rows)
         top += _GAP
-        parts.append(_text(4, top, page.title, "start"))
+        parts.append(_heading(4, top, page.title, "start"))
         for c, column in enumerate(page.columns):
-            parts.append(_text(left + c * cell + cell // 2, top + _LABEL - 6, column))
+            parts.append(_heading(left + c * cell + cell // 2, top + _LABEL - 6, column))
         for r, (row, cells) in enumerate(zip(page.rows, page.cells, strict=True)):
             y = top + _LABEL + r * _CELL
-            parts.append(_text(left - 6, y + _CELL // 2 + 4, row, "end"))
+            parts.append(_heading(left - 6, y + _CELL // 2 + 4, row, "end"))
             parts += [_tile(left + c * cell, y, cell, devices) for c, devices in enumerate(cells)]
         top += _LABEL + len(page.rows) * _CELL
         width = max(width, left + len(page.columns) * cell + 8, 8 + 8 * len(page.title))
-    size = f'width="{width}" height="{top + 8}"'
-    # Headings in the colour of the text around, so that they are seen on dark pages, too.
-    style = 'font-family="monospace" font-size="12" fill="currentColor"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
+    return svg_image(width, top + 8, parts)
 
 
 def _tile(x: int, y: int, width: int, devices: str) -> str:
     hue = sum((n + 1) * ord(ch) for n, ch in enumerate(devices)) * 47 % 360
     box = f'<rect x="{x}" y="{y}" width="{width}" height="{_CELL}" fill="hsl({hue},60%,85%)" stroke="#444"/>'
-    return f'{box}<g fill="#111">{_text(x + width // 2, y + _CELL // 2 + 4, devices)}</g>'
+    return f'{box}<g fill="#111">{_heading(x + width // 2, y + _CELL // 2 + 4, devices)}</g>'
 
 
-def _text(x: int, y: int, text: str, anchor: str = "middle") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' if text else ""
+def _heading(x: int, y: int, text: str, anchor: str = "middle") -> str:
+    return label(x, y, text, anchor) if text else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
+from hlosharding.report.pareto import pareto
 from hlosharding.search import PricedPlan, SearchResult
 
 
@@ -46,8 +47,17 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         "refused_plans": len(result.refused),
         "pruned": [{"plan": str(each.plan), "least_s": least} for each, least in result.pruned],
     }
+    trade = pareto(result.table)
+    less_memory = Table(
+        title="Less memory for more time",
+        key="less_memory",
+        columns=columns,
+        rows=[_row(priced) for priced in trade],
+        most=most,
+        is_shown=len(trade) > 1,
+    )
     said = Text(f"{result.explain()}\n{_counted(result)}")
-    return View((Facts(counts), said, plans, refused), schema="hlosharding.search/1")
+    return View((Facts(counts), said, plans, less_memory, refused), schema="hlosharding.search/1")
 
 
 def _counted(result: SearchResult) -> str:

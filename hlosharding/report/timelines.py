@@ -11,6 +11,7 @@ from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Table, Text, View
+from hlosharding.report.svg import label, svg_image
 from hlosharding.schedule import ScheduleSimulation, StepEvent, devices_text
 
 _ROW, _MEMORY, _LEFT, _WIDTH = 22, 40, 90, 900  # pixels: a lane, its memory, headings, the whole
@@ -49,11 +50,11 @@ def _computing(run: ScheduleSimulation, row: int) -> Iterator[StepEvent]:
 
 def _sign(event: StepEvent) -> str:
     """One character for a pass of a microbatch, which the name of its first result ends in."""
-    results, _, op = event.text.partition(" = ")
-    number = results.partition(",")[0].rpartition("_")[2]
+    results, _, call = event.text.partition(" = ")
+    op, number = call.partition("(")[0], results.partition(",")[0].rpartition("_")[2]
     if not number.isdecimal() or op.startswith("@after"):
         return "+"
-    if "backward" in op or "weights" in op:
+    if op.startswith(("@backward", "@weights")):
         return chr(ord("a") + int(number) % 26)
     return str(int(number) % 10)
 
@@ -64,15 +65,13 @@ def timeline_svg(run: ScheduleSimulation) -> str:
     peak = max((level.peak for level in run.memory), default=0.0) or 1.0
     for row, devices in enumerate(run.classes.members):
         top = 24 + row * (_ROW + _MEMORY + 10)
-        parts.append(_label(4, top + 15, devices_text(devices)))
+        parts.append(label(4, top + 15, devices_text(devices)))
         parts += [_box(run, event, top) for event in _computing(run, row)]
         parts.append(_memory(run, row, top + _ROW + _MEMORY, peak))
-        parts.append(_label(4, top + _ROW + _MEMORY - 4, as_bytes(run.memory[row].peak)))
+        parts.append(label(4, top + _ROW + _MEMORY - 4, as_bytes(run.memory[row].peak)))
     height = 24 + len(run.classes.members) * (_ROW + _MEMORY + 10)
-    title = _label(_LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name}; below each lane its memory")
-    style = 'font-family="monospace" font-size="12" fill="currentColor"'
-    size = f'width="{_LEFT + _WIDTH + 8}" height="{height}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{title}{"".join(parts)}</svg>'
+    title = label(_LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name}; below each lane its memory")
+    return svg_image(_LEFT + _WIDTH + 8, height, [title, *parts])
 
 
 def _x(run: ScheduleSimulation, moment: float) -> float:
@@ -98,10 +97,6 @@ def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:
         before = float(nbytes)
     points += [f"{_LEFT + _WIDTH},{bottom - before / peak * _MEMORY:.1f}", f"{_LEFT + _WIDTH},{bottom}"]
     return f'<polygon points="{" ".join(points)}" fill="hsl(210,30%,70%)" fill-opacity="0.5"/>'
-
-
-def _label(x: int, y: int, text: str) -> str:
-    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
 
 
 def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:

@@ -28,6 +28,11 @@ def test_digits_are_forward_passes_and_letters_backward_passes() -> None:
     assert report.timeline_text(run, 12) == "{0}  0011aaaabbbb"
 
 
+def test_what_a_pass_reads_does_not_say_what_it_is() -> None:
+    text = TEXT.replace("%x", "%weights_of_backward")
+    assert report.timeline_text(parse_schedule(text, OPS).simulate(machine(1)), 12) == "{0}  0011aaaabbbb"
+
+
 def test_the_bubble_of_a_pipeline_is_blank() -> None:
     run = pipeline(2, 2, [1.0] * 2, [1.0] * 2).schedule("gpipe", 2).simulate(machine(2))
     assert report.timeline_text(run, 6) == "{0}  01  01\n{1}   0101"

@@ -1,0 +1,108 @@
+"""Time against memory: the plans of a search as a picture, and those of which no other is better in both.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil, floor, log10
+
+from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.svg import label, svg_image
+from hlosharding.search import PricedPlan, SearchResult
+
+_LEFT, _TOP, _WIDTH, _HEIGHT, _BOTTOM = 90, 40, 640, 400, 60  # pixels: room around the plot, and the plot
+_NAME_WIDTH, _NAME_HEIGHT = 90, 13
+
+
+def pareto(table: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """The plans than which no other takes less time an example and less memory, the fastest first.
+
+    >>> from hlosharding.search import Plan
+    >>> def priced(plan, time_s, nbytes):
+    ...     return PricedPlan(plan, 1, time_s, time_s, 0.0, 0.0, nbytes, True)
+    >>> plans = priced(Plan(4), 1.0, 9.0), priced(Plan(2, 2), 2.0, 9.0), priced(Plan(1, 4), 3.0, 5.0)
+    >>> [str(each.plan) for each in pareto(plans)]
+    ['4/1/1/1', '1/4/1/1']
+    """
+    found: list[PricedPlan] = []
+    for each in sorted(table, key=lambda priced: (priced.time_s / priced.batch_size, priced.peak_memory_bytes)):
+        if not found or each.peak_memory_bytes < found[-1].peak_memory_bytes:
+            found.append(each)
+    return found
+
+
+def pareto_svg(result: SearchResult) -> str:
+    """Each plan as a point, those of `pareto` joined, and named where there is room; the others say what they are when
+    pointed at.
+
+    Both axes are logarithmic.  What is red, and right of the red line, no device holds.
+    """
+    table = [priced for priced in result.table if priced.time_s > 0 and priced.peak_memory_bytes > 0]
+    if not table:
+        return svg_image(_LEFT + _WIDTH, _TOP, [label(4, 16, "no plan could be priced")])
+    across = _Axis([priced.peak_memory_bytes for priced in table], _LEFT, _LEFT + _WIDTH)
+    up = _Axis([priced.time_s / priced.batch_size for priced in table], _TOP + _HEIGHT, _TOP)
+    best = pareto(table)
+    parts = [label(4, 16, f"plans for {result.machine.name}: time of an example against memory of a device")]
+    parts += [_line_down(across.at(size), as_bytes(size)) for size in across.ticks]
+    parts += [_line_right(up.at(moment), as_seconds(moment)) for moment in up.ticks]
+    limit = across.at(result.machine.memory_bytes)
+    if _LEFT <= limit <= _LEFT + _WIDTH:
+        parts.append(f'<path d="M{limit:.1f} {_TOP}V{_TOP + _HEIGHT}" stroke="hsl(0,70%,50%)" stroke-width="2"/>')
+    steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in (_place(priced, across, up) for priced in best))
+    parts.append(f'<polyline points="{steps}" fill="none" stroke="hsl(210,60%,50%)" stroke-dasharray="4"/>')
+    parts += [_point(priced, across, up, is_best=priced in best) for priced in table]
+    parts += _names(best, across, up)
+    return svg_image(_LEFT + _WIDTH + 120, _TOP + _HEIGHT + _BOTTOM, parts)
+
+
+class _Axis:
+    """A logarithmic one, from pixel to pixel."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        self.low, self.high = log10(min(values)) - 0.05, log10(max(values)) + 0.05
+        self.start, self.end = start, end
+
+    def at(self, value: float) -> float:
+        return self.start + (log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        """1, 2 and 5 of each power of ten between."""
+        powers = range(floor(self.low), ceil(self.high) + 1)
+        every = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        return [value for value in every if self.low <= log10(value) <= self.high]
+
+
+def _place(priced: PricedPlan, across: _Axis, up: _Axis) -> tuple[float, float]:
+    return across.at(priced.peak_memory_bytes), up.at(priced.time_s / priced.batch_size)
+
+
+def _point(priced: PricedPlan, across: _Axis, up: _Axis, *, is_best: bool) -> str:
+    x, y = _place(priced, across, up)
+    colour = "hsl(210,60%,50%)" if priced.fits else "hsl(0,70%,50%)"
+    said = f"{priced.plan}: {as_seconds(priced.time_s)}, {as_bytes(priced.peak_memory_bytes)}"
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if is_best else 3}" fill="{colour}"><title>{said}</title></circle>'
+
+
+def _names(best: Iterable[PricedPlan], across: _Axis, up: _Axis) -> Iterator[str]:
+    """Of those that do not stand where another name stands already."""
+    taken: list[tuple[float, float]] = []
+    for priced in best:
+        x, y = _place(priced, across, up)
+        if all(abs(x - other) > _NAME_WIDTH or abs(y - height) > _NAME_HEIGHT for other, height in taken):
+            taken.append((x, y))
+            yield label(x + 8, y - 6, str(priced.plan))
+
+
+def _line_down(x: float, text: str) -> str:
+    bottom = _TOP + _HEIGHT
+    line = f'<path d="M{x:.1f} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity="0.15"/>'
+    return line + label(x, bottom + 18, text, "middle")
+
+
+def _line_right(y: float, text: str) -> str:
+    line = f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.15"/>'
+    return line + label(_LEFT - 6, y + 4, text, "end")
