@@ -27,7 +27,7 @@ def explained(table: Sequence[PricedPlan], machine: Machine) -> str:
         return f"no plan could be priced on {machine.name}"
     winner = table[0]
     table = [priced for priced in table if priced.batch_size == winner.batch_size]
-    takes = f"takes {_ms(winner.time_s)} on {machine.name}: {_spent(winner)}"
+    takes = f"takes {_time(winner.time_s)} on {machine.name}: {_spent(winner)}"
     head = f"{winner.plan} (data/tensor/stages/microbatches) {takes}"
     if not winner.fits:
         head = f"no plan fits; the fastest, {head}; {_memory(winner, machine)}"
@@ -50,15 +50,15 @@ def _against(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
         "in computing": other.compute_s - winner.compute_s,
     }
     said = [
-        f"{'loses' if lost > 0 else 'saves'} {_ms(abs(lost))} {what}"
+        f"{'loses' if lost > 0 else 'saves'} {_time(abs(lost))} {what}"
         for what, lost in losses.items()
         if abs(lost) > 1e-9
     ]
-    return f"{other.plan}: {_ms(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long; {', '.join(said)}"
+    return f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long; {', '.join(said)}"
 
 
 def _spent(priced: PricedPlan) -> str:
-    spent = f"{_ms(priced.compute_s)} computing, {_ms(priced.exposed_s)} communicating, {_ms(priced.idle_s)} idle"
+    spent = f"{_time(priced.compute_s)} computing, {_time(priced.exposed_s)} communicating, {_time(priced.idle_s)} idle"
     return f"{spent}, {priced.peak_memory_bytes / 1e9:,.2f} GB"
 
 
@@ -66,5 +66,5 @@ def _memory(priced: PricedPlan, machine: Machine) -> str:
     return f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB of {machine.memory_bytes / 1e9:,.2f} GB"
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g} ms"
+def _time(seconds: float) -> str:
+    return f"{seconds:,.3g} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"

@@ -145,9 +145,10 @@ class _Search:
     def _worst_kept(self) -> float:
         """Plans that take longer are not among the fastest."""
         fitting = [priced.time_s for priced in self.priced if priced.fits]
-        if not self.prune or len(fitting) < self.most:
+        kept = max(1, self.most)
+        if not self.prune or len(fitting) < kept:
             return float("inf")
-        return nsmallest(self.most, fitting)[-1]
+        return nsmallest(kept, fitting)[-1]
 
     def _price(self, plan: SizedPlan, prices: PlanPrices) -> None:
         try:

@@ -166,7 +166,7 @@ def lower_aligned_elementwise(context: Context, inst: Instruction) -> Value | No
     if given is None or context.decisions.has_manual_groups or context.manual_groups is not None:
         return None
     sharding, shape, values = given.meaning, inst.shape, context.values
-    if sharding.kind != "tiled" and sharding.kind != "replicated":
+    if (sharding.kind != "tiled" and sharding.kind != "replicated") or "unreduced" in sharding.subgroup_types:
         return None
     locals_, tile, broadcast_dims = [], None, None
     for operand in inst.operands:

@@ -30,6 +30,7 @@ from hlosharding.sharding import (
     propagate_through_reshape,
     reshape_runs,
     uneven_dims,
+    without_partials,
 )
 
 Dims = tuple[int, ...]
@@ -87,8 +88,10 @@ def transfer_between(
 def choose_reshape(context: Context, value: Value, shape: Shape, wanted: HloSharding | None) -> Pair:
     """(operand sharding, result sharding) of the reshape; memoised.
 
-    Local, or straight from what the operand has to what is wanted, elements moving between.
+    Local, or straight from what the operand has to what is wanted, elements moving between.  Neither is partial: the
+    tiles of a whole array are no terms of it, though they have the same shape.
     """
+    wanted = None if wanted is None else without_partials(wanted)
     asked = None if wanted is None else wanted.uid
     key = (value.shape, shape, value.sharding.uid, value.reduce_kind, value.is_free, value.broadcast_dims, asked)
     known = context.decisions.reshapes

@@ -164,7 +164,7 @@ class _Placing:
     def _join_last_passes(self) -> None:
         """The last stage goes back at once: what stands late there shares what the backward pass reads."""
         for inst in reversed(self.entry.instructions):
-            is_read_forward = any(self.phase.get(user) == "forward" for user in inst.users)
+            is_read_forward = any(self.phase.get(user) == "forward" for user in _readers(inst))
             if inst in self.late and self.stage[inst] == self.count - 1 and not is_read_forward:
                 self.phase[inst] = "backward"
 

@@ -23,6 +23,9 @@ class Action(NamedTuple):
     stage: int
     microbatch: int
 
+    def __str__(self) -> str:
+        return f"the {self.kind} pass of microbatch {self.microbatch} in stage {self.stage}"
+
 
 def _forwards(device: int, p: int, m: int, v: int) -> Iterator[Action]:
     """Chunk by chunk in groups of p microbatches, as interleaved schedules go through them."""

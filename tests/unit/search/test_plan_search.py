@@ -92,6 +92,7 @@ def test_the_best_plan_is_never_pruned() -> None:
     every = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), prune=False)
     few = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), keep=1)
     assert few.best == every.best
+    assert hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), keep=0).table
     priced = {each.plan: each.time_s for each in every.table}
     assert all(priced[each.plan] >= least >= 0 for each, least in few.pruned if each.plan in priced)
     assert len(every.table) + len(every.refused) == len(list(plan_space(8, (2, 4))))
