@@ -51,8 +51,9 @@ bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be th
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[cuda12]'
 	$(BIN)/python -m benchmarks.gpu_compile
 
-bench-search: setup ## the best plans of the DistIR paper's tables, found again
-	$(BIN)/python -m benchmarks.paper_plans
+bench-search: setup ## plans: the DistIR paper's tables, runs against one device, prices against measurements, memory
+	status=0; for table in paper_plans pipeline_runs accuracy temp_memory; do \
+	  $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
