@@ -161,6 +161,7 @@ def _rows(plans: Table, grids: Table, workload: Workload, *, only_stated: bool) 
         *workload.arguments,
         batch=workload.batch,
         machine=machines.dgx2_v100(DEVICES),
+        donate=("weights",) if len(workload.batch) > 1 else (),
         batch_sizes=sorted(workload.best) if only_stated else workload.sizes,
         prune=False,
         keep=0,

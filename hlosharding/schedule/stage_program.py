@@ -111,9 +111,9 @@ class StageProgram(ProgramOp):
         """
         return cls(word, partition(trace(function, **options)(*arguments)).program, sums=sums, donates=donates)
 
-    def under(self, word: str) -> StageProgram:
-        """The same program under another name."""
-        made = StageProgram(word, self.program, sums=self.sums, donates=self.donates)
+    def under(self, word: str, *, donates: Sequence[int] = ()) -> StageProgram:
+        """The same program under another name, with other parameters that it may overwrite."""
+        made = StageProgram(word, self.program, sums=self.sums, donates=donates)
         made._works = self._works
         return made
 

@@ -27,11 +27,15 @@ class BatchSizes:
     """
 
     def __init__(
-        self, program: Module | Callable[..., Any], arguments: Sequence[Any], batch: Sequence[str | int]
+        self,
+        program: Module | Callable[..., Any],
+        arguments: Sequence[Any],
+        batch: Sequence[str | int],
+        donate: Sequence[str | int] = (),
     ) -> None:
-        self._program, self._arguments, self._batch = program, arguments, batch
+        self._program, self._arguments, self._named = program, arguments, (batch, donate)
         module = program if isinstance(program, Module) else trace(program)(*arguments)
-        first = Planner(module, batch)
+        first = Planner(module, batch, donate)
         self.given = _batch_size(module, batch)
         self._planners = {self.given: first}
 
@@ -48,7 +52,7 @@ class BatchSizes:
                     f"the program was traced for a batch of {self.given}, not of {size}",
                     remedy="give the function and its arguments in place of its trace",
                 )
-            self._planners[size] = Planner(trace(self._program)(*self._resized(size)), self._batch)
+            self._planners[size] = Planner(trace(self._program)(*self._resized(size)), *self._named)
         return self._planners[size]
 
     def _resized(self, size: int) -> Sequence[Any]:

@@ -89,6 +89,7 @@ def search(
     microbatches: Sequence[int] = MICROBATCHES,
     schedules: Sequence[str] = ("",),
     batch_sizes: Sequence[int] = (),
+    donate: Sequence[str | int] = (),
     keep: int = 10,
     prune: bool = True,
     progress: Callable[[int, int], None] | None = None,
@@ -98,14 +99,14 @@ def search(
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
     of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `batch_sizes`: of
-    a function, let the batch have each of these sizes; what takes least an example is the best then.  All are priced as
-    propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
-    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: told (plans
-    done, plans in all).
+    a function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
+    arguments that the update may overwrite, as of `jax.jit`.  All are priced as propagation shards them, the `keep`
+    fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
+    not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
 
     Raises ScheduleError for arguments that are not there.
     """
-    sizes = BatchSizes(program, arguments, batch)
+    sizes = BatchSizes(program, arguments, batch, donate)
     space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches, schedules))
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)

@@ -20,13 +20,13 @@ from hlosharding.sharding import HloSharding, TileAssignment
 class Planner:
     """Makes pipelines of one program, whose `batch` arguments have the batch as their first dim.
 
-    Raises ScheduleError for arguments that are not there.
+    `donate`: arguments that the update may overwrite.  Raises ScheduleError for arguments that are not there.
     """
 
-    def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
+    def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
         self.module = module
         self.numbers = frozenset(argument_numbers(module, batch))
-        self._cutter = Cutter(module, batch)
+        self._cutter = Cutter(module, batch, donate)
         self._annotated: dict[tuple[int, int], Module] = {}
         self._splits: dict[int, dict[int, int]] = {}
 

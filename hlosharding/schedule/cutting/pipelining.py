@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlosharding.compiler import default_machine
@@ -36,6 +36,7 @@ def pipelined(
     chunks: int = 1,
     devices_per_stage: int | None = None,
     machine: Machine | None = None,
+    donate: Sequence[str | int] = (),
 ) -> Schedule:
     """Cut a traced program into stages, a submesh each, and schedule its microbatches.
 
@@ -44,7 +45,8 @@ def pipelined(
     devices s*n to s*n+n-1, where n is `devices_per_stage`, by default what the shardings name.  `schedule`: see
     `Pipeline.schedule`; by default "1f1b" where there is a backward pass; "zb-h1" has gradients of weights in passes of
     their own.  `chunks`: parts of the program that each submesh has, so many stages further on (interleaved schedules).
-    Raises ScheduleError where microbatches are not independent, or the program does not fill so many stages.
+    `donate`: arguments that the update may overwrite, as of `jax.jit`: their arrays are gone after a step.  Raises
+    ScheduleError where microbatches are not independent, or the program does not fill so many stages.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, x):
@@ -56,7 +58,7 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cutter, layout = Cutter(module, batch), Layout(stages, chunks, splits_backward=schedule in SPLIT_BACKWARD)
+    cutter, layout = Cutter(module, batch, donate), Layout(stages, chunks, splits_backward=schedule in SPLIT_BACKWARD)
     cut = cutter.pipeline(module, layout, microbatches, devices_per_stage, machine)
     return cut.schedule(schedule or cut.usual_order, microbatches)
 
@@ -80,8 +82,9 @@ class Layout:
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
-    def __init__(self, module: Module, batch: Sequence[str | int]) -> None:
+    def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
         self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
+        self.donated = frozenset(argument_numbers(module, donate))
         self._programs: dict[int, Microbatched] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
         self._shardings: dict[tuple[Module, int, int], Mapping[str, HloSharding | None]] = {}
@@ -110,7 +113,7 @@ class Cutter:
             self._shardings[key] = _propagated(program.module, annotated, number)
         submesh = Submesh(number, machine.with_devices(number), options)
         writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made)
-        return writer.pipeline(layout)
+        return writer.pipeline(layout, self.donated)
 
     def _program(self, microbatches: int) -> Microbatched:
         if microbatches not in self._programs:
@@ -192,7 +195,7 @@ class _Writer:
         """Those that the caller gives."""
         return [p for p in self.program.module.entry.parameters if p is not self.program.number]
 
-    def pipeline(self, layout: Layout) -> Pipeline:
+    def pipeline(self, layout: Layout, donated: Collection[int]) -> Pipeline:
         pieces: list[Piece] = []
         openings: list[Closing] = []
         closings: list[Closing] = []
@@ -200,7 +203,7 @@ class _Writer:
         places = [stage % layout.submeshes for stage in range(layout.stages)]
         devices = [tuple(range(n * size, (n + 1) * size)) for n in places]
         for part in self.parts:
-            op = self._stage_program(part)
+            op = self._stage_program(part, donated)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
             if part.phase == "opening" or part.phase == "after":
                 once = openings if part.phase == "opening" else closings
@@ -241,12 +244,26 @@ class _Writer:
     def _sharding(self, inst: Instruction) -> HloSharding:
         return self.shardings.get(inst.name) or REPLICATED
 
-    def _stage_program(self, part: Part) -> StageProgram:
+    def _stage_program(self, part: Part, donated: Collection[int]) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
         found = self.made.of(part, reads, makes, self._deferrable(part), self.submesh)
+        found = found.under(part.module.name, donates=self._overwritten(part, donated))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
         return found
+
+    def _overwritten(self, part: Part, donated: Collection[int]) -> list[int]:
+        """Of what a part reads the donated parameters that lie where it runs, and that nobody reads behind it."""
+        if part.phase != "after":
+            return []
+        later = {inst for other in self.parts[self.parts.index(part) + 1 :] for inst in other.reads}
+        return [
+            n for n, inst in enumerate(part.reads) if self._is_donated(inst, donated, part.stage) and inst not in later
+        ]
+
+    def _is_donated(self, inst: Instruction, donated: Collection[int], stage: int) -> bool:
+        is_given = inst.opcode == "parameter" and inst.parameter_number in donated
+        return is_given and not inst.is_entry_root and self.placement.home[inst] == stage
 
     def _deferrable(self, part: Part) -> tuple[int, ...]:
         """Of the sums those that only what runs behind the last microbatch reads: not the caller."""

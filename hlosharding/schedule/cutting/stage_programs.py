@@ -56,7 +56,7 @@ class StagePrograms:
         if key not in self._programs:
             found = _cheapest(part, reads, makes, deferrable, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
-        return self._programs[key].under(part.module.name)
+        return self._programs[key]
 
 
 def _cheapest(

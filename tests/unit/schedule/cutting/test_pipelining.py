@@ -66,6 +66,20 @@ def test_so_it_does_where_each_submesh_has_several_stages(name: str, order: str)
     assert_equal(made.run_reference(*step.flat()), expected)
 
 
+@pytest.mark.parametrize("name", ["mlp", "transformer", "experts", "scanned_layers"])
+def test_donated_parameters_are_overwritten_by_their_update(name: str) -> None:
+    step, module, expected = with_expected(name)
+    first = module.entry.parameters[0].op_name.partition("[")[0]
+    kept, given = (
+        pipelined(module, batch=step.batch, stages=2, microbatches=2, donate=donate) for donate in ((), (first,))
+    )
+    assert_equal(given.run_reference(*step.flat()), expected)
+    assert_equal(given.compile()(*step.flat()), expected)
+    plain, in_place = (made.simulate(hs.machines.h100(2)) for made in (kept, given))
+    assert in_place.time_s == plain.time_s
+    assert sum(level.nbytes[-2] for level in in_place.memory) < sum(level.nbytes[-2] for level in plain.memory)
+
+
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 2), (2, 4), (4, 2)])
 def test_inference_goes_forward_only(stages: int, microbatches: int) -> None:
     step, _, expected = with_expected("inference")
