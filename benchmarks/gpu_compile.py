@@ -14,14 +14,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workers import ask, tell
+from benchmarks.workers import tell, zoo_arguments, zoo_rows
 from benchmarks.zoo_against_xla import rated
 
 LIMITS = {"bytes": 1.0, "memory": 1.05, "seconds": 1.1}
@@ -33,12 +32,9 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure in workers, print the table."""
-    parser = argparse.ArgumentParser(description="The zoo compiled for GPUs that are not there.")
-    parser.add_argument("names", nargs="*", help="parts of names; all models without any")
-    parser.add_argument("--scale", type=int, default=4, help="sizes of the programs")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time; more than one blur the seconds")
+    blurs = "; more than one blur the seconds"
+    parser = zoo_arguments("The zoo compiled for GPUs that are not there.", jobs=1, blurs=blurs)
     parser.add_argument("--chip", default="h100", help="a preset that has a chip: a100, h100, h200, b200")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         tell(measured(options.names[0], options.scale, options.chip))
@@ -149,12 +145,7 @@ def read(executable: Any) -> Row:
 
 def report(options: argparse.Namespace) -> int:
     """Run the workers and print; 1 where a limit is missed."""
-    from benchmarks.zoo import MODELS
-
-    chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
-    settings = ["--scale", str(options.scale), "--chip", options.chip]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda name: ask("gpu_compile", name, settings, SECONDS_A_MODEL), chosen))
+    rows = zoo_rows("gpu_compile", options, SECONDS_A_MODEL, ["--chip", options.chip])
     console = Console(width=max(170, Console().width))
     table, kept = tabulated(rows, options.chip)
     console.print(table)

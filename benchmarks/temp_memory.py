@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rich.table import Table
 
 from benchmarks.verdict import finish, judged
-from benchmarks.workers import JOBS, ask, tell
+from benchmarks.workers import tell, zoo_arguments, zoo_rows
 
 LIMIT, SECONDS_A_MODEL = 0.1, 900
 Row = dict[str, Any]
@@ -23,12 +22,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure in workers, print the table; fail where the median error is over the limit."""
-    parser = argparse.ArgumentParser(description="Temporary memory as predicted and as XLA has it.")
-    parser.add_argument("names", nargs="*", help="parts of names; all models without any")
-    parser.add_argument("--scale", type=int, default=4, help="sizes of the programs")
-    parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = zoo_arguments("Temporary memory as predicted and as XLA has it.").parse_args()
     if options.worker:
         tell(measured(options.names[0], options.scale))
     else:
@@ -67,13 +61,7 @@ def figures(name: str, scale: int) -> Row:
 
 def report(options: argparse.Namespace) -> None:
     """Run the workers and print."""
-    from benchmarks.zoo import MODELS
-
-    chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(
-            pool.map(lambda name: ask("temp_memory", name, ["--scale", str(options.scale)], SECONDS_A_MODEL), chosen)
-        )
+    rows = zoo_rows("temp_memory", options, SECONDS_A_MODEL)
     columns = ("model", "predicted", "XLA", "ratio", "by liveness of XLA's program", "ratio")
     table = Table(*columns, title="Temporary memory of one device, bytes")
     for column in table.columns[1:]:

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 JOBS = os.cpu_count() or 1
 """Processes at a time, where nothing is timed."""
+
+
+def zoo_arguments(description: str, *, jobs: int = JOBS, blurs: str = "") -> argparse.ArgumentParser:
+    """What benchmarks of the zoo's models take.  `blurs`: what more than one process at a time does harm to."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", help="parts of names; all models without any")
+    parser.add_argument("--scale", type=int, default=4, help="sizes of the programs")
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"processes at a time{blurs}")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def zoo_rows(
+    benchmark: str, options: argparse.Namespace, seconds: float, settings: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """What the workers tell of the models that `options` name."""
+    from benchmarks.zoo import MODELS
+
+    chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
+    words = ["--scale", str(options.scale), *settings]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return list(pool.map(lambda name: ask(benchmark, name, words, seconds), chosen))
 
 
 def tell(row: dict[str, Any]) -> None:

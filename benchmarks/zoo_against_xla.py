@@ -12,13 +12,12 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workers import JOBS, ask, tell
+from benchmarks.workers import tell, zoo_arguments, zoo_rows
 
 LIMITS = {"bytes": 1.0, "flops": 1.05, "peak": 1.1, "time": 1.0}
 TOTAL_LIMIT = 0.55
@@ -30,12 +29,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Measure in workers, print the table."""
-    parser = argparse.ArgumentParser(description="The zoo against live XLA.")
-    parser.add_argument("names", nargs="*", help="parts of names; all models without any")
-    parser.add_argument("--scale", type=int, default=4, help="sizes of the measured programs")
-    parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = zoo_arguments("The zoo against live XLA.").parse_args()
     if options.worker:
         tell(measured(options.names[0], options.scale))
     else:
@@ -133,12 +127,7 @@ def distance(found: Any, wanted: Any) -> float:
 
 def report(options: argparse.Namespace) -> int:
     """Run the workers and print; 1 where a limit is missed."""
-    from benchmarks.zoo import MODELS
-
-    chosen = [m.name for m in MODELS if not options.names or any(part in m.name for part in options.names)]
-    settings = ["--scale", str(options.scale)]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda name: ask("zoo_against_xla", name, settings, SECONDS_A_MODEL), chosen))
+    rows = zoo_rows("zoo_against_xla", options, SECONDS_A_MODEL)
     console = Console(width=max(170, Console().width))
     table, kept = tabulated(rows)
     console.print(table)

@@ -136,9 +136,7 @@ def _add_simulate(commands: Any) -> None:
 def _add_search(commands: Any) -> None:
     command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
     _load_options(command)
-    command.add_argument(
-        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
-    )
+    _batch_option(command)
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
     command.add_argument(
@@ -152,6 +150,12 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _batch_option(command: Any) -> None:
+    command.add_argument(
+        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -173,9 +177,7 @@ def _add_calibrate(commands: Any) -> None:
 def _add_rank(commands: Any) -> None:
     command = _command(commands, "rank", "run plans here, and compare what they take with what they should")
     _load_options(command)
-    command.add_argument(
-        "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
-    )
+    _batch_option(command)
     _device_options(command)
     command.add_argument(
         "--plans", type=_plans, metavar="D/T/P/K,...", help="which plans (default: some of all for the devices)"

@@ -11,6 +11,7 @@ from typing import Any
 
 from hlosharding.cost import Calibration, Measurement
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
+from hlosharding.report.searches import refused_plans
 from hlosharding.search import Ranking
 
 _TIMES = (
@@ -30,7 +31,8 @@ def ranking_view(ranking: Ranking, *, most: int = 20) -> View:
         most=most,
         empty="none could be run",
     )
-    return View((_figures(ranking), Text(ranking), plans, _inversions(ranking), _refused(ranking)), schema=_SCHEMA)
+    refused = refused_plans([{"plan": str(plan), "why": why} for plan, why in ranking.refused])
+    return View((_figures(ranking), Text(ranking), plans, _inversions(ranking), refused), schema=_SCHEMA)
 
 
 _SCHEMA = "hlosharding.ranking/1"
@@ -71,16 +73,6 @@ def _inversions(ranking: Ranking) -> Table:
         ),
         rows=rows,
         is_shown=bool(rows),
-    )
-
-
-def _refused(ranking: Ranking) -> Table:
-    return Table(
-        title="Refused",
-        key="refused",
-        columns=(Column(key="plan", heading="D/T/P/K"), Column(key="why", heading="why", kind=Kind.PROSE)),
-        rows=[{"plan": str(plan), "why": why} for plan, why in ranking.refused],
-        is_shown=bool(ranking.refused),
     )
 
 

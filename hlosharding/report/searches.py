@@ -5,6 +5,7 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
@@ -33,13 +34,8 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         most=most,
         empty="none could be priced",
     )
-    refused = Table(
-        title="Refused",
-        key="refused",
-        columns=(Column(key="plan", heading="D/T/P/K"), Column(key="why", heading="why", kind=Kind.PROSE)),
-        rows=[{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused],
-        most=most,
-        is_shown=bool(result.refused),
+    refused = refused_plans(
+        [{"plan": str(each.plan), "batch_size": each.batch_size, "why": why} for each, why in result.refused], most
     )
     counts: dict[str, Any] = {
         "machine": result.machine.name,
@@ -58,6 +54,18 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
     )
     said = Text(f"{result.explain()}\n{_counted(result)}")
     return View((Facts(counts), said, plans, less_memory, refused), schema="hlosharding.search/1")
+
+
+def refused_plans(rows: Sequence[dict[str, Any]], most: int | None = None) -> Table:
+    """Plans that a program does not allow, and why; nothing where there are none."""
+    return Table(
+        title="Refused",
+        key="refused",
+        columns=(Column(key="plan", heading="D/T/P/K"), Column(key="why", heading="why", kind=Kind.PROSE)),
+        rows=rows,
+        most=most,
+        is_shown=bool(rows),
+    )
 
 
 def _counted(result: SearchResult) -> str:

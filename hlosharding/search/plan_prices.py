@@ -12,9 +12,9 @@ from functools import cached_property
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import SPLIT_BACKWARD, Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
+from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.plans import SizedPlan
+from hlosharding.search.plans import Plan, SizedPlan
 
 
 class PlanPrices:
@@ -36,8 +36,13 @@ class PlanPrices:
 
     def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
         """A step.  Raises ScheduleError where it cannot be cut so."""
-        plan = wanted.plan
-        cut = self._families[_family(wanted)].at(wanted)
+        return self._run(wanted.plan, self._families[_family(wanted)].at(wanted))
+
+    def simulated_alone(self, wanted: SizedPlan) -> ScheduleSimulation:
+        """The same of its own cut, whatever others there are."""
+        return self._run(wanted.plan, self.cut(wanted))
+
+    def _run(self, plan: Plan, cut: Pipeline) -> ScheduleSimulation:
         return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
@@ -48,8 +53,7 @@ class PlanPrices:
 def _family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
-    splits_backward = plan.schedule in SPLIT_BACKWARD
-    return plan.data, plan.tensor, plan.stages, splits_backward, plan.microbatches == 1, wanted.divides or wanted
+    return plan.data, plan.tensor, plan.layout, plan.microbatches == 1, wanted.divides or wanted
 
 
 class _Family:

@@ -16,7 +16,7 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Schedule
+from hlosharding.schedule import Schedule, ScheduleSimulation
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
 from hlosharding.search.plan_prices import PlanPrices
@@ -132,7 +132,7 @@ class _Search:
             if bounds[plan] > self._worst_kept():
                 self.pruned.append((plan, bounds[plan]))
             else:
-                self._price(plan, self.rough)
+                self._price(plan, self.rough.simulated)
         self._price_again()
 
     def _bounds(self) -> dict[SizedPlan, float]:
@@ -151,9 +151,9 @@ class _Search:
             return float("inf")
         return nsmallest(kept, fitting)[-1]
 
-    def _price(self, plan: SizedPlan, prices: PlanPrices) -> None:
+    def _price(self, plan: SizedPlan, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> None:
         try:
-            run = prices.simulated(plan)
+            run = simulated(plan)
         except HloShardingError as error:
             self.refused.append((plan, str(error)))
             return
@@ -163,5 +163,6 @@ class _Search:
         """Those at the top as they will run: with all that the partitioner looks at."""
         table = in_order(self.priced)
         self.priced = table[self.most :]
+        exact = PlanPrices(self.sizes, (), self.machine)
         for priced in table[: self.most]:
-            self._price(priced.sized_plan, PlanPrices(self.sizes, [priced.sized_plan], self.machine))
+            self._price(priced.sized_plan, exact.simulated_alone)

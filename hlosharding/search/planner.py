@@ -11,7 +11,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import SPLIT_BACKWARD, Cutter, Layout, Pipeline, Schedule, argument_numbers
+from hlosharding.schedule import Cutter, Pipeline, Schedule, argument_numbers
 from hlosharding.search.plans import Plan
 from hlosharding.search.tensor_parallel import tensor_splits
 from hlosharding.sharding import HloSharding, TileAssignment
@@ -36,8 +36,9 @@ class Planner:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
         annotated = self.annotated(plan.data, plan.tensor)
-        layout = Layout(plan.stages, splits_backward=plan.schedule in SPLIT_BACKWARD)
-        return self._cutter.pipeline(annotated, layout, plan.microbatches, plan.data * plan.tensor, machine, options)
+        return self._cutter.pipeline(
+            annotated, plan.layout, plan.microbatches, plan.data * plan.tensor, machine, options
+        )
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""

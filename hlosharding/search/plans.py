@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hlosharding.schedule import Layout
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Plan:
@@ -28,6 +30,11 @@ class Plan:
         """D/T/P/K, as the DistIR paper writes it, and the schedule if it is said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         return f"{ways} {self.schedule}" if self.schedule else ways
+
+    @property
+    def layout(self) -> Layout:
+        """Into what the program is cut."""
+        return Layout.of(self.stages, self.schedule)
 
     @property
     def num_devices(self) -> int:

@@ -48,6 +48,17 @@ def _trained(loss: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
+def perceptron(weights: Any, x: Any) -> Any:
+    """A training step of as many layers as there are weights."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return jnp.mean(x**2)
+
+    return _trained(loss)(weights, x)
+
+
 _SQUARES = [_normal(n, 8, 8) for n in range(4)]
 _X = _normal(9, 8, 8)
 

@@ -58,7 +58,7 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cutter, layout = Cutter(module, batch, donate), Layout(stages, chunks, splits_backward=schedule in SPLIT_BACKWARD)
+    cutter, layout = Cutter(module, batch, donate), Layout.of(stages, schedule, chunks)
     cut = cutter.pipeline(module, layout, microbatches, devices_per_stage, machine)
     return cut.schedule(schedule or cut.usual_order, microbatches)
 
@@ -72,6 +72,11 @@ class Layout:
     """Stages of each submesh: stage s is on submesh s mod `submeshes`."""
     splits_backward: bool = False
     """Are gradients of weights in passes of their own?"""
+
+    @classmethod
+    def of(cls, submeshes: int, schedule: str | None, chunks: int = 1) -> Layout:
+        """What a schedule needs."""
+        return cls(submeshes, chunks, schedule in SPLIT_BACKWARD)
 
     @property
     def stages(self) -> int:
@@ -112,8 +117,8 @@ class Cutter:
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number)
         submesh = Submesh(number, machine.with_devices(number), options)
-        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made)
-        return writer.pipeline(layout, self.donated)
+        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made, self.donated)
+        return writer.pipeline(layout)
 
     def _program(self, microbatches: int) -> Microbatched:
         if microbatches not in self._programs:
@@ -175,9 +180,11 @@ class _Writer:
         shardings: Mapping[str, HloSharding | None],
         submesh: Submesh,
         made: StagePrograms,
+        donated: Collection[int],
     ) -> None:
         self.program, self.placement, self.parts, self.submesh = program, placement, cut, submesh
-        self.shardings, self.made = dict(shardings), made
+        self.shardings, self.made, self.donated = dict(shardings), made, donated
+        self.last_readers = {inst: part for part in cut for inst in part.reads}
         if program.number is not None:
             self._keep_order()
 
@@ -195,7 +202,7 @@ class _Writer:
         """Those that the caller gives."""
         return [p for p in self.program.module.entry.parameters if p is not self.program.number]
 
-    def pipeline(self, layout: Layout, donated: Collection[int]) -> Pipeline:
+    def pipeline(self, layout: Layout) -> Pipeline:
         pieces: list[Piece] = []
         openings: list[Closing] = []
         closings: list[Closing] = []
@@ -203,7 +210,7 @@ class _Writer:
         places = [stage % layout.submeshes for stage in range(layout.stages)]
         devices = [tuple(range(n * size, (n + 1) * size)) for n in places]
         for part in self.parts:
-            op = self._stage_program(part, donated)
+            op = self._stage_program(part)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
             if part.phase == "opening" or part.phase == "after":
                 once = openings if part.phase == "opening" else closings
@@ -244,26 +251,25 @@ class _Writer:
     def _sharding(self, inst: Instruction) -> HloSharding:
         return self.shardings.get(inst.name) or REPLICATED
 
-    def _stage_program(self, part: Part, donated: Collection[int]) -> StageProgram:
+    def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
         found = self.made.of(part, reads, makes, self._deferrable(part), self.submesh)
-        found = found.under(part.module.name, donates=self._overwritten(part, donated))
+        found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
         return found
 
-    def _overwritten(self, part: Part, donated: Collection[int]) -> list[int]:
+    def _overwritten(self, part: Part) -> list[int]:
         """Of what a part reads the donated parameters that lie where it runs, and that nobody reads behind it."""
         if part.phase != "after":
             return []
-        later = {inst for other in self.parts[self.parts.index(part) + 1 :] for inst in other.reads}
-        return [
-            n for n, inst in enumerate(part.reads) if self._is_donated(inst, donated, part.stage) and inst not in later
-        ]
+        return [n for n, inst in enumerate(part.reads) if self._is_donated(inst) and self._is_last(inst, part)]
 
-    def _is_donated(self, inst: Instruction, donated: Collection[int], stage: int) -> bool:
-        is_given = inst.opcode == "parameter" and inst.parameter_number in donated
-        return is_given and not inst.is_entry_root and self.placement.home[inst] == stage
+    def _is_donated(self, inst: Instruction) -> bool:
+        return inst.opcode == "parameter" and inst.parameter_number in self.donated and not inst.is_entry_root
+
+    def _is_last(self, inst: Instruction, part: Part) -> bool:
+        return self.last_readers[inst] is part and self.placement.home[inst] == part.stage
 
     def _deferrable(self, part: Part) -> tuple[int, ...]:
         """Of the sums those that only what runs behind the last microbatch reads: not the caller."""

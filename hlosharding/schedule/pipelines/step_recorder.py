@@ -55,7 +55,7 @@ class Steps:
         applied: list[tuple[Apply, Work, tuple[int, ...], tuple[int, ...]]] = []
         for kind in self.kinds:
             op, taken = ops.get(kind.op, kind.op), [types[n] for n in kind.operands]
-            made = [replace(type_of(value), shares=()) for value in op.infer(taken)]
+            made = _inferred(op, taken)
             for number, each in zip(kind.results, made, strict=True):
                 types.setdefault(number, each)
             work = op.work(taken, made, machine)
@@ -66,6 +66,11 @@ class Steps:
             applications.append(Application(step, "main", operands, results, work, sources, targets))
         kept = [types[n] for n in self.types]
         return Recording(machine, applications, kept, self.makers, self.readers, results=self.results)
+
+
+def _inferred(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
+    """Of which microbatch a value is does not matter here."""
+    return [replace(type_of(value), shares=()) for value in op.infer(operands)]
 
 
 class StepRecorder(ScheduleBuilder):
@@ -99,7 +104,7 @@ class StepRecorder(ScheduleBuilder):
         return made
 
     def _kind(self, op: Op, operands: tuple[int, ...], types: Sequence[ValueType]) -> tuple[int, Sequence[ValueType]]:
-        made = [replace(type_of(value), shares=()) for value in op.infer(types)]
+        made = _inferred(op, types)
         if isinstance(op, Add):  # the sum of two terms is what each of them is
             results = operands[:1]
         else:  # pieces of one array are alike whatever they are pieces of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from hlosharding import load
 from hlosharding.cost import peak_memory, temporary_memory
+from tests.support.training_steps import perceptron
 
 K = 1000 * 4  # bytes of f32[1000]
 
@@ -269,16 +268,6 @@ ENTRY e {
 
 
 def test_temporaries_of_what_xla_compiled_are_those_it_allocates() -> None:
-    def step(w: Any, x: Any) -> Any:
-        def loss(w: Any) -> Any:
-            h = x
-            for each in w:
-                h = jnp.tanh(h @ each)
-            return jnp.mean(h**2)
-
-        value, gradients = jax.value_and_grad(loss)(w)
-        return [a - 0.1 * b for a, b in zip(w, gradients, strict=True)], value
-
-    compiled = jax.jit(step).lower([jnp.ones((128, 128))] * 4, jnp.ones((256, 128))).compile()
+    compiled = jax.jit(perceptron).lower([jnp.ones((128, 128))] * 4, jnp.ones((256, 128))).compile()
     found = temporary_memory(load(compiled.as_text()))
     assert found == pytest.approx(compiled.memory_analysis().temp_size_in_bytes, rel=0.05)

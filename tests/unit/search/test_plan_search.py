@@ -15,19 +15,9 @@ from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan, Planner, plan_space
 from hlosharding.search.plan_space import least_seconds
 from hlosharding.search.tensor_parallel import tensor_splits
+from tests.support.training_steps import perceptron as step
 
 ROWS, WIDTH, LAYERS = 32, 16, 4
-
-
-def step(weights: Any, x: Any) -> Any:
-    def loss(weights: Any) -> Any:
-        h = x
-        for w in weights:
-            h = jnp.tanh(h @ w)
-        return jnp.mean(h**2)
-
-    value, gradients = jax.value_and_grad(loss)(weights)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
 
 
 def arguments(width: int = WIDTH, rows: int = ROWS) -> tuple[Any, Any]:

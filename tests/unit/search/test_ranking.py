@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -13,17 +12,7 @@ from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Schedule
 from hlosharding.search import OneProcess, Plan, Planner, RankedPlan, Ranking, plan_space, sampled
-
-
-def step(weights: Any, x: Any) -> Any:
-    def loss(weights: Any) -> Any:
-        h = x
-        for w in weights:
-            h = jnp.tanh(h @ w)
-        return jnp.mean(h**2)
-
-    value, gradients = jax.value_and_grad(loss)(weights)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+from tests.support.training_steps import perceptron as step
 
 
 def arguments() -> tuple[Any, Any]:
