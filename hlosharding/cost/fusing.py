@@ -1,12 +1,15 @@
 """Which values a fusing compiler never writes to memory: the difference between HLO as text and HLO as kernels.
 
-Floor: cost.  A guess in the spirit of XLA's instruction fusion, the same for every program: cheap producers disappear
-into the kernels that read them.  A module that XLA has fused already is taken as it stands.
+Floor: cost.  A guess in the spirit of XLA's instruction and priority fusion, the same for every program: cheap
+producers disappear into the kernels that read them, where fewer bytes move so.  A module that XLA has fused already is
+taken as it stands.
 """
 
 from __future__ import annotations
 
-from hlosharding.cost.work import TRANSCENDENTAL
+from collections.abc import Container, Mapping
+
+from hlosharding.cost.work import PART_READERS, TRANSCENDENTAL
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 
 _NAMES = frozenset({"bitcast", "reshape"})
@@ -19,6 +22,11 @@ _READERS = _CHEAP | _ONCE | frozenset({"dynamic-update-slice", "map", "reduce", 
 _IN_PLACE = frozenset({"dynamic-update-slice", "scatter"})
 _READS_TRANSPOSED = frozenset({"convolution", "dot"})
 """Products read their operands in any layout."""
+_MOST_READ = 96
+"""Arrays that one kernel reads, as XLA bounds it."""
+
+Reads = dict[Instruction, int]
+"""Values in memory, and how many bytes a kernel reads of each."""
 
 
 def is_fused(module: Module) -> bool:
@@ -26,8 +34,8 @@ def is_fused(module: Module) -> bool:
     return any(i.opcode == "fusion" for i in module.instructions)
 
 
-def absorbed(computation: Computation) -> set[Instruction]:
-    """Instructions whose values need no memory of their own.
+def absorbed(computation: Computation) -> dict[Instruction, Reads]:
+    """Instructions whose values need no memory of their own, and what a kernel reads that computes them.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -36,41 +44,89 @@ def absorbed(computation: Computation) -> set[Instruction]:
     >>> y = main.add("negate", x.shape, (x,))
     >>> z = main.add("abs", x.shape, (y,))
     >>> _ = b.finish(main)
-    >>> [i.name for i in absorbed(main.computation)]
-    ['negate']
+    >>> {i.name: reads == {x: 32} for i, reads in absorbed(main.computation).items()}
+    {'negate': True}
     """
     root = computation.root
-    hidden: set[Instruction] = set()
+    hidden: dict[Instruction, Reads] = {}
     for i in computation.instructions:
         if i is root:
             continue
         if i.opcode in _NAMES:
             if i.operands[0] in hidden:
-                hidden.add(i)
-        elif _disappears(i, root):
-            hidden.add(i)
+                hidden[i] = hidden[i.operands[0]]
+        elif i.opcode == "constant":
+            if not i.shape.dims:
+                hidden[i] = {}
+        elif i.opcode in _CHEAP or i.opcode in _ONCE:
+            readers = _kernels_that_read(i, root)
+            if readers == 1 or (readers and i.opcode in _CHEAP):
+                reads = _reads(i, hidden)
+                if len(reads) <= _MOST_READ and _moves_less(sum(reads.values()), i.shape.byte_size, readers):
+                    hidden[i] = reads
     return hidden
 
 
-def _disappears(i: Instruction, root: Instruction) -> bool:
-    opcode = i.opcode
-    if opcode == "constant":
-        return not i.shape.dims
-    if opcode not in _CHEAP and opcode not in _ONCE:
-        return False
+def kernel_bytes(op: Instruction, nbytes: float, hidden: Mapping[Instruction, Reads]) -> float:
+    """What the kernel that ends in `op` moves, of which the op alone takes `nbytes`; 0 for one inside a kernel."""
+    if op in hidden:
+        return 0.0
+    for place, operand in enumerate(op.operands):
+        if operand in hidden:
+            nbytes -= _share(op, place) * operand.shape.byte_size
+    further = (read for source, read in _reads(op, hidden).items() if source not in op.operands)
+    return max(0.0, nbytes) + sum(further)
+
+
+def computed_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
+    """The `hidden` ops that the kernel which ends in `op` computes on its way."""
+    found: set[Instruction] = set()
+    waiting = [*op.operands]
+    while waiting:
+        operand = waiting.pop()
+        if operand in hidden and operand not in found:
+            found.add(operand)
+            waiting += operand.operands
+    return found
+
+
+def _reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
+    """Operands in memory, and what is read to compute those that are not."""
+    reads: Reads = {}
+    for place, operand in enumerate(op.operands):
+        share = _share(op, place)
+        for source, nbytes in hidden.get(operand, {operand: operand.shape.byte_size}).items():
+            reads[source] = max(reads.get(source, 0), int(share * nbytes))
+    return reads
+
+
+def _share(op: Instruction, place: int) -> float:
+    """The part of an operand that an op reads."""
+    if place or op.opcode not in PART_READERS:
+        return 1.0
+    return min(1.0, op.shape.size / max(1, op.operands[0].shape.size))
+
+
+def _moves_less(read: int, written: int, readers: int) -> bool:
+    """Are fewer bytes moved where all readers compute a value again than where it is written and read?"""
+    return readers * read < read + written + readers * written
+
+
+def _kernels_that_read(i: Instruction, root: Instruction) -> int:
+    """How many readers could compute the value themselves; 0 where one of them cannot."""
     readers = 0
     stack = [(i, user) for user in i.users]
     while stack:
         value, user = stack.pop()
         if user.opcode in _NAMES:
             if user is root:
-                return False
+                return 0
             stack += [(user, further) for further in user.users]
-        elif _reads_in_kernel(user, value, opcode):
+        elif _reads_in_kernel(user, value, i.opcode):
             readers += 1
         else:
-            return False
-    return readers == 1 if opcode in _ONCE else readers > 0
+            return 0
+    return readers
 
 
 def _reads_in_kernel(reader: Instruction, value: Instruction, opcode: str) -> bool:

@@ -9,7 +9,7 @@ the better of text order and post order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hlosharding.cost.fusing import absorbed, is_fused
@@ -119,7 +119,7 @@ class _Memory:
         return self.peaks[computation]
 
     def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
-        hidden = absorbed(computation) if self.fuses else set()
+        hidden = absorbed(computation) if self.fuses else {}
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation)
         walks = [_Walk(self, computation, order, hidden, frees) for order in orders]
@@ -198,7 +198,7 @@ class _Walk:
         memory: _Memory,
         computation: Computation,
         order: Sequence[Instruction],
-        hidden: set[Instruction],
+        hidden: Container[Instruction],
         frees: set[int],
     ) -> None:
         self.memory, self.computation, self.order, self.hidden = memory, computation, order, hidden

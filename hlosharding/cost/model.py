@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
 from hlosharding.cost.combining import combined, was_combined
-from hlosharding.cost.fusing import absorbed, is_fused
+from hlosharding.cost.fusing import Reads, absorbed, computed_inside, is_fused, kernel_bytes
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.topology import Topology, machine_of
@@ -197,7 +197,8 @@ class _Table:
         self.flops = self.transcendentals = self.traffic = self.comm_bytes = self.compute_s = self.comm_s = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
-        hidden = absorbed(computation) if self.fuses and not runs.is_fused else set()
+        hidden = absorbed(computation) if self.fuses and not runs.is_fused else {}
+        inside: dict[Instruction, float] = {}
         found: dict[Instruction, Collective] = {}
         first = len(self.rows)
         for op in computation.instructions:
@@ -209,17 +210,23 @@ class _Table:
                 found[op] = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
                 self._add_collective(op, found[op], runs)
             elif not runs.is_fused:
-                self._add_local(op, runs, hidden)
+                self._add_local(op, runs, hidden, inside)
         if self.combine:
             self._combine(computation, found, first)
         self.comm_s += sum(row.time_s for row in self.rows[first:] if row.instruction in found)
 
-    def _add_local(self, op: Instruction, runs: Runs, hidden: set[Instruction]) -> None:
-        count = runs.count
-        work = op_cost(op)
-        is_hidden = op in hidden
-        moved = kernel_bytes(op, work.bytes, hidden) if hidden else work.bytes
-        seconds = local_time(work, moved, self.machine, starts=not is_hidden)
+    def _add_local(
+        self, op: Instruction, runs: Runs, hidden: Mapping[Instruction, Reads], inside: dict[Instruction, float]
+    ) -> None:
+        """A kernel's bytes and seconds stand at the op that writes its result.  `inside`: operations of hidden ones."""
+        count, work = runs.count, op_cost(op)
+        moved = seconds = 0.0
+        if op in hidden:
+            inside[op] = arithmetic(work)
+        else:
+            moved = kernel_bytes(op, work.bytes, hidden)
+            others = sum(inside.get(part, 0.0) for part in computed_inside(op, hidden))
+            seconds = local_time(work, moved, self.machine, others)
         self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
@@ -269,29 +276,17 @@ class _Table:
         )
 
 
-_PART_READERS = frozenset({"slice", "dynamic-slice", "gather"})
+def arithmetic(work: OpCost) -> float:
+    """Operations on the vector unit; a transcendental expands to some ten."""
+    return work.flops + 10 * work.transcendentals
 
 
-def kernel_bytes(op: Instruction, nbytes: float, hidden: set[Instruction]) -> float:
-    """What remains of an op's traffic when `hidden` values are never written: its own, and those it reads."""
-    if op in hidden:
-        nbytes -= op.shape.byte_size
-    for operand in op.operands:
-        if operand in hidden:
-            is_part = op.opcode in _PART_READERS and operand is op.operands[0]
-            nbytes -= op.shape.byte_size if is_part else operand.shape.byte_size
-    return max(0.0, nbytes)
-
-
-def local_time(work: OpCost, nbytes: float, machine: Machine, *, starts: bool = True) -> float:
-    """Seconds of a local op's kernel; `starts` is False where it is part of another op's kernel."""
+def local_time(work: OpCost, nbytes: float, machine: Machine, inside: float = 0.0) -> float:
+    """Seconds of a local op's kernel, which moves `nbytes` and does so many operations beside the op's own `inside`."""
     if work.matrix is None:
-        # A transcendental expands to some ten operations.
-        seconds = op_time(work.flops + 10 * work.transcendentals, nbytes, work.dtype, machine, matrix=False)
-    else:
-        efficiency = matrix_efficiency(work.matrix, machine)
-        seconds = op_time(work.flops / efficiency, nbytes, work.dtype, machine)
-    return seconds if starts else seconds - machine.launch
+        return op_time(arithmetic(work) + inside, nbytes, work.dtype, machine, matrix=False)
+    efficiency = matrix_efficiency(work.matrix, machine)
+    return op_time(work.flops / efficiency, nbytes, work.dtype, machine)
 
 
 def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> float:

@@ -29,6 +29,8 @@ FREE = frozenset(
     " opt-barrier parameter partition-id replica-id reshape tuple".split()
 )
 """Ops that compute nothing and touch no data: names, pointers, and reshapes, which layout assignment makes bitcasts."""
+PART_READERS = frozenset({"dynamic-slice", "gather", "slice"})
+"""Ops that read as much of their first operand as they make."""
 CONTROL = frozenset({"while", "conditional", "call", "async-start"})
 """Ops whose computations run as programs of their own, and are counted there."""
 _DATA_MOVEMENT = frozenset(
@@ -261,7 +263,7 @@ def _moved_by_links(op: Instruction) -> OpCost:
 # Indexing: what is moved, not what is pointed into
 
 
-@SPECIAL.register("slice", "dynamic-slice", "gather")
+@SPECIAL.register(*PART_READERS)
 def _reading_part(op: Instruction) -> OpCost:
     return OpCost(0.0, 0.0, 2.0 * op.shape.byte_size + sum(o.shape.byte_size for o in op.operands[1:]))
 
@@ -370,15 +372,12 @@ def _fusion(op: Instruction) -> OpCost:
     return OpCost(flops, transcendentals, moved, matrix, dtype)
 
 
-_PART_READERS = frozenset({"slice", "dynamic-slice", "gather"})
-
-
 def _bytes_read(parameter: Instruction) -> float:
     """What a fusion reads of one operand: slices of it where all its uses are slices, else all of it."""
     total = 0.0
     for user in parameter.users:
         first = user.operands[0] is parameter
-        if user.opcode in _PART_READERS and first:
+        if user.opcode in PART_READERS and first:
             total += user.shape.byte_size
         elif not (user.opcode in ("dynamic-update-slice", "scatter") and first):
             return float(parameter.shape.byte_size)

@@ -34,7 +34,7 @@ def test_a_report_adds_up() -> None:
     assert report.transcendentals == size
     assert report.comm_bytes == 2 * 3 / 4 * size * 4
     product = op_time(2 * size * 256, 4 * (512 * 256 + 256 * 128 + size), "f32", machine)
-    # exp is read once and absorbed; negate writes: one kernel in two rows.
+    # exp is read once and absorbed; negate writes: one kernel, in the row of the latter.
     kernel = machine.launch + 4 * size * 2 / (machine.memory_bandwidth * machine.memory_efficiency)
     reduction = collective_time("all-reduce", 4 * size, 4, None, machine)
     assert report.comm_s == pytest.approx(reduction)
