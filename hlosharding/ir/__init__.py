@@ -33,7 +33,7 @@ from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
 from hlosharding.ir.subprogram import subprogram
-from hlosharding.ir.trip_counts import Trips, trip_count, with_trip_counts
+from hlosharding.ir.trip_counts import LoopCounter, Trips, loop_counter, trip_count, with_trip_counts
 from hlosharding.ir.tuple_elements import ElementReaders
 from hlosharding.ir.verifier import verify
 
@@ -65,6 +65,7 @@ __all__ = [
     "GroupMode",
     "GuessedLoop",
     "Instruction",
+    "LoopCounter",
     "Module",
     "ModuleGraph",
     "NameUniquer",
@@ -97,6 +98,7 @@ __all__ = [
     "infer_shape",
     "is_custom_partitioning",
     "is_neutral",
+    "loop_counter",
     "memory_of",
     "named_memory",
     "neutral_element",

@@ -27,6 +27,32 @@ class Trips(NamedTuple):
     is_exact: bool
 
 
+class LoopCounter(NamedTuple):
+    """The element of a loop's carry that counts: in trip t it is start + t * step."""
+
+    index: int
+    start: int
+    step: int
+    trips: int
+
+
+def loop_counter(loop: Instruction) -> LoopCounter | None:
+    """What counts the trips of a loop, from a constant start to a constant end; None where nothing does.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load('''HloModule m
+    ... going { p = (s32[]) parameter(0)  i = s32[] get-tuple-element(p), index=0  c = s32[] constant(3)
+    ...   ROOT r = pred[] compare(i, c), direction=LT }
+    ... step { p = (s32[]) parameter(0)  i = s32[] get-tuple-element(p), index=0  c = s32[] constant(1)
+    ...   n = s32[] add(i, c)  ROOT r = (s32[]) tuple(n) }
+    ... ENTRY e { x = s32[] constant(0)  t = (s32[]) tuple(x)
+    ...   ROOT w = (s32[]) while(t), condition=going, body=step }''')
+    >>> loop_counter(module.by_name("w"))
+    LoopCounter(index=0, start=0, step=1, trips=3)
+    """
+    return _Counter(loop).counter()
+
+
 def trip_count(loop: Instruction) -> Trips:
     """Executions of a loop's body; where nobody can tell, the counter's limit if there is one, else 1, not exact."""
     known = _known_trip_count(loop)
@@ -106,15 +132,24 @@ class _Counter:
         self.loop = loop
         self.body, self.condition = while_parts(loop)
 
-    def trips(self) -> Trips:
+    def counter(self) -> LoopCounter | None:
         found = self._index_and_limit()
         if found is None:
-            return Trips(1, False)
+            return None
         index, direction, limit = found
         start, step = self._start(index), self._step(index)
-        count = None if start is None or step is None else _count(start, step, limit, direction)
-        if count is not None:
-            return Trips(count, True)
+        if start is None or step is None:
+            return None
+        count = _count(start, step, limit, direction)
+        return None if count is None else LoopCounter(index, start, step, count)
+
+    def trips(self) -> Trips:
+        counter, found = self.counter(), self._index_and_limit()
+        if counter is not None:
+            return Trips(counter.trips, True)
+        if found is None:
+            return Trips(1, False)
+        _, direction, limit = found
         # Most such loops count from zero in steps of one: the limit is the best guess.
         return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(1, False)
 

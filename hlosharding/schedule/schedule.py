@@ -13,6 +13,7 @@ import numpy as np
 
 from hlosharding.cost import Machine
 from hlosharding.schedule.executable import ScheduleExecutable
+from hlosharding.schedule.interface import Interface, joined_whole, part_of
 from hlosharding.schedule.interpreter import run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
@@ -44,6 +45,8 @@ class Schedule:
     """By name; the one called "main" is run."""
     ops: Mapping[str, Op] = field(default_factory=dict[str, Op])
     """Stage programs and users' ops, by name."""
+    interface: Interface | None = None
+    """How parameters and results of @main are parts of the caller's arrays, where they are not these themselves."""
 
     @property
     def main(self) -> Function:
@@ -75,8 +78,11 @@ class Schedule:
         return simulate_schedule(self.functions, machine, semantics=semantics)
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
-        """Run it on whole numpy arrays, one for each parameter: what the schedule means."""
-        return run_reference(self.functions, arrays)
+        """Run it on whole numpy arrays, one for each argument: what the schedule means."""
+        if self.interface is None:
+            return run_reference(self.functions, arrays)
+        made = run_reference(self.functions, self.interface.cut(arrays, part_of))
+        return self.interface.joined(made, joined_whole)
 
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
         """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's).

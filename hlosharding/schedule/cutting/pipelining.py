@@ -6,7 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlosharding.compiler import default_machine
 from hlosharding.cost import Machine
@@ -14,6 +14,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
 from hlosharding.schedule.cutting.microbatched import Microbatched
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
@@ -83,16 +84,23 @@ class Layout:
         """Of all submeshes."""
         return self.submeshes * self.chunks
 
+    @property
+    def pieces(self) -> int:
+        """Into which loops over layers are cut.  Where a submesh has several stages, the rows that lie on it would be
+        no run of a stacked array: there, loops stay."""
+        return self.submeshes if self.chunks == 1 else 1
+
 
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
     def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
-        self.module, self.batch = module, dict.fromkeys(argument_numbers(module, batch), 0)
+        self.module, self.batch = module, frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
-        self._programs: dict[int, Microbatched] = {}
+        self._fissions: dict[int, Fission] = {}
+        self._programs: dict[tuple[int, int], Microbatched] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
-        self._shardings: dict[tuple[Module, int, int], Mapping[str, HloSharding | None]] = {}
+        self._shardings: dict[tuple[Module, int, int, int], Mapping[str, HloSharding | None]] = {}
         self._made = StagePrograms()
 
     def pipeline(
@@ -111,38 +119,52 @@ class Cutter:
         named = (leaf.num_devices or 1 for sharding in annotated.distinct_shardings for leaf in sharding.leaves)
         number = devices_per_stage or max(named, default=1)
         machine = machine or default_machine(number * layout.submeshes)
-        program = self._program(microbatches)
+        program, fission = self._program(microbatches, layout.pieces), self._fission(layout.pieces)
         placement, found = self._cut(microbatches, layout, machine)
-        key = annotated, microbatches, number
+        key = annotated, layout.pieces, microbatches, number
         if key not in self._shardings:
-            self._shardings[key] = _propagated(program.module, annotated, number)
+            self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
         submesh = Submesh(number, machine.with_devices(number), options)
-        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made, self.donated)
-        return writer.pipeline(layout)
+        donated = fission.numbers(self.donated)
+        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made, donated)
+        return replace(writer.pipeline(layout), interface=fission.interface)
 
-    def _program(self, microbatches: int) -> Microbatched:
-        if microbatches not in self._programs:
-            self._programs[microbatches] = microbatched(self.module, self.batch, microbatches)
-        return self._programs[microbatches]
+    def _fission(self, pieces: int) -> Fission:
+        if pieces not in self._fissions:
+            self._fissions[pieces] = fissioned(self.module, self.batch, pieces)
+        return self._fissions[pieces]
+
+    def _program(self, microbatches: int, pieces: int) -> Microbatched:
+        key = microbatches, pieces
+        if key not in self._programs:
+            fission = self._fission(pieces)
+            batch = dict.fromkeys(fission.numbers(self.batch), 0)
+            self._programs[key] = microbatched(fission.module, batch, microbatches)
+        return self._programs[key]
 
     def _cut(self, microbatches: int, layout: Layout, machine: Machine) -> tuple[Placement, list[Part]]:
         key = microbatches, layout, machine
         if key not in self._parts:
-            program = self._program(microbatches)
+            program = self._program(microbatches, layout.pieces)
             placement = placed(program, layout.stages, machine, splits_backward=layout.splits_backward)
             self._parts[key] = placement, parts(program, placement)
         return self._parts[key]
 
 
-def _propagated(program: Module, annotated: Module, number: int) -> Mapping[str, HloSharding | None]:
-    """The sharding of each value by name: those that the user gave to inputs and to what keeps its name, spread."""
+def _propagated(
+    program: Module, annotated: Module, number: int, origin: Mapping[str, str]
+) -> Mapping[str, HloSharding | None]:
+    """The sharding of each value by name: those that the user gave to inputs and to what keeps its name, spread.
+
+    `origin`: of parts, by name, that of which they are parts.
+    """
     if number == 1:
         return {}
     made = program.clone()
     made.num_partitions = number
     given = {inst.name: annotated.shardings.get(inst.id) for inst in annotated.entry.instructions}
     for inst in made.entry.instructions:
-        sharding = given.get(inst.name)
+        sharding = given.get(origin.get(inst.name, inst.name))
         if sharding is not None:
             made.shardings[inst.id] = sharding
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]

@@ -41,12 +41,41 @@ def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruct
         operands = [kinds[operand] for operand in inst.operands]
         if inst.opcode == "parameter":
             kinds[inst] = _all(inst.shape, Leaf.VARYING if inst.parameter_number in varying else Leaf.SAME)
+        elif inst.opcode == "all-reduce":
+            kinds[inst] = Leaf.SAME
         else:
-            kinds[inst] = Leaf.SAME if inst.opcode == "all-reduce" else walk.kind(inst, operands)
+            if inst.opcode == "while":
+                operands = [_with_terms_handed_on(inst, operands[0], found, walk)]
+            kinds[inst] = walk.kind(inst, operands)
         if kinds[inst] == Leaf.TERM:
             found.append(_copied(module, inst))
             kinds[found[-1]] = Leaf.SAME
-    return found
+    return [copy for copy in found if not _is_unread(copy)]
+
+
+def _with_terms_handed_on(loop: Instruction, given: Kind, sums: Collection[Instruction], walk: _Walk) -> Kind:
+    """What a loop is given, terms in place of their sums where it may go on with them, as the next part of a loop over
+    layers does with the gradient of what all layers share."""
+    carry = loop.operands[0]
+    for place, operand in enumerate(carry.operands if isinstance(given, tuple) and len(carry.users) == 1 else ()):
+        assert isinstance(given, tuple)
+        if operand in sums:
+            handed_on = (*given[:place], Leaf.TERM, *given[place + 1 :])
+            try:
+                walk.kind(loop, [handed_on])
+            except ScheduleError:
+                continue
+            given = handed_on
+            rewrite.replace_operand(carry, place, operand.operands[0])
+    return given
+
+
+def _is_unread(copy: Instruction) -> bool:
+    """Of a sum that nobody reads but as terms: it goes."""
+    if copy.users:
+        return False
+    rewrite.remove(copy)
+    return True
 
 
 def _copied(module: Module, term: Instruction) -> Instruction:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
+from hlosharding.schedule.interface import Interface
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.pipelines.merging import Slot, ideal_times
 from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, Kind, orders
@@ -72,6 +73,8 @@ class Pipeline:
     """What the whole gives; of values one a microbatch, the dim along which they are joined."""
     number: str = ""
     """By this name pieces read the number of the microbatch, a u32[]."""
+    interface: Interface | None = None
+    """How inputs and results are parts of the caller's arrays, where they are not these."""
 
     @cached_property
     def num_devices(self) -> int:
@@ -139,7 +142,8 @@ class Pipeline:
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
         builder = ScheduleBuilder()
-        return builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
+        made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
+        return replace(made, interface=self.interface)
 
     def write(
         self,

@@ -1,0 +1,129 @@
+"""Loops over layers: which arrays of the carry are stacks, of which each trip reads or writes one row.
+
+Floor: schedule.  A `scan` over layers becomes a counted loop that slices row t of the stacked weights, and puts row t
+of what it collects into a stack; its gradient counts likewise, and slices row n-1-t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlosharding.ir import Instruction, LoopCounter, loop_counter, while_parts
+from hlosharding.spmd import Devices, integers_of
+
+Rows = Mapping[int, np.ndarray]
+"""Of elements of the carry the row that each trip takes."""
+
+
+@dataclass(frozen=True)
+class LayerLoop:
+    """A counted loop, as one that may be cut between trips."""
+
+    loop: Instruction
+    counter: LoopCounter
+    reads: Rows
+    """Stacks that stay as they are; trips read a row each, and nothing else."""
+    writes: Rows
+    """Stacks of which trips write a row each, and read nothing."""
+    only_rows: bool
+    """Does the body ask for the trip's number only to find rows?"""
+
+    @property
+    def stacks(self) -> Rows:
+        """Both kinds."""
+        return {**self.reads, **self.writes}
+
+    def first_rows(self, parts: int) -> list[Mapping[int, int]] | None:
+        """Of each part of the trips, in order, the first row of the run of rows it takes of each stack; None where
+        these are no runs."""
+        length = self.counter.trips // parts
+        found: list[Mapping[int, int]] = []
+        for part in range(parts):
+            taken = {n: np.sort(rows[part * length : (part + 1) * length]) for n, rows in self.stacks.items()}
+            if any(_is_no_run(rows, length) for rows in taken.values()):
+                return None
+            found.append({n: int(rows[0]) for n, rows in taken.items()})
+        return found
+
+
+def layer_loop(loop: Instruction) -> LayerLoop | None:
+    """A loop with its stacks; None for a loop without a counter, or whose carry is no plain tuple."""
+    counter, body = loop_counter(loop), while_parts(loop).body
+    [carry] = body.parameters
+    elements = {user.tuple_index: user for user in carry.users if user.opcode == "get-tuple-element"}
+    is_plain = body.root.opcode == "tuple" and len(elements) == len(carry.users) == len(set(elements))
+    if counter is None or not is_plain or loop.operands[0].opcode != "tuple" or counter.index not in elements:
+        return None
+    numbers = _Numbers(elements[counter.index], counter)
+    reads, writes = dict[int, np.ndarray](), dict[int, np.ndarray]()
+    for index, element in elements.items():
+        result = body.root.operands[index]
+        if not element.shape.is_array or element.shape.dims[:1] != (counter.trips,):
+            continue
+        slices = [user for user in element.users if user is not body.root]
+        if result is element and slices and all(_takes_row(user, element) for user in slices):
+            rows = [numbers.of(user.operands[1]) for user in slices]
+            if rows[0] is not None and all(other is not None and np.array_equal(rows[0], other) for other in rows):
+                reads[index] = rows[0]
+        elif _puts_row(result, element):
+            rows = numbers.of(result.operands[2])
+            if rows is not None:
+                writes[index] = rows
+    return LayerLoop(loop, counter, reads, writes, numbers.are_all_known())
+
+
+def _is_no_run(rows: np.ndarray, length: int) -> bool:
+    return bool(rows[0] < 0 or rows[0] % length or not np.array_equal(rows, rows[0] + np.arange(length)))
+
+
+def _takes_row(user: Instruction, stack: Instruction) -> bool:
+    is_slice = user.opcode == "dynamic-slice" and user.operands[0] is stack
+    return is_slice and user.shape.dims == (1, *stack.shape.dims[1:])
+
+
+def _puts_row(result: Instruction, stack: Instruction) -> bool:
+    is_update = result.opcode == "dynamic-update-slice" and result.operands[0] is stack and len(stack.users) == 1
+    return is_update and result.operands[1].shape.dims == (1, *stack.shape.dims[1:]) and len(result.users) == 1
+
+
+class _Numbers:
+    """Integers of a loop's body by trip, where they follow from the counter."""
+
+    def __init__(self, counted: Instruction, counter: LoopCounter) -> None:
+        self.trips = Devices(counter.trips, 1)  # one number a trip, as elsewhere one a device
+        self.known: dict[Instruction, np.ndarray | None] = {
+            counted: counter.start + counter.step * np.arange(counter.trips, dtype=np.int64)
+        }
+        self.counted = counted
+        self.rows: set[Instruction] = set()
+        self.next = counted.computation.root.operands[counter.index]
+
+    def of(self, inst: Instruction) -> np.ndarray | None:
+        """Of a row's number, as XLA bounds it."""
+        self.rows.add(inst)
+        return self._of(inst)
+
+    def _of(self, inst: Instruction) -> np.ndarray | None:
+        if inst not in self.known:
+            is_place = inst.opcode in ("partition-id", "replica-id", "parameter", "get-tuple-element")
+            operands = [] if is_place else [self._of(operand) for operand in inst.operands]
+            self.known[inst] = None if is_place else integers_of(inst, operands, self.trips)
+        return self.known[inst]
+
+    def are_all_known(self) -> bool:
+        """Does all that is made of the counter end in rows' numbers, or in the next count?"""
+        waiting, seen = [self.counted], {self.counted}
+        while waiting:
+            value = waiting.pop()
+            for user in value.users:
+                is_row = value in self.rows and user.opcode in ("dynamic-slice", "dynamic-update-slice")
+                if is_row or user is self.next or user in seen:
+                    continue
+                if self.known.get(user) is None:
+                    return False
+                seen.add(user)
+                waiting.append(user)
+        return True

@@ -1,0 +1,284 @@
+"""Loops over layers cut between trips: as many loops as a pipeline has stages, each with its rows of the stacks.
+
+Floor: schedule.  Weights of all layers in one array, their gradients and their updates are had in parts, each of which
+lies where its layers do: ops that work row by row are done part by part, and the caller's stacked arrays are cut where
+they enter and joined where they leave (`Interface`).  Whatever needs a stack as a whole gets its parts joined.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlosharding.ir import (
+    ELEMENTWISE,
+    Builder,
+    Callees,
+    Instruction,
+    Module,
+    Shape,
+    SliceDim,
+    is_neutral,
+)
+from hlosharding.rules import Nothing, Reduce, Signature, signature_of
+from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
+from hlosharding.schedule.cutting.loop_parts import LoopParts, again
+from hlosharding.schedule.interface import Interface, Stack
+
+_BY_ROWS = ELEMENTWISE | {"broadcast", "concatenate", "copy", "dot", "reduce", "reshape", "transpose"}
+"""Ops without sizes among their attributes: a part of the rows is made by the same op on smaller operands."""
+_COMBINES = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
+
+
+@dataclass(frozen=True)
+class Fission:
+    """A program whose loops over layers are cut, and what its caller's arguments and results are in it."""
+
+    module: Module
+    interface: Interface
+    origin: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of parts, by name, the value of the given program whose parts they are."""
+
+    def numbers(self, given: Collection[int]) -> list[int]:
+        """Of arguments, by number, the numbers of the parameters that are their parts."""
+        return [n for n, old in enumerate(self.interface.arguments) if old in given]
+
+
+def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
+    """The program with each loop over layers as so many loops.
+
+    `batch`: numbers of the parameters that are no weights.  Loops whose trips do not divide stay.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def net(w, x):
+    ...     return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
+    >>> module = hs.trace(net)(jnp.ones((6, 4, 4)), jnp.ones((8, 4)))
+    >>> made = fissioned(module, {1}, 3)
+    >>> [str(p.shape) for p in made.module.entry.parameters], len(made.module.of_opcodes("while"))
+    (['f32[2,4,4]', 'f32[2,4,4]', 'f32[2,4,4]', 'f32[8,4]'], 3)
+    """
+    loops = _loops_over_layers(module, batch, parts)
+    if not loops:
+        arguments, results = len(module.entry.parameters), len(_results(module))
+        return Fission(module, Interface((Stack(),) * arguments, (Stack(),) * results))
+    return _Writer(module, batch, parts, loops).fission()
+
+
+def _results(module: Module) -> Sequence[Instruction]:
+    root = module.entry.root
+    return root.operands if root.opcode == "tuple" else (root,)
+
+
+def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> dict[Instruction, LayerLoop]:
+    """Those that read stacks of weights, or what such a loop has stacked."""
+    loops: dict[Instruction, LayerLoop] = {}
+    layered: set[Instruction] = set()
+    varying: set[Instruction] = set()
+    for inst in module.entry.instructions:
+        if inst.opcode == "parameter":
+            (varying if inst.parameter_number in batch else layered).add(inst)
+        elif inst.opcode == "while":
+            found = layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
+            if found is not None and _is_cut(found, parts) and not layered.isdisjoint(_stacks_read(found)):
+                loops[inst] = found
+        elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
+            if inst.tuple_index in loops[inst.operands[0]].writes:
+                layered.add(inst)
+        elif _goes_by_layers(inst, layered) and varying.isdisjoint(inst.operands):
+            layered.add(inst)
+        if not varying.isdisjoint(inst.operands) and inst not in layered:
+            varying.add(inst)
+    return loops
+
+
+def _goes_by_layers(inst: Instruction, layered: Collection[Instruction]) -> bool:
+    has_rows = (o in layered and o.shape.dims[:1] == inst.shape.dims[:1] for o in inst.operands)
+    return inst.opcode in _BY_ROWS and any(has_rows)
+
+
+def _is_cut(loop: LayerLoop, parts: int) -> bool:
+    trips = loop.counter.trips
+    return trips >= parts and not trips % parts and loop.first_rows(parts) is not None
+
+
+def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:
+    return (loop.loop.operands[0].operands[index] for index in loop.reads)
+
+
+class _InParts:
+    """Which values are had in parts, along which dim; and the ops that are done part by part."""
+
+    def __init__(self, module: Module, loops: Mapping[Instruction, LayerLoop]) -> None:
+        self.dims: dict[Instruction, int] = {}
+        self.factors: dict[Instruction, int] = {}
+        """Of ops that are done part by part, the factor of their signature that the rows are."""
+        self._entry, self._changed = module.entry, deque[Instruction]()
+        for loop, found in loops.items():
+            for index in found.stacks:
+                self._take(loop.operands[0].operands[index], 0)
+            for user in loop.users:
+                if user.tuple_index in found.stacks:
+                    self._take(user, 0)
+        while self._changed:
+            value = self._changed.popleft()
+            for op in (value, *value.users):
+                self._look_at(op)
+
+    def _take(self, value: Instruction, dim: int) -> None:
+        if value not in self.dims:
+            self.dims[value] = dim
+            self._changed.append(value)
+
+    def _look_at(self, op: Instruction) -> None:
+        if op in self.factors or op.opcode not in _BY_ROWS or not op.shape.is_array:
+            return
+        signature = signature_of(op)
+        if not isinstance(signature, Signature):
+            return
+        for number in range(len(signature.factors)):
+            places = _places(op, signature, number)
+            known = [self.dims[value] == dim for value, dim in places if value in self.dims]
+            if known and all(known) and len(dict(places)) == len(set(places)) and _is_by_parts(op, signature, number):
+                self.factors[op] = number
+                for value, dim in places:
+                    self._take(value, dim)
+                return
+
+
+def _places(op: Instruction, signature: Signature, factor: int) -> list[tuple[Instruction, int]]:
+    """Values with the dim that is a factor."""
+    operands = [(op.operands[operand], dim) for operand, dim in signature.operand_dims(factor)]
+    return [*operands, *((op, dim) for _, dim in signature.result_dims(factor))]
+
+
+def _is_by_parts(op: Instruction, signature: Signature, factor: int) -> bool:
+    """Are the rows a dim of their own, and parts of them independent, or partial results?"""
+    size, owes = signature.factors[factor].size, signature.factors[factor].owes
+    if any(value.shape.dims[dim] != size for value, dim in _places(op, signature, factor)):
+        return False
+    if isinstance(owes, Reduce):
+        return owes.kind in _COMBINES and all(is_neutral(op.operands[n], owes.kind) for n in owes.once)
+    return isinstance(owes, Nothing) and bool(signature.result_dims(factor))
+
+
+class _Writer:
+    """Writes the program again, with whole values and parts of values."""
+
+    def __init__(
+        self, module: Module, batch: Collection[int], parts: int, loops: Mapping[Instruction, LayerLoop]
+    ) -> None:
+        self.module, self.parts, self.loops = module, parts, loops
+        self.in_parts = _InParts(module, loops)
+        self.builder = Builder(module.name, like=module)
+        self.builder.module.signature = None
+        self.callees = Callees(self.builder, again)
+        self.loop_parts = LoopParts(self.builder, self.callees, parts)
+        self.cut = {p for p in module.entry.parameters if p in self.in_parts.dims and p.parameter_number not in batch}
+        self.whole: dict[Instruction, Instruction] = {}
+        self.made: dict[Instruction, list[Instruction]] = {}
+        self.origin: dict[str, str] = {}
+        self.elements: dict[Instruction, list[list[Instruction]]] = {}
+        """Of loops, by element of the carry, what there is behind them."""
+        self.main = self.builder.computation(module.entry.name)
+
+    def fission(self) -> Fission:
+        entry = self.module.entry
+        packed = {loop.operands[0] for loop in self.loops if len(loop.operands[0].users) == 1}
+        self.numbers = iter(range(len(entry.parameters) + len(self.cut) * self.parts))
+        for inst in sorted(entry.parameters, key=lambda p: p.parameter_number):
+            self._parameter(inst)
+        for inst in entry.instructions:
+            if inst.opcode != "parameter" and inst not in packed and not inst.is_root:
+                self._write(inst)
+        results = [self._result(inst) for inst in _results(self.module)]
+        self.main.root(self.main.op("tuple", [part for found in results for part in found]))
+        interface = Interface(
+            tuple(self._stack(p) if p in self.cut else Stack() for p in entry.parameters),
+            tuple(
+                self._stack(inst) if len(found) > 1 else Stack()
+                for inst, found in zip(_results(self.module), results, strict=True)
+            ),
+        )
+        return Fission(self.builder.finish(self.main), interface, self.origin)
+
+    def _stack(self, inst: Instruction) -> Stack:
+        return Stack(self.parts, self.in_parts.dims[inst])
+
+    def _result(self, inst: Instruction) -> list[Instruction]:
+        if inst not in self.whole and inst not in self.made:
+            self._write(inst)
+        return self.made[inst] if inst in self.made else [self.whole[inst]]
+
+    def _parameter(self, inst: Instruction) -> None:
+        shape = self._part_shape(inst) if inst in self.cut else inst.shape
+        made = [
+            self.main.parameter(next(self.numbers), shape, name=inst.name, like=inst)
+            for _ in range(self.parts if inst in self.cut else 1)
+        ]
+        self._keep(inst, made)
+
+    def _keep(self, inst: Instruction, made: list[Instruction]) -> None:
+        self.origin.update({part.name: inst.name for part in made})
+        if len(made) > 1:
+            self.made[inst] = made
+        else:
+            self.whole[inst] = made[0]
+
+    def _write(self, inst: Instruction) -> None:
+        if inst in self.loops:
+            self._write_loop(self.loops[inst])
+        elif inst.opcode == "get-tuple-element" and inst.operands[0] in self.loops:
+            self._keep(inst, self.elements[inst.operands[0]][inst.tuple_index])
+        elif inst in self.in_parts.factors:
+            self._write_parts(inst, self.in_parts.factors[inst])
+        else:
+            self._keep(inst, [again(self.main, inst, [self._whole(o) for o in inst.operands], self.callees.of(inst))])
+
+    def _write_parts(self, inst: Instruction, factor: int) -> None:
+        signature = signature_of(inst)
+        assert isinstance(signature, Signature)
+        cut = {operand for operand, _ in signature.operand_dims(factor)}
+        owes = signature.factors[factor].owes
+        shape = inst.shape if isinstance(owes, Reduce) else self._part_shape(inst)
+        made: list[Instruction] = []
+        for part in range(self.parts):
+            operands = [self._parts(o)[part] if n in cut else self._whole(o) for n, o in enumerate(inst.operands)]
+            made.append(self.main.again(inst, inst.opcode, shape, operands, self.callees.of(inst), inst.name))
+        if isinstance(owes, Reduce):
+            while len(made) > 1:
+                made = [self.main.op(owes.kind, made[:2], metadata_of=inst, name=inst.name), *made[2:]]
+        self._keep(inst, made)
+
+    def _write_loop(self, found: LayerLoop) -> None:
+        init = found.loop.operands[0].operands
+        given = [self._parts(o) if n in found.stacks else [self._whole(o)] for n, o in enumerate(init)]
+        self.elements[found.loop] = self.loop_parts.written(self.main, found, given)
+
+    def _whole(self, inst: Instruction) -> Instruction:
+        if inst not in self.whole:
+            dim = self.in_parts.dims[inst]
+            self.whole[inst] = self.main.add(
+                "concatenate", inst.shape, self.made[inst], metadata_of=inst, name=inst.name, dimensions=(dim,)
+            )
+        return self.whole[inst]
+
+    def _parts(self, inst: Instruction) -> list[Instruction]:
+        if inst not in self.made:
+            self.made[inst] = [self._slice(inst, part) for part in range(self.parts)]
+        return self.made[inst]
+
+    def _slice(self, inst: Instruction, part: int) -> Instruction:
+        shape, cut = self._part_shape(inst), self.in_parts.dims[inst]
+        rows = shape.dims[cut]
+        dims = tuple(
+            SliceDim(part * rows, (part + 1) * rows, 1) if dim == cut else SliceDim(0, size, 1)
+            for dim, size in enumerate(shape.dims)
+        )
+        whole = self._whole(inst)
+        return self.main.add("slice", shape, (whole,), metadata_of=inst, name=inst.name, slice_dims=dims)
+
+    def _part_shape(self, inst: Instruction) -> Shape:
+        dims = list(inst.shape.dims)
+        dims[self.in_parts.dims[inst]] //= self.parts
+        return inst.shape.with_dims(tuple(dims))

@@ -1,0 +1,167 @@
+"""A loop over layers as several, one after the other: each takes a run of the trips, and its rows of the stacks.
+
+Floor: schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Shape, while_parts
+from hlosharding.schedule.cutting.layer_loops import LayerLoop
+
+
+def again(
+    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
+) -> Instruction:
+    """The same op on other operands."""
+    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
+
+
+_ROW_OPS = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+"""Ops that take a row of a stack, or put one there, and which operand says which."""
+
+
+class _Run(NamedTuple):
+    """Trips that one part of a loop takes, as its counter counts them."""
+
+    first: int
+    offsets: tuple[tuple[int, int], ...]
+    """Of each stack the row of the whole that is the first of the part, for the numbers that the body finds."""
+
+
+class LoopParts:
+    """Writes the parts of loops, each with computations of its own: propagation takes no shared ones."""
+
+    def __init__(self, builder: Builder, callees: Callees, parts: int) -> None:
+        self._builder, self._callees, self._parts = builder, callees, parts
+
+    def written(
+        self, main: ComputationBuilder, found: LayerLoop, given: Sequence[Sequence[Instruction]]
+    ) -> list[list[Instruction]]:
+        """What there is behind the last part, by element of the carry: the parts of stacks, all else as it is.
+
+        `given`: so what there is ahead of the first one.
+        """
+        firsts = found.first_rows(self._parts)
+        assert firsts is not None
+        length, behind = found.counter.trips // self._parts, [list(each) for each in given]
+        for part, rows in enumerate(firsts):
+            run = self._run(found, part, firsts)
+            taken = [each[rows[n] // length if n in found.stacks else 0] for n, each in enumerate(behind)]
+            taken[found.counter.index] = _count(main, found, run.first)
+            made = self._elements(main, found, run, taken) if length > 1 else self._one_trip(main, found, taken)
+            for n, element in enumerate(made):
+                if n not in found.reads:
+                    behind[n][rows[n] // length if n in found.writes else 0] = element
+        behind[found.counter.index] = [_count(main, found, found.counter.trips)]
+        return behind
+
+    def _run(self, found: LayerLoop, part: int, firsts: Sequence[Mapping[int, int]]) -> _Run:
+        """Parts that need not know which trips of the whole theirs are count alike."""
+        length, stacks = found.counter.trips // self._parts, found.stacks
+        start = {n: rows[:length] - firsts[0][n] for n, rows in stacks.items()}
+        own = {n: rows[part * length : (part + 1) * length] - firsts[part][n] for n, rows in stacks.items()}
+        if found.only_rows and all(np.array_equal(start[n], own[n]) for n in stacks):
+            part = 0
+        return _Run(part * length, tuple(firsts[part].items()))
+
+    def _one_trip(self, main: ComputationBuilder, found: LayerLoop, taken: Sequence[Instruction]) -> list[Instruction]:
+        """A single trip needs no loop, and a stack of one row no number of it."""
+        body = while_parts(found.loop).body
+        made: dict[Instruction, Instruction] = {}
+        packed: dict[Instruction, Sequence[Instruction]] = {body.parameters[0]: taken}
+        for inst in body.instructions:
+            operands = [made[operand] for operand in inst.operands if operand in made]
+            if inst.opcode == "get-tuple-element" and inst.operands[0] in packed:
+                made[inst] = packed[inst.operands[0]][inst.tuple_index]
+            elif inst.opcode == "tuple" and all(user.opcode == "get-tuple-element" for user in inst.users):
+                packed[inst] = operands
+            elif inst.opcode in _ROW_OPS and operands[0].shape.dims != inst.operands[0].shape.dims:
+                made[inst] = operands[0 if inst.opcode == "dynamic-slice" else 1]
+            elif inst.opcode != "parameter":
+                made[inst] = again(main, inst, operands, self._callees.of(inst))
+        return list(packed[body.root])
+
+    def _elements(
+        self, main: ComputationBuilder, found: LayerLoop, run: _Run, taken: Sequence[Instruction]
+    ) -> list[Instruction]:
+        """What a part with several trips makes of the carry."""
+        shape = Shape.tuple(tuple(operand.shape for operand in taken))
+        called = self._body(found, run, shape), self._condition(found, run, shape)
+        carry = main.add("tuple", shape, taken, metadata_of=found.loop)
+        # Of an XLA that counted the trips of the whole loop nothing is kept.
+        loop = main.add("while", shape, (carry,), like=found.loop, called=called, opaque="")
+        return [
+            main.add("get-tuple-element", operand.shape, (loop,), metadata_of=found.loop, tuple_index=n)
+            for n, operand in enumerate(taken)
+        ]
+
+    def _body(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
+        body = while_parts(found.loop).body
+        called = {inst: self._callees.of(inst) for inst in body.instructions}
+        into = self._builder.computation(body.name)
+        writer, [carry] = _Body(into, dict(run.offsets)), body.parameters
+        for inst in body.instructions:
+            if inst is carry:
+                writer.made[inst] = into.parameter(0, shape, name=inst.name, like=inst)
+            elif inst.opcode == "get-tuple-element" and inst.operands[0] is carry:
+                writer.write_element(inst, shape)
+            else:
+                writer.write(inst, shape if inst is body.root else inst.shape, called[inst])
+        into.root(writer.made[body.root])
+        return into.computation
+
+    def _condition(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
+        into = self._builder.computation(while_parts(found.loop).condition.name)
+        index = found.counter.index
+        carry = into.parameter(0, shape)
+        count = into.add("get-tuple-element", shape.tuple_shapes[index], (carry,), tuple_index=index)
+        end = _count(into, found, run.first + found.counter.trips // self._parts)
+        direction = "LT" if found.counter.step > 0 else "GT"
+        made = into.add("compare", Shape.array("pred"), (count, end), comparison_direction=direction)
+        into.root(made)
+        return into.computation
+
+
+class _Body:
+    """A body on shorter stacks."""
+
+    def __init__(self, into: ComputationBuilder, offsets: Mapping[int, int]) -> None:
+        self.into, self.offsets = into, offsets
+        self.made: dict[Instruction, Instruction] = {}
+        self.first_rows: dict[Instruction, int] = {}
+        """Of the stacks, in the body that is copied."""
+
+    def write_element(self, inst: Instruction, shape: Shape) -> None:
+        """An element of the carry."""
+        own = shape.tuple_shapes[inst.tuple_index]
+        self.made[inst] = self.into.again(inst, inst.opcode, own, [self.made[inst.operands[0]]], (), inst.name)
+        if inst.tuple_index in self.offsets:
+            self.first_rows[inst] = self.offsets[inst.tuple_index]
+
+    def write(self, inst: Instruction, shape: Shape, called: Sequence[Computation]) -> None:
+        """Any other op."""
+        operands = [self.made[operand] for operand in inst.operands]
+        place = _ROW_OPS.get(inst.opcode)
+        if place is not None and inst.operands[0] in self.first_rows:
+            operands[place] = self._own_row(inst, operands[place])
+            shape = operands[0].shape if place == 2 else shape
+        self.made[inst] = self.into.again(inst, inst.opcode, shape, operands, called, inst.name)
+
+    def _own_row(self, inst: Instruction, row: Instruction) -> Instruction:
+        first = self.first_rows[inst.operands[0]]
+        if not first:
+            return row
+        number = self.into.constant(np.array(first, row.shape.dtype), metadata_of=inst)
+        return self.into.add("subtract", row.shape, (row, number), metadata_of=inst)
+
+
+def _count(into: ComputationBuilder, found: LayerLoop, trips: int) -> Instruction:
+    """What the counter is after so many trips."""
+    counter = found.counter
+    shape = found.loop.shape.tuple_shapes[counter.index]
+    return into.constant(np.array(counter.start + counter.step * trips, shape.dtype), metadata_of=found.loop)
