@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.local_ops import Add, Concat, Number, Split
 from hlosharding.schedule.op import Op, Value, type_of
@@ -63,7 +63,7 @@ class ScheduleBuilder:
         types: list[Value] = [operand.type for operand in operands]
         try:
             made = [type_of(value) for value in op.infer(types)]
-        except ScheduleError as error:
+        except HloShardingError as error:
             step = Apply(op, tuple(o.name for o in operands), ())
             raise ScheduleError(error.what, where=place_of("main", step), remedy=error.remedy) from None
         results = [self._named(names[n] if n < len(names) else self._new()) for n in range(len(made))]

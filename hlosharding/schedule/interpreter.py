@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import HloShardingError, ScheduleError
-from hlosharding.schedule.op import Known, Op, Value, type_of
+from hlosharding.schedule.op import Known, Op, Value, type_of, without_meaning
 from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Step, function_named, place_of
 from hlosharding.schedule.value_type import ValueType
 
@@ -48,8 +48,8 @@ def interpret(
     """Run @main; its results.
 
     `arguments`: for each parameter an array (its elements are known), or a ValueType; those not given are known by the
-    type that the parameter states.  An op of which all operands are known computes; another makes of types what its
-    `infer` makes of them, which may be known, too (the shape of an array of which only the type is known).
+    type that the parameter states.  An op of which all operands are known computes, if it says what; another gives
+    what its `infer` makes of types, which may be known, too (the shape of an array of which only the type is known).
 
     Raises ScheduleError with the step where types, devices or shares do not fit, or a value is not there.
     """
@@ -72,8 +72,16 @@ def run_reference(functions: Functions, arrays: Sequence[Any]) -> list[np.ndarra
     parameters = function_named(functions, "main").parameters
     if len(arrays) != len(parameters):
         raise ScheduleError(f"{len(arrays)} arrays for the {len(parameters)} parameters of @main")
-    found = interpret(functions, [np.asarray(array) for array in arrays])
+    found = interpret(functions, [np.asarray(array) for array in arrays], _Computing())
     return [value.array for value in found if isinstance(value, Known)]
+
+
+class _Computing(Observer):
+    """Every element of every value is known."""
+
+    def applied(self, step: Apply, function: str, operands: Names, results: Names, made: Sequence[Value]) -> None:
+        if not step.op.has_meaning:
+            raise without_meaning(step.op)
 
 
 def _argument(name: str, stated: ValueType | None, given: Argument) -> Value:
@@ -82,7 +90,7 @@ def _argument(name: str, stated: ValueType | None, given: Argument) -> Value:
     if given is None:
         return stated
     if not isinstance(given, ValueType | Known):
-        return Known(stated.array(given), stated)
+        return Known(given, stated)
     if type_of(given) != stated:
         raise ScheduleError(f"parameter %{name} is {stated}, the argument {type_of(given)}")
     return given
@@ -94,7 +102,7 @@ class _Run:
         self.values: list[Value] = []
         self.gone: set[int] = set()
         self.inferred: dict[tuple[Any, ...], Sequence[Value]] = {}
-        """(op, types of its operands) to results: repeated layers and microbatches are inferred once."""
+        """(op, its operands) to results: what is repeated on equal types is inferred once."""
 
     def number(self, value: Value) -> int:
         self.values.append(value)
@@ -114,7 +122,10 @@ class _Run:
                 if isinstance(error, ScheduleError) and error.where is not None:
                     raise
                 raise ScheduleError(error.what, where=place_of(function.name, step), remedy=error.remedy) from error
-        return tuple(self.read(env, name) for name in function.results)
+        try:
+            return tuple(self.read(env, name) for name in function.results)
+        except ScheduleError as error:
+            raise ScheduleError(error.what, where=f"return of @{function.name}", remedy=error.remedy) from error
 
     def read(self, env: dict[str, int], name: str) -> int:
         number = env.get(name)
@@ -158,18 +169,21 @@ class _Run:
         return tuple(map(self.number, self._applied(step.op, values)))
 
     def _applied(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
-        known = [value for value in values if isinstance(value, Known)]
-        if not known:
-            key = (op, *values)
-            if key not in self.inferred:
-                self.inferred[key] = op.infer(values)
-            return self.inferred[key]
-        made = op.infer(values)
-        if len(known) < len(values):
-            return made
-        types = [type_of(value) for value in made]
-        arrays = op.meaning([value.array for value in known], [value.type for value in known])
-        return [Known(kind.array(array), kind) for kind, array in zip(types, arrays, strict=True)]
+        key = (op, *values)
+        if key not in self.inferred:
+            self.inferred[key] = _made(op, values)
+        return self.inferred[key]
+
+
+def _made(op: Op, values: Sequence[Value]) -> Sequence[Value]:
+    made = op.infer(values)
+    known = [value for value in values if isinstance(value, Known)]
+    if len(known) < len(values) or not op.has_meaning:
+        return made
+    arrays = op.meaning([value.array for value in known], [value.type for value in known])
+    if len(arrays) != len(made):
+        raise ScheduleError(f"{op.name} computes {len(arrays)} arrays, it has the types of {len(made)}")
+    return [Known(array, type_of(value)) for array, value in zip(arrays, made, strict=True)]
 
 
 def _define(env: dict[str, int], name: str, number: int) -> None:

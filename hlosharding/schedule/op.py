@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ class Known:
     array: np.ndarray
     """The whole array, as all devices of the submesh hold it together."""
     type: ValueType
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", self.type.array(self.array))
 
     def __str__(self) -> str:
         return f"{self.type} = {np.array2string(self.array, threshold=8)}"
@@ -76,6 +79,11 @@ class Op(ABC):
         return ()
 
     @property
+    def has_meaning(self) -> bool:
+        """Does it say what it makes of arrays?  Else it can be simulated, not run."""
+        return True
+
+    @property
     def is_view(self) -> bool:
         """The results are the operands' own memory."""
         return False
@@ -115,7 +123,7 @@ class Tilewise(Op):
         return tile_by_tile(self.meaning, tiles, operands, results)
 
 
-Types = Callable[..., "ValueType | Sequence[ValueType]"]
+Types = Callable[..., Value | Sequence[Value]]
 Arrays = Callable[..., Any]
 
 
@@ -134,7 +142,7 @@ class UserOp(Op):
 
     word: str
     types: Types
-    """Values (types, or `Known` ones) in; the type of the result out, or several, or `Known` values."""
+    """Types in; the type of the result out, or several, or `Known` values where the types tell every element."""
     arrays: Arrays | None = None
     """Arrays in, an array or several out; None: schedules with it cannot run, only be simulated."""
     seconds: float | Callable[..., float] = 0.0
@@ -156,17 +164,22 @@ class UserOp(Op):
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
         types = [type_of(value) for value in operands]
         same_devices(types)
-        made = self.types(*operands)
+        made = self.types(*types)
         results: Sequence[Value] = [made] if isinstance(made, ValueType | Known) else list(made)
         shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(results))])
+        kinds = [replace(type_of(value), shares=share) for value, share in zip(results, shares, strict=True)]
         return [
-            value if isinstance(value, Known) else ValueType(value.shape, value.devices, value.sharding, share)
-            for value, share in zip(results, shares, strict=True)
+            Known(value.array, kind) if isinstance(value, Known) else kind
+            for value, kind in zip(results, kinds, strict=True)
         ]
+
+    @property
+    def has_meaning(self) -> bool:
+        return self.arrays is not None
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         if self.arrays is None:
-            raise ScheduleError(f"nothing says what {self.name} computes", remedy="define it with `arrays=`")
+            raise without_meaning(self)
         made = self.arrays(*arrays)
         return [np.asarray(a) for a in made] if isinstance(made, tuple | list) else [np.asarray(made)]
 
@@ -182,6 +195,11 @@ class UserOp(Op):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds
         return Work(seconds, temporary_bytes=self.temporary_bytes)
+
+
+def without_meaning(op: Op) -> ScheduleError:
+    """Why a schedule with this op cannot run."""
+    return ScheduleError(f"nothing says what {op.name} computes", remedy="define it with `arrays=`")
 
 
 def same_devices(types: Sequence[ValueType]) -> tuple[int, ...]:
