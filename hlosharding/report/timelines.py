@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
-from hlosharding.report.model import Column, Facts, Kind, Table, Text, View
+from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
 from hlosharding.report.svg import label, svg_image
 from hlosharding.schedule import ScheduleSimulation, StepEvent, devices_text
 
@@ -100,7 +100,9 @@ def _memory(run: ScheduleSimulation, row: int, bottom: int, peak: float) -> str:
 
 
 def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
-    """A simulated schedule: its timeline, how devices spend the time, the longest steps of the critical path."""
+    """A simulated schedule: its timeline, how devices spend the time, the longest steps of the critical path, and the
+    source lines in which these spend theirs.
+    """
     facts = Facts({"machine": run.machine.name, "time_s": run.time_s, "peak_memory_bytes": int(run.peak_memory_bytes)})
     usage = Table(
         title=f"{as_seconds(run.time_s)} on {run.machine.name}",
@@ -121,18 +123,19 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
         Column(key="takes", heading="takes", kind=Kind.SECONDS),
         Column(key="devices", heading="devices"),
         Column(key="step", heading="step", kind=Kind.PROSE),
+        Column(key="source_lines", heading="costliest source lines", kind=Kind.PROSE, priority=1),
     )
     path = Table(
         title="Critical path",
         key="critical_path",
         columns=columns,
-        rows=[_step(event) for event in run.critical_path],
+        rows=[_step(run, event) for event in run.critical_path],
         is_shown=False,
     )
     steps = Table(
         title=f"Critical path: {len(longest)} longest of {len(run.critical_path)} steps",
         columns=columns,
-        rows=[_step(event) for event in sorted(longest, key=lambda event: event.start)],
+        rows=[_step(run, event) for event in sorted(longest, key=lambda event: event.start)],
     )
     return View((facts, Text(timeline_text(run)), usage, path, steps), schema="hlosharding.schedule-simulation/1")
 
@@ -143,6 +146,12 @@ def _usage(use: Any) -> dict[str, Any]:
     return found
 
 
-def _step(event: StepEvent) -> dict[str, Any]:
-    takes = event.end - event.start
-    return {"start": event.start, "takes": takes, "devices": devices_text(event.devices), "step": event.text}
+def _step(run: ScheduleSimulation, event: StepEvent) -> dict[str, Any]:
+    lines = run.source_lines(event)
+    return {
+        "start": event.start,
+        "takes": event.end - event.start,
+        "devices": devices_text(event.devices),
+        "step": event.text,
+        "source_lines": Shown(", ".join(f"{line or '(unknown)'} {as_seconds(s)}" for line, s in lines.items()), lines),
+    }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.cost import Machine
+from hlosharding.cost import CostReport, Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.shares import mapped
 from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
@@ -109,6 +109,10 @@ class Op(ABC):
     @abstractmethod
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         """What it costs there."""
+
+    def report(self, machine: Machine) -> CostReport | None:
+        """Where the costs come from, of an op that is a program: its source lines, its opcodes."""
+        return None
 
 
 class Tilewise(Op):

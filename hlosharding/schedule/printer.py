@@ -17,8 +17,8 @@ from hlosharding.schedule.value_type import ValueType
 
 
 def schedule_text(functions: Functions, ops: Mapping[str, Op], *, programs: bool = False) -> str:
-    """The text.  With `programs` it holds the HLO of stage programs, and can be read by itself; else who reads it must
-    have them.  Users' ops stand in no text.
+    """The text.  With `programs` it holds the HLO of stage programs, source lines included, and can be read by itself;
+    else who reads it must have them.  Users' ops stand in no text.
     """
     types = _Types()
     interpret(functions, observer=types)
@@ -47,7 +47,7 @@ class _Types(Observer):
 def _program_lines(op: StageProgram) -> Iterator[str]:
     marks = "".join(f" {word}={{{_numbers(found)}}}" for word, found in _marks(op) if found)
     yield f"program {op.name}({_boundary(op.inputs)}) -> ({_boundary(op.outputs)}){marks} devices={op.num_devices} <<<"
-    yield op.program.module.to_hlo_text().rstrip()
+    yield op.program.module.to_hlo_text(metadata=True).rstrip()
     yield ">>>"
 
 

@@ -6,14 +6,27 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
-from hlosharding.cost import NOTHING, STREAMS, Level, Machine, Row, Slice, Times, trace_text, write_whole
+from hlosharding.cost import (
+    NOTHING,
+    STREAMS,
+    CostReport,
+    Level,
+    Machine,
+    Row,
+    Slice,
+    Times,
+    trace_text,
+    write_whole,
+)
 from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.memory_over_time import Held, Worst, worst
+from hlosharding.schedule.op import Op
 from hlosharding.schedule.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
@@ -68,6 +81,8 @@ class ScheduleSimulation(InNotebooks):
     """Devices that do the same, simulated once."""
     memory: Sequence[Held]
     """Over time, by class."""
+    _reports: dict[Op, CostReport | None] = field(default_factory=dict["Op", "CostReport | None"])
+    """Of the ops whose source lines were asked for."""
 
     @cached_property
     def worst_memory(self) -> Worst:
@@ -127,6 +142,20 @@ class ScheduleSimulation(InNotebooks):
             for devices, used, hidden, level in zip(self.classes.members, busy, exposed, self.memory, strict=True)
         )
 
+    def source_lines(self, event: StepEvent, most: int = 3) -> dict[str, float]:
+        """Of a step that runs a stage program the source lines that cost most ("": unknown), with their seconds on one
+        device, the longest first; of other steps none.  The seconds are those of `cost`: nothing is hidden.  Lines
+        below a hundredth of the program are left out.
+        """
+        op = self.recording.applications[event.number].step.op
+        if op not in self._reports:
+            self._reports[op] = op.report(self.machine)
+        report = self._reports[op]
+        if report is None:
+            return {}
+        seconds = ((line, part.time_s) for line, part in report.by_location.items())
+        return dict(islice((each for each in seconds if each[1] > 0.01 * report.time_s), most))
+
     def save_trace(self, path: Any) -> None:
         """Write a trace for Perfetto (ui.perfetto.dev): a row for each class of devices; whole or not at all."""
         rows = [Row(f"devices {devices_text(each)} of {self.machine.name}", STREAMS) for each in self.classes.members]
@@ -139,7 +168,9 @@ class ScheduleSimulation(InNotebooks):
 
     def _slices(self) -> Iterator[Slice]:
         for event in self.timeline:
-            details = {"step": event.text, "at": event.place, "bytes received": event.received_bytes}
+            details: dict[str, Any] = {"step": event.text, "at": event.place, "bytes received": event.received_bytes}
+            if lines := self.source_lines(event):
+                details["seconds by source line"] = lines
             name = self.recording.applications[event.number].step.op.name
             for row in self.classes.of(event.devices):
                 yield Slice(row, int(event.is_communication), name, event.start, event.end - event.start, details)

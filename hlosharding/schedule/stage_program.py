@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.compiler import partition
-from hlosharding.cost import Machine, simulate
+from hlosharding.cost import CostReport, Machine, cost, simulate
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
@@ -146,6 +146,9 @@ class StageProgram(ProgramOp):
             own = machine.with_devices(self.num_devices)
             self._works[machine] = program_work(self.program.module, self.arrays, own)
         return self._works[machine]
+
+    def report(self, machine: Machine) -> CostReport:
+        return cost(self.program.module, machine.with_devices(self.num_devices))
 
     def __repr__(self) -> str:
         return f"StageProgram({self.word}, {self.num_devices} devices)"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import jax
+import jax.numpy as jnp
+
 import hlosharding as hs
 from hlosharding import report
 from hlosharding.cost import machines
-from hlosharding.schedule import UserOp, parse_schedule
+from hlosharding.schedule import StageProgram, UserOp, parse_schedule
 from tests.support.uniform_pipelines import machine, pipeline
 
 TEXT = """
@@ -52,6 +55,17 @@ def test_the_record_has_the_whole_critical_path() -> None:
     assert record["time_s"] == run.time_s
     assert len(record["critical_path"]) == len(run.critical_path)
     assert [use["devices"] for use in record["usage"]] == ["{0}"]
+
+
+def test_the_critical_path_says_where_the_time_goes() -> None:
+    op = StageProgram.of("product", lambda x: x @ x, jax.ShapeDtypeStruct((64, 64), jnp.float32))
+    schedule = parse_schedule("func @main(%x: f32[64,64] on {0}) {\n %y = @product(%x)\n return %y\n}", {"product": op})
+    run = schedule.simulate(machines.h100(1))
+    [step] = report.to_record(run)["critical_path"]
+    [(line, seconds)] = step["source_lines"].items()
+    assert line.startswith("test_timelines.py:")
+    assert seconds == step["takes"]
+    assert line in report.to_text(report.schedule_view(run))
 
 
 def test_a_search_has_a_record_of_every_plan() -> None:

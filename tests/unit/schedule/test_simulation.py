@@ -1,0 +1,65 @@
+"""What users hold of a simulated schedule: the source lines in which its steps spend their time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from hlosharding.cost import machines
+from hlosharding.schedule import Schedule, ScheduleBuilder, StageProgram
+
+LARGE = 4096
+
+
+def product_and_sum(w: Any, x: Any) -> Any:
+    product = x @ w  # 4096^3 multiplications
+    total = x + 1
+    return product, total
+
+
+FIRST = product_and_sum.__code__.co_firstlineno + 1
+
+
+def schedule() -> Schedule:
+    """Two stage programs and a send, one after the other."""
+    array = jax.ShapeDtypeStruct((LARGE, LARGE), jnp.float32)
+    op = StageProgram.of("product_and_sum", product_and_sum, array, array)
+    b = ScheduleBuilder()
+    w, x = (b.parameter(name, op.inputs[0].shape, (0,)) for name in "wx")
+    [y, _] = b.run(op, w, x)
+    return b.finish(*b.run(op, *(b.send(value, (1,)) for value in (w, y))))
+
+
+def test_a_step_says_its_source_lines_the_costliest_first() -> None:
+    run = schedule().simulate(machines.h100(2))
+    steps = [(event, run.source_lines(event)) for event in run.critical_path]
+    assert ["product_and_sum" in event.text for event, _ in steps] == [True, False, True]
+    for event, lines in steps:
+        if "product_and_sum" in event.text:
+            assert list(lines) == [f"{Path(__file__).name}:{FIRST + n}" for n in range(2)]
+            assert sum(lines.values()) == pytest.approx(event.end - event.start)  # one op after the other
+            assert list(run.source_lines(event, 1)) == list(lines)[:1]
+        else:
+            assert lines == {}
+
+
+def test_the_trace_has_them(tmp_path: Path) -> None:
+    run = schedule().simulate(machines.h100(2))
+    run.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    said = [event["args"]["seconds by source line"] for event in events if event["name"] == "@product_and_sum"]
+    assert said == [run.source_lines(event) for event in run.timeline if "product_and_sum" in event.text]
+
+
+def test_nobody_prices_lines_who_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(StageProgram, "report")
+    monkeypatch.delattr("hlosharding.schedule.op.Op.report")
+    run = schedule().simulate(machines.h100(2))
+    assert run.critical_path
+    assert run.usage
+    assert run.worst_memory
