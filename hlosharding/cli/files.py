@@ -17,13 +17,24 @@ from hlosharding.errors import HloShardingError, LoadError
 
 
 def read_program(file: str) -> Path | bytes:
-    """What `hs.load` takes: the path, or the bytes of standard input for `-`.  Raises LoadError for no such file."""
+    """What `hs.load` takes: the path, or the bytes of what can be read but once: a pipe, standard input for `-`.
+
+    Raises LoadError for no such file.
+    """
     if file == "-":
         return sys.stdin.buffer.read()
     path = Path(file)
     if not path.exists() or path.is_dir():
         raise LoadError(f"cannot read {file}: {'it is a folder' if path.is_dir() else 'no such file'}")
-    return path
+    return path if path.is_file() else read_file(path)
+
+
+def read_file(path: Path) -> bytes:
+    """All of it.  Raises LoadError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def write(content: str | bytes, output: str | None) -> None:

@@ -124,11 +124,12 @@ def _add_explain(commands: Any) -> None:
 
 
 def _add_simulate(commands: Any) -> None:
-    command = _command(commands, "simulate", "predict time and memory of a step on a machine")
+    command = _command(commands, "simulate", "predict time and memory of a step, or of a schedule, on a machine")
     _propagation_options(command)
     _partition_options(command)
     _combine_option(command)
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
+    command.add_argument("--plot", metavar="FILE.svg", help="draw who works when in a schedule, and what each holds")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
 
@@ -147,6 +148,7 @@ def _add_search(commands: Any) -> None:
         help="of pipelines, as 1f1b,zb-h1 (default: 1f1b)",
     )
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
+    command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from pathlib import Path
 
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
@@ -24,10 +25,11 @@ from hlosharding.sharding import MeshInfo
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
 
 
-def load_program(arguments: Namespace) -> Module:
-    """FILE as a module, as `--format` and `--prepare` say."""
+def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:
+    """FILE, or what was read of it, as a module, as `--format` and `--prepare` say."""
+    source = source if source is not None else read_program(arguments.file)
     with working("loading"):
-        return _verified(load(read_program(arguments.file), format=arguments.format, prepare=arguments.prepare))
+        return _verified(load(source, format=arguments.format, prepare=arguments.prepare))
 
 
 def _verified(module: Module) -> Module:
@@ -39,9 +41,9 @@ def _verified(module: Module) -> Module:
     return module
 
 
-def annotated_program(arguments: Namespace) -> Module:
-    """FILE with the shardings and the mesh of the command line."""
-    module = load_program(arguments)
+def annotated_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:
+    """The same with the shardings and the mesh of the command line."""
+    module = load_program(arguments, source)
     if not arguments.annotate and arguments.mesh is None:
         return module
     mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None

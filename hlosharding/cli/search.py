@@ -28,4 +28,6 @@ def execute(arguments: Namespace) -> None:
         )
     if arguments.plot:
         write(report.pareto_svg(found), arguments.plot)
+    if arguments.output:
+        write(found.schedule.to_text(), arguments.output)
     present(report.search_view(found, most=arguments.most), arguments.emit)

@@ -1,21 +1,62 @@
-"""`hlosharding simulate`: time and memory of one step on a machine nobody has booked.
+"""`hlosharding simulate`: time and memory of one step, or of a schedule, on a machine nobody has booked.
 
 Floor: cli.
 """
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
+from pathlib import Path
 
 from hlosharding import report
-from hlosharding.cli.programs import partitioned_program, present
-from hlosharding.cost import simulate
+from hlosharding.cli.files import read_file, read_program, working, write
+from hlosharding.cli.parser import build_parser
+from hlosharding.cli.programs import annotated_program, machine, partitioned_program, present
+from hlosharding.errors import HloShardingError
+from hlosharding.schedule import parse_schedule, simulate
+
+_SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
+_OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "most", "emit"})
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the prediction and the critical path; write the trace if one is asked for."""
-    partitioned = partitioned_program(arguments)
+    """Print the prediction and the critical path; write the trace and the picture if they are asked for."""
+    source = read_program(arguments.file)
+    content = source if isinstance(source, bytes) else read_file(source)
+    if _SCHEDULE.match(content):
+        _simulate_schedule(arguments, content)
+    else:
+        _simulate_program(arguments, source)
+
+
+def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
+    if arguments.plot:
+        raise HloShardingError("--plot draws schedules, FILE is a program", remedy="take --trace, for Perfetto")
+    partitioned = partitioned_program(arguments, annotated_program(arguments, source))
     found = simulate(partitioned, partitioned.machine, combine=arguments.combine)
     present(report.simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)
+
+
+def _simulate_schedule(arguments: Namespace, content: bytes) -> None:
+    _check_options(arguments)
+    with working("simulating"):
+        schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
+        found = simulate(schedule, machine(arguments, 1 + max(schedule.devices, default=0)))
+    present(report.schedule_view(found, most=arguments.most), arguments.emit)
+    if arguments.trace:
+        found.save_trace(arguments.trace)
+    if arguments.plot:
+        write(report.timeline_svg(found), arguments.plot)
+    found.check_memory()
+
+
+def _check_options(arguments: Namespace) -> None:
+    """Raises HloShardingError for an option that says how a program is partitioned: a schedule says that itself."""
+    usual = vars(build_parser().parse_args(["simulate", "--", arguments.file]))
+    for name, value in vars(arguments).items():
+        if name not in _OF_SCHEDULES and value != usual[name]:
+            option = ("--no-" if value is False else "--") + name.replace("_", "-")
+            raise HloShardingError(f"{option} is of programs, FILE holds a schedule", remedy="leave it out")

@@ -177,7 +177,8 @@ class _Reader:
         found = self.ops.get(word[1:])
         if found is None:
             known = ", ".join(f"@{each}" for each in self.ops) or "none"
-            raise ScheduleError(f"no program {word}", remedy=f"give it in `ops`; there are {known}")
+            remedy = f"write it above, as Schedule.to_text does, or give it in `ops`; there are {known}"
+            raise ScheduleError(f"no program {word}", remedy=remedy)
         if attributes.strip():
             raise ScheduleError(f"{word} has no attributes: {attributes.strip()!r}")
         return found

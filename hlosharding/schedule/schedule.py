@@ -99,5 +99,11 @@ class Schedule:
         """What one device does.  Raises ScheduleError where it takes no part."""
         return rank_programs(self.functions, device)[device]
 
+    def to_text(self) -> str:
+        """The text with the programs of its stages, which `parse_schedule` and `hlosharding simulate` read by itself;
+        `str` leaves the programs out.  Users' ops stand in no text.
+        """
+        return schedule_text(self.functions, self.ops, programs=True)
+
     def __str__(self) -> str:
         return schedule_text(self.functions, self.ops)

@@ -23,6 +23,7 @@ from hlosharding.cost import (
     trace_text,
     write_whole,
 )
+from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.memory_over_time import Held, Worst, worst
@@ -97,6 +98,17 @@ class ScheduleSimulation(InNotebooks):
     def peak_memory_bytes(self) -> float:
         """Of the device that holds most."""
         return max((level.peak for level in self.memory), default=0.0)
+
+    def check_memory(self) -> None:
+        """Raise ScheduleError where a device holds more than it has, with the step that begins then."""
+        worst, machine = self.worst_memory, self.machine
+        if worst.nbytes > machine.memory_bytes:
+            raise ScheduleError(
+                f"device {worst.device} of {machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"
+                f" it has {machine.memory_bytes / 1e9:,.2f} GB",
+                where=worst.at,
+                remedy="free values earlier, recompute them, or split them over more devices",
+            )
 
     @property
     def timeline(self) -> Iterator[StepEvent]:

@@ -40,15 +40,4 @@ def verify_schedule(functions: Functions, machine: Machine | None = None) -> Non
                 remedy="add or reduce all terms of a sum, join all pieces",
             )
     if machine is not None:
-        _check_memory(functions, machine)
-
-
-def _check_memory(functions: Functions, machine: Machine) -> None:
-    worst = simulate_schedule(functions, machine).worst_memory
-    if worst.nbytes > machine.memory_bytes:
-        raise ScheduleError(
-            f"device {worst.device} of {machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"
-            f" it has {machine.memory_bytes / 1e9:,.2f} GB",
-            where=worst.at,
-            remedy="free values earlier, recompute them, or split them over more devices",
-        )
+        simulate_schedule(functions, machine).check_memory()

@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ def replayed(block: str) -> str:
     return "\n".join(f"{command}\n{output_of(command)}" for command in commands)
 
 
-def test_the_page_shows_what_the_commands_print(update_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(DOCS)
+def test_the_page_shows_what_the_commands_print(
+    update_golden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(shutil.copytree(DOCS, tmp_path / "docs"))  # commands write files
     monkeypatch.setenv("COLUMNS", "160")
     page = PAGE.read_text()
     now = BLOCK.sub(lambda block: replayed(block.group()), page)

@@ -7,7 +7,6 @@ import pytest
 
 from hlosharding.cost import machines
 from hlosharding.schedule import Op, UserOp, ValueType, parse_schedule
-from hlosharding.schedule.printer import schedule_text
 from tests.support.mlp_ops import FIGURES, arrays, one_device, ops
 
 ROWS = {"pipeline": 4, "checkpointing": 8, "zero": 4}
@@ -36,7 +35,7 @@ def test_printed_and_read_again_it_is_the_same(figure: str) -> None:
 @pytest.mark.parametrize("figure", ROWS)
 def test_a_text_with_its_programs_stands_alone(figure: str) -> None:
     schedule = parse_schedule(text_of(figure), ops(ROWS[figure]))
-    alone = parse_schedule(schedule_text(schedule.functions, schedule.ops, programs=True))
+    alone = parse_schedule(schedule.to_text())
     for found, expected in zip(alone.run_reference(*arrays()), one_device(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert alone.simulate(DGX).time_s == schedule.simulate(DGX).time_s
