@@ -51,8 +51,8 @@ bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be th
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[cuda12]'
 	$(BIN)/python -m benchmarks.gpu_compile
 
-bench-search: setup ## plans: the DistIR paper's tables, runs against one device, prices against measurements, memory
-	status=0; for table in paper_plans pipeline_runs accuracy temp_memory; do \
+bench-search: setup ## plans: the DistIR paper's tables, runs against one device, prices against measurements, memory, simulation's speed
+	status=0; for table in paper_plans pipeline_runs accuracy temp_memory simulation_scaling; do \
 	  $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 golden: setup   ## write the golden files anew; review the diff

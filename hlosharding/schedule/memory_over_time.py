@@ -15,7 +15,7 @@ import numpy as np
 
 from hlosharding.cost import Times
 from hlosharding.schedule.device_classes import DeviceClasses
-from hlosharding.schedule.recording import AT_START, Recording
+from hlosharding.schedule.recording import AT_START, Application, Recording
 from hlosharding.schedule.steps import place_of
 
 
@@ -70,10 +70,11 @@ def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iter
     number = np.array([numbers[id(kind)] for kind in recording.types], dtype=np.int64)
     sizes = np.array([kind.tile_bytes for kind in kinds], dtype=float)[number]
     places = _numbered([classes.of(kind.devices) for kind in kinds])
-    starts, ends = _first_moments(recording, times), _last_moments(recording, times)
+    views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
+    starts, ends = _first_moments(recording, times), _last_moments(recording, times, views)
     owns = np.ones(len(number), bool)
-    for step in recording.numbers_where(lambda op: op.is_view):
-        owns[list(recording.applications[step].results)] = False
+    for done in views:
+        owns[list(done.results)] = False
     for each, own in places.items():
         chosen = np.isin(number, own) & owns
         yield each, starts[chosen], ends[chosen], sizes[chosen]
@@ -102,29 +103,30 @@ def _first_moments(recording: Recording, times: Times) -> np.ndarray:
     return np.append(times.start, 0.0)[recording.makers]
 
 
-def _last_moments(recording: Recording, times: Times) -> np.ndarray:
-    """Until when each value is held."""
+def _last_moments(recording: Recording, times: Times, views: Sequence[Application]) -> np.ndarray:
+    """Until when each value is held; what has views stays as long as they do."""
     ends, makers = np.append(times.end, 0.0), np.array(recording.makers, dtype=np.int64)
     found = ends[makers]
-    counts = np.array([len(readers) for readers in recording.readers], dtype=np.int64)
-    readers = np.fromiter(chain.from_iterable(recording.readers), dtype=np.int64, count=counts.sum())
-    np.maximum.at(found, np.repeat(np.arange(len(found)), counts), ends[readers])
+    operands = [done.operands for done in recording.applications]
+    counts = np.fromiter(map(len, operands), dtype=np.int64, count=len(operands))
+    read = np.fromiter(chain.from_iterable(operands), dtype=np.int64, count=counts.sum())
+    np.maximum.at(found, read, np.repeat(ends[:-1], counts))
     is_kept = makers == AT_START
     is_kept[list(recording.freed_values)] = False
     is_kept[list(recording.results)] = True
     found[is_kept] = times.makespan
     _overwritten(recording, times, found)
+    for done in reversed(views):
+        found[done.operands[0]] = found[[done.operands[0], *done.results]].max()
     return found
 
 
 def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
-    """What an op overwrites is gone when it starts; what has views stays as long as they do."""
+    """What an op overwrites is gone when it starts."""
     for number in recording.numbers_where(lambda op: bool(op.donated)):
         done = recording.applications[number]
-        last[[done.operands[place] for place in done.step.op.donated]] = times.start[number]
-    for number in reversed(recording.numbers_where(lambda op: op.is_view)):
-        done = recording.applications[number]
-        last[done.operands[0]] = last[[done.operands[0], *done.results]].max()
+        for place in done.step.op.donated:
+            last[done.operands[place]] = times.start[number]
 
 
 def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[Held]) -> Worst:

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlosharding.cost import CostReport, Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.shares import mapped
+from hlosharding.schedule.shares import Shares, mapped
 from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
 
@@ -171,11 +171,7 @@ class UserOp(Op):
         made = self.types(*types)
         results: Sequence[Value] = [made] if isinstance(made, ValueType | Known) else list(made)
         shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(results))])
-        kinds = [replace(type_of(value), shares=share) for value, share in zip(results, shares, strict=True)]
-        return [
-            Known(value.array, kind) if isinstance(value, Known) else kind
-            for value, kind in zip(results, kinds, strict=True)
-        ]
+        return [_sharing(value, share) for value, share in zip(results, shares, strict=True)]
 
     @property
     def has_meaning(self) -> bool:
@@ -199,6 +195,12 @@ class UserOp(Op):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         seconds = self.seconds(*operands) if callable(self.seconds) else self.seconds
         return Work(seconds, temporary_bytes=self.temporary_bytes)
+
+
+def _sharing(value: Value, shares: Shares) -> Value:
+    if isinstance(value, Known):
+        return Known(value.array, replace(value.type, shares=shares))
+    return ValueType(value.shape, value.devices, value.sharding, shares)
 
 
 def without_meaning(op: Op) -> ScheduleError:

@@ -6,7 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hlosharding.cost import Machine
@@ -34,21 +34,25 @@ class Application(NamedTuple):
 
 @dataclass(slots=True)
 class Recording(Observer):
-    """Applications in order; of each value who made it, its type, and who read it last."""
+    """Applications in order; of each value who made it, and its type."""
 
     machine: Machine
     applications: list[Application] = field(default_factory=list[Application])
     types: list[ValueType] = field(default_factory=list[ValueType])
-    """By the number of the value."""
+    """By the number of the value, without shares: of which microbatch it is matters neither to time nor to memory.
+    Equal ones are one object."""
     makers: list[int] = field(default_factory=list[int])
-    readers: list[list[int]] = field(default_factory=list[list[int]])
-    """Numbers of the applications that read it, in order."""
     freed_values: set[int] = field(default_factory=set[int])
     """Those that a step frees."""
     results: Names = ()
     _works: dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]]
     )
+    _wholes: dict[tuple[int, ...], tuple[ValueType, ValueType]] = field(
+        default_factory=dict[tuple[int, ...], tuple[ValueType, ValueType]]
+    )
+    """By identity of a type's parts: the first with these, which keeps them alive, and what stands for it."""
+    _distinct: dict[ValueType, ValueType] = field(default_factory=dict[ValueType, ValueType])
 
     @property
     def distinct_types(self) -> list[ValueType]:
@@ -57,9 +61,7 @@ class Recording(Observer):
 
     def numbers_where(self, holds: Callable[[Op], bool]) -> list[int]:
         """Of the applications whose op is such a one."""
-        steps = {id(done.step): done.step for done in self.applications}
-        chosen = {key for key, step in steps.items() if holds(step.op)}
-        return [number for number, done in enumerate(self.applications) if id(done.step) in chosen] if chosen else []
+        return [number for number, done in enumerate(self.applications) if holds(done.step.op)]
 
     def entered(self, parameters: Names, values: Sequence[Value]) -> None:
         for value in values:
@@ -69,8 +71,6 @@ class Recording(Observer):
         number = len(self.applications)
         for value in made:
             self._made(type_of(value), number)
-        for operand in operands:
-            self.readers[operand].append(number)
         work, sources, targets = self._work(step.op, operands, results)
         self.applications.append(Application(step, function, operands, results, work, sources, targets))
 
@@ -81,12 +81,19 @@ class Recording(Observer):
         self.results = results
 
     def _made(self, kind: ValueType, maker: int) -> None:
-        self.types.append(kind)
+        self.types.append(self._whole(kind))
         self.makers.append(maker)
-        self.readers.append([])
+
+    def _whole(self, kind: ValueType) -> ValueType:
+        key = id(kind.shape), id(kind.devices), id(kind.sharding)
+        found = self._wholes.get(key)
+        if found is None:
+            whole = replace(kind, shares=())
+            found = self._wholes[key] = kind, self._distinct.setdefault(whole, whole)
+        return found[1]
 
     def _work(self, op: Op, operands: Names, results: Names) -> tuple[Work, tuple[int, ...], tuple[int, ...]]:
-        """Of equal ops on equal types once.  The types are kept, so that their identity is their own."""
+        """Of equal ops on equal types once."""
         types = self.types
         key = (op, *[id(types[n]) for n in operands], *[id(types[n]) for n in results])
         found = self._works.get(key)

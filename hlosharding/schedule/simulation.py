@@ -26,7 +26,7 @@ from hlosharding.cost import (
 from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
 from hlosharding.schedule.device_classes import DeviceClasses
-from hlosharding.schedule.memory_over_time import Held, Worst, worst
+from hlosharding.schedule.memory_over_time import Held, Worst, held, worst
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
@@ -80,10 +80,13 @@ class ScheduleSimulation(InNotebooks):
     """Of each step, by number."""
     classes: DeviceClasses
     """Devices that do the same, simulated once."""
-    memory: Sequence[Held]
-    """Over time, by class."""
     _reports: dict[Op, CostReport | None] = field(default_factory=dict["Op", "CostReport | None"])
     """Of the ops whose source lines were asked for."""
+
+    @cached_property
+    def memory(self) -> Sequence[Held]:
+        """Over time, by class."""
+        return held(self.recording, self.times, self.classes)
 
     @cached_property
     def worst_memory(self) -> Worst:

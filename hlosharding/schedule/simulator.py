@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine, Tasks, in_order
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.interpreter import interpret
-from hlosharding.schedule.memory_over_time import held
 from hlosharding.schedule.recording import AT_START, Application, Recording
 from hlosharding.schedule.simulation import ScheduleSimulation
 from hlosharding.schedule.steps import Functions
@@ -20,6 +20,7 @@ from hlosharding.schedule.steps import Functions
 Semantics = Literal["overlap", "synchronous"]
 
 
+@collector_waits
 def simulate_schedule(
     functions: Functions, machine: Machine, *, semantics: Semantics = "overlap"
 ) -> ScheduleSimulation:
@@ -32,11 +33,17 @@ def simulate_schedule(
     """
     if semantics not in _LANES:
         raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_LANES)}")
+    return simulated(recorded(functions, machine), semantics)
+
+
+def recorded(functions: Functions, machine: Machine) -> Recording:
+    """The steps, checked and priced.  Raises ScheduleError where the schedule breaks a law."""
     recording = Recording(machine)
     interpret(functions, observer=recording)
-    return simulated(recording, semantics)
+    return recording
 
 
+@collector_waits
 def simulated(recording: Recording, semantics: Semantics = "overlap") -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
     machine = recording.machine
@@ -47,12 +54,12 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
     classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)])
     times = in_order(_tasks(recording, _LANES[semantics](classes)))
-    return ScheduleSimulation(machine, recording, times, classes, held(recording, times, classes))
+    return ScheduleSimulation(machine, recording, times, classes)
 
 
 def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
     makers, done = recording.makers, recording.applications
-    waits: list[Sequence[int]] = [[makers[n] for n in each.operands if makers[n] != AT_START] for each in done]
+    waits: list[Sequence[int]] = [[m for n in each.operands if (m := makers[n]) != AT_START] for each in done]
     return Tasks([each.work.seconds for each in done], [lanes.of(each) for each in done], waits)
 
 

@@ -50,8 +50,9 @@ class Send(Op):
                 f"{found} is sent to {len(self.to)} devices",
                 remedy="say how it lies there: to ... as {devices=...}",
             )
-        sharding.validate(found.shape.dims, len(self.to))
-        return [replace(found, devices=self.to, sharding=sharding)]
+        if self.sharding is not None:
+            self.sharding.validate(found.shape.dims, len(self.to))
+        return [ValueType(found.shape, self.to, sharding, found.shares)]
 
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         return list(arrays)

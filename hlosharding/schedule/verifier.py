@@ -6,6 +6,7 @@ stand those of the whole: results are complete, no device holds more than it has
 
 from __future__ import annotations
 
+from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.interpreter import interpret
@@ -14,6 +15,7 @@ from hlosharding.schedule.simulator import simulate_schedule
 from hlosharding.schedule.steps import Functions, function_named
 
 
+@collector_waits
 def verify_schedule(functions: Functions, machine: Machine | None = None) -> None:
     """Raise ScheduleError with the step at which a schedule breaks a law.
 

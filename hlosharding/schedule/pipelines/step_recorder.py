@@ -46,7 +46,6 @@ class Steps:
     """The number of each value's type."""
     num_parameters: int
     makers: list[int]
-    readers: list[list[int]]
     results: Names
 
     def priced(self, parameters: Sequence[ValueType], ops: Mapping[Op, Op], machine: Machine) -> Recording:
@@ -65,7 +64,7 @@ class Steps:
             step, work, sources, targets = applied[number]
             applications.append(Application(step, "main", operands, results, work, sources, targets))
         kept = [types[n] for n in self.types]
-        return Recording(machine, applications, kept, self.makers, self.readers, results=self.results)
+        return Recording(machine, applications, kept, self.makers, results=self.results)
 
 
 def _inferred(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
@@ -84,7 +83,6 @@ class StepRecorder(ScheduleBuilder):
         self._types: list[int] = []
         self._num_types = self._num_parameters = 0
         self._makers: list[int] = []
-        self._readers: list[list[int]] = []
 
     def parameter(self, name: str, shape: Shape, devices: Sequence[int], sharding: HloSharding = REPLICATED) -> Ref:
         self._num_parameters += 1
@@ -97,8 +95,6 @@ class StepRecorder(ScheduleBuilder):
             self._kinds[key] = self._kind(op, key[1], [operand.type for operand in operands])
         kind, types = self._kinds[key]
         place = len(self._made)
-        for number in numbers:
-            self._readers[number].append(place)
         made = [self._value(n, place, each) for n, each in zip(self._found[kind].results, types, strict=True)]
         self._made.append(_Step(kind, numbers, tuple(int(ref.name) for ref in made)))
         return made
@@ -119,10 +115,9 @@ class StepRecorder(ScheduleBuilder):
     def _value(self, type_number: int, maker: int, kind: ValueType) -> Ref:
         self._types.append(type_number)
         self._makers.append(maker)
-        self._readers.append([])
         return Ref(str(len(self._types) - 1), kind)
 
     def recorded(self, *results: Ref) -> Steps:
         """All that was said."""
         names = tuple(int(result.name) for result in results)
-        return Steps(self._found, self._made, self._types, self._num_parameters, self._makers, self._readers, names)
+        return Steps(self._found, self._made, self._types, self._num_parameters, self._makers, names)

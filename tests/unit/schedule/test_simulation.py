@@ -12,6 +12,7 @@ import pytest
 
 from hlosharding.cost import machines
 from hlosharding.schedule import Schedule, ScheduleBuilder, StageProgram
+from tests.support.uniform_pipelines import machine, pipeline
 
 LARGE = 4096
 
@@ -54,6 +55,17 @@ def test_the_trace_has_them(tmp_path: Path) -> None:
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     said = [event["args"]["seconds by source line"] for event in events if event["name"] == "@product_and_sum"]
     assert said == [run.source_lines(event) for event in run.timeline if "product_and_sum" in event.text]
+
+
+@pytest.mark.parametrize("microbatches", [1, 10, 100])
+def test_a_step_is_one_task_however_many_there_are(microbatches: int) -> None:
+    """Figure 7 of the DistIR paper: time in proportion to the steps."""
+    stages = 4
+    schedule = pipeline(stages, microbatches, [1.0] * stages, [2.0] * stages).schedule("1f1b", microbatches)
+    run = schedule.simulate(machine(stages))
+    passes_and_sends = microbatches * (2 * stages + 2 * (stages - 1))
+    assert len(run.times.start) == len(schedule.main.steps)
+    assert 0 <= len(run.times.start) - passes_and_sends <= 2  # the batch is cut, the results are joined
 
 
 def test_nobody_prices_lines_who_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
