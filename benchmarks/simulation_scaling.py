@@ -21,10 +21,10 @@ from hlosharding.schedule.simulator import recorded, simulated
 from tests.support.uniform_pipelines import machine, pipeline
 
 STEPS, STAGES, REPEATS = (1_000, 10_000, 100_000, 300_000), 16, 3
-LIMIT = 2.0
-"""Of the largest rate over the smallest."""
+LIMIT = 3.0
+"""Of the largest rate over the smallest: short schedules pay for what every simulation does once."""
 RATE = 300_000
-"""Steps a second of `times`, at least."""
+"""Steps a second of `times`, of the longest schedule, at least."""
 
 
 class Rates(NamedTuple):
@@ -83,8 +83,8 @@ def report(found: dict[int, Rates]) -> None:
     table.add_section()
     spreads = [judged(max(column) / min(column), LIMIT) for column in zip(*found.values(), strict=True)]
     table.add_row("largest over smallest", *(text for text, _ in spreads))
-    text, is_fast = judged(RATE / min(rate.times for rate in found.values()), 1.0)
-    table.add_row(f"{RATE:,} over the smallest", text)
+    text, is_fast = judged(RATE / found[max(found)].times, 1.0)
+    table.add_row(f"{RATE:,} over the longest's", text)
     finish(table, [is_fast, *(good for _, good in spreads)])
 
 

@@ -65,18 +65,17 @@ Lives = tuple[Sequence[int], np.ndarray, np.ndarray, np.ndarray]
 
 def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
     """Of all values that have memory of their own."""
-    kinds = recording.distinct_types
-    numbers = {id(kind): number for number, kind in enumerate(kinds)}
-    number = np.array([numbers[id(kind)] for kind in recording.types], dtype=np.int64)
-    sizes = np.array([kind.tile_bytes for kind in kinds], dtype=float)[number]
-    places = _numbered([classes.of(kind.devices) for kind in kinds])
+    kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
+    sizes = np.array([kind.tile_bytes for kind in kinds], dtype=float)[types]
     views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
     starts, ends = _first_moments(recording, times), _last_moments(recording, times, views)
-    owns = np.ones(len(number), bool)
+    owns = np.ones(len(types), bool)
     for done in views:
         owns[list(done.results)] = False
-    for each, own in places.items():
-        chosen = np.isin(number, own) & owns
+    for each, own in _numbered([classes.of(kind.devices) for kind in kinds]).items():
+        is_own = np.zeros(len(kinds), bool)
+        is_own[own] = True
+        chosen = is_own[types] & owns
         yield each, starts[chosen], ends[chosen], sizes[chosen]
 
 

@@ -38,9 +38,10 @@ class Recording(Observer):
 
     machine: Machine
     applications: list[Application] = field(default_factory=list[Application])
-    types: list[ValueType] = field(default_factory=list[ValueType])
-    """By the number of the value, without shares: of which microbatch it is matters neither to time nor to memory.
-    Equal ones are one object."""
+    kinds: list[ValueType] = field(default_factory=list[ValueType])
+    """The types that values have, without shares: of which microbatch one is matters neither to time nor to memory."""
+    types: list[int] = field(default_factory=list[int])
+    """By the number of the value, that of its type in `kinds`."""
     makers: list[int] = field(default_factory=list[int])
     freed_values: set[int] = field(default_factory=set[int])
     """Those that a step frees."""
@@ -48,16 +49,11 @@ class Recording(Observer):
     _works: dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict[tuple[Any, ...], tuple[Work, tuple[int, ...], tuple[int, ...]]]
     )
-    _wholes: dict[tuple[int, ...], tuple[ValueType, ValueType]] = field(
-        default_factory=dict[tuple[int, ...], tuple[ValueType, ValueType]]
+    _numbers: dict[ValueType, int] = field(default_factory=dict[ValueType, int])
+    _seen: dict[tuple[int, ...], tuple[ValueType, int]] = field(
+        default_factory=dict[tuple[int, ...], tuple[ValueType, int]]
     )
-    """By identity of a type's parts: the first with these, which keeps them alive, and what stands for it."""
-    _distinct: dict[ValueType, ValueType] = field(default_factory=dict[ValueType, ValueType])
-
-    @property
-    def distinct_types(self) -> list[ValueType]:
-        """Of values whose types are one object, one."""
-        return list({id(kind): kind for kind in self.types}.values())
+    """By identity of a type's parts: the first with these, which keeps them alive, and the number of its kind."""
 
     def numbers_where(self, holds: Callable[[Op], bool]) -> list[int]:
         """Of the applications whose op is such a one."""
@@ -81,24 +77,26 @@ class Recording(Observer):
         self.results = results
 
     def _made(self, kind: ValueType, maker: int) -> None:
-        self.types.append(self._whole(kind))
         self.makers.append(maker)
-
-    def _whole(self, kind: ValueType) -> ValueType:
         key = id(kind.shape), id(kind.devices), id(kind.sharding)
-        found = self._wholes.get(key)
+        found = self._seen.get(key)
         if found is None:
-            whole = replace(kind, shares=())
-            found = self._wholes[key] = kind, self._distinct.setdefault(whole, whole)
-        return found[1]
+            found = self._seen[key] = kind, self._number(replace(kind, shares=()))
+        self.types.append(found[1])
+
+    def _number(self, kind: ValueType) -> int:
+        if kind not in self._numbers:
+            self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return self._numbers[kind]
 
     def _work(self, op: Op, operands: Names, results: Names) -> tuple[Work, tuple[int, ...], tuple[int, ...]]:
         """Of equal ops on equal types once."""
         types = self.types
-        key = (op, *[id(types[n]) for n in operands], *[id(types[n]) for n in results])
+        key = (op, *[types[n] for n in operands], *[types[n] for n in results])
         found = self._works.get(key)
         if found is None:
-            taken, made = [types[n] for n in operands], [types[n] for n in results]
+            taken, made = [self.kinds[types[n]] for n in operands], [self.kinds[types[n]] for n in results]
             found = op.work(taken, made, self.machine), devices_of_all(taken), devices_of_all(made)
             self._works[key] = found
         return found

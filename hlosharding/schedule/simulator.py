@@ -47,7 +47,7 @@ def recorded(functions: Functions, machine: Machine) -> Recording:
 def simulated(recording: Recording, semantics: Semantics = "overlap") -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
     machine = recording.machine
-    groups = list(dict.fromkeys(kind.devices for kind in recording.distinct_types))
+    groups = list(dict.fromkeys(kind.devices for kind in recording.kinds))
     beyond = [device for group in groups for device in group if device >= machine.num_devices]
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")

@@ -88,6 +88,10 @@ class PricedProgram(ProgramOp):
         super().__init__(like.word, like.num_devices, arrays[:count], arrays[count:], like.sums, like.donates)
         self._program, self._place = program, place
 
+    @property
+    def has_meaning(self) -> bool:
+        return False
+
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> NoReturn:
         raise ScheduleError(f"{self.name} is known by its price alone", remedy="build the plan's schedule")
 

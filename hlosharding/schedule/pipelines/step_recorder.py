@@ -42,7 +42,7 @@ class Steps:
 
     kinds: Sequence[_Kind]
     steps: Sequence[_Step]
-    types: Sequence[int]
+    types: list[int]
     """The number of each value's type."""
     num_parameters: int
     makers: list[int]
@@ -63,8 +63,8 @@ class Steps:
         for number, operands, results in self.steps:
             step, work, sources, targets = applied[number]
             applications.append(Application(step, "main", operands, results, work, sources, targets))
-        kept = [types[n] for n in self.types]
-        return Recording(machine, applications, kept, self.makers, results=self.results)
+        kinds = [types[number] for number in range(len(types))]
+        return Recording(machine, applications, kinds, self.types, self.makers, results=self.results)
 
 
 def _inferred(op: Op, operands: Sequence[ValueType]) -> list[ValueType]:
