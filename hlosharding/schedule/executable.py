@@ -18,11 +18,13 @@ from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_o
 from hlosharding.schedule.array_ops import Call, add, concat, split
 from hlosharding.schedule.flat_run import FlatRun, dropped_after
 from hlosharding.schedule.given_arrays import GivenArrays, whole_on_host
+from hlosharding.schedule.interface import Interface, whole_arrays
 from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.local_ops import Add, Concat, Number, Split
 from hlosharding.schedule.moves import Moves, MovesInOneProcess, Types
 from hlosharding.schedule.moves_between_processes import MovesBetweenProcesses
 from hlosharding.schedule.op import Op, UserOp
+from hlosharding.schedule.stacked_arrays import StackedArrays
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Functions, function_named
 from hlosharding.schedule.transfers import Collective, Send
@@ -63,19 +65,26 @@ class ScheduleExecutable:
     ([0.0, 1.0, 2.0, 3.0], [2, 3])
     """
 
-    def __init__(self, functions: Functions, devices: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self, functions: Functions, devices: Sequence[Any] | None = None, interface: Interface | None = None
+    ) -> None:
         import jax
 
         run = FlatRun()
         interpret(functions, observer=run)
         count = 1 + max((device for kind in run.types for device in kind.devices), default=-1)
         self.devices = find_devices(count, devices)
-        self.parameters = [run.types[n] for n in run.parameters]
+        self._parameters = run.parameters
         self._mine = {n for n, device in enumerate(self.devices) if device.process_index == jax.process_index()}
         self._moves = _moves(self.devices)
-        names = [parameter.name for parameter in function_named(functions, "main").parameters]
-        self._given = GivenArrays(names, self.parameters, self.devices)
         self._results = [(n, run.types[n]) for n in run.results]
+        kinds = [run.types[n] for n in run.parameters]
+        interface = interface or whole_arrays(len(kinds), len(self._results))
+        self._stacks = StackedArrays(interface, kinds, [kind for _, kind in self._results], self.devices)
+        self.arguments = self._stacks.arguments
+        names = [parameter.name for parameter in function_named(functions, "main").parameters]
+        first = [names[interface.arguments.index(n)] for n in range(len(self.arguments))]
+        self._given = GivenArrays(first, self.arguments, self.devices)
         self._programs: dict[tuple[Op, tuple[int, ...]], Executable] = {}
         self._tasks = list(self._ready(run))
 
@@ -93,19 +102,20 @@ class ScheduleExecutable:
         return not self._mine.isdisjoint(kind.devices)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        if len(arrays) != len(self.parameters):
-            raise ScheduleError(f"{len(arrays)} arrays for the {len(self.parameters)} parameters of @main")
+        if len(arrays) != len(self.arguments):
+            raise ScheduleError(f"{len(arrays)} arrays for the {len(self.arguments)} parameters of @main")
         with _own_settings():
             return self._run(arrays)
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
-        env: dict[int, Any] = self._given.laid_out(arrays)
+        env = {self._parameters[n]: array for n, array in self._stacks.apart(self._given.laid_out(arrays)).items()}
         for task in self._tasks:
             made = task.run(*[env.get(n) for n in task.operands])
             env.update(zip(task.results, made, strict=True))
             for number in task.dies:
                 env.pop(number, None)
-        return [env[n] if self._is_here(kind) else self._elsewhere(kind) for n, kind in self._results]
+        made = [env[n] if self._is_here(kind) else self._elsewhere(kind) for n, kind in self._results]
+        return self._stacks.together(made)
 
     def _elsewhere(self, kind: ValueType) -> Any:
         """A value of which nothing is here."""

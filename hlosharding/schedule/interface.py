@@ -60,6 +60,11 @@ class Interface:
         return [join(parts, kind) if kind.parts > 1 else parts[0] for kind, parts in taken]
 
 
+def whole_arrays(parameters: int, results: int) -> Interface:
+    """Of a schedule that takes and gives so many arrays as they are."""
+    return Interface((Stack(),) * parameters, (Stack(),) * results)
+
+
 def part_of(array: Any, kind: Stack, part: int) -> Any:
     """One part of an array.  Raises ScheduleError for one that is not cut so."""
     dims = np.shape(array)

@@ -89,7 +89,7 @@ class Schedule:
 
         They may belong to several processes, which then all compile and call it: see `ScheduleExecutable`.
         """
-        return ScheduleExecutable(self.functions, devices)
+        return ScheduleExecutable(self.functions, devices, self.interface)
 
     def ranks(self) -> dict[int, RankProgram]:
         """What each device does, by device: its steps on its own tiles."""

@@ -74,7 +74,7 @@ class OneProcess:
         generator = np.random.default_rng(0)
         arrays = [
             lay_out(random_array(kind.shape, generator), kind.sharding, [run.devices[n] for n in kind.devices])
-            for kind in run.parameters
+            for kind in run.arguments
         ]
         return shortest(lambda: jax.block_until_ready([_jax_arrays(made) for made in run(*arrays)]), self.seconds)
 

@@ -24,7 +24,7 @@ from hlosharding.ir import (
 from hlosharding.rules import Nothing, Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts, again
-from hlosharding.schedule.interface import Interface, Stack
+from hlosharding.schedule.interface import Interface, Stack, whole_arrays
 
 _BY_ROWS = ELEMENTWISE | {"broadcast", "concatenate", "copy", "dot", "reduce", "reshape", "transpose"}
 """Ops without sizes among their attributes: a part of the rows is made by the same op on smaller operands."""
@@ -60,8 +60,7 @@ def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
     """
     loops = _loops_over_layers(module, batch, parts)
     if not loops:
-        arguments, results = len(module.entry.parameters), len(_results(module))
-        return Fission(module, Interface((Stack(),) * arguments, (Stack(),) * results))
+        return Fission(module, whole_arrays(len(module.entry.parameters), len(_results(module))))
     return _Writer(module, batch, parts, loops).fission()
 
 

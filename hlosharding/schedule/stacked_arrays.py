@@ -1,0 +1,136 @@
+"""The caller's stacked arrays on JAX's devices: parts that lie on submeshes of their own are tiles of one global array.
+
+Floor: schedule.  Nothing is copied then, neither where such an array enters nor where it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import ScheduleError
+from hlosharding.executor import array_of_tiles, is_shared, lay_out_checked, tiles_by_device
+from hlosharding.schedule.given_arrays import whole_on_host
+from hlosharding.schedule.interface import Interface, Stack, joined_whole, part_of
+from hlosharding.schedule.value_type import ValueType
+from hlosharding.sharding import HloSharding
+
+
+class StackedArrays:
+    """Arrays as the caller has them made to arrays as @main has them, and back.
+
+    Raises ScheduleError where devices of several processes would have to copy parts.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        parameters: Sequence[ValueType],
+        results: Sequence[ValueType],
+        devices: Sequence[Any],
+    ) -> None:
+        self._interface, self._devices = interface, devices
+        self._is_shared = is_shared(devices)
+        self._parameters = _by_stack(interface.parameters, parameters)
+        self._results = _by_stack(interface.results, results)
+        self.arguments = [self._whole(kinds, stack) for kinds, stack in self._parameters]
+        """How each of the caller's arrays is to lie."""
+        self._outcomes = [self._whole(kinds, stack) for kinds, stack in self._results]
+
+    def _whole(self, kinds: Sequence[ValueType], stack: Stack) -> ValueType:
+        found = stacked_type(kinds, stack.dim)
+        if found is None and self._is_shared:
+            raise ScheduleError(
+                f"the parts of one array ({kinds[0]}, ...) do not lie on a submesh each, and the devices are of several"
+                " processes",
+                remedy="take stages that divide the layers, or one process",
+            )
+        return found or ValueType(_shape(kinds, stack.dim), kinds[0].devices)
+
+    def apart(self, given: Mapping[int, Any]) -> dict[int, Any]:
+        """Arrays for @main's parameters, by number, from those of the caller that are here."""
+        found: dict[int, Any] = {}
+        first = 0
+        for number, (kinds, stack) in enumerate(self._parameters):
+            if number in given:
+                found.update((first + n, part) for n, part in self._parts(given[number], kinds, stack).items())
+            first += len(kinds)
+        return found
+
+    def _parts(self, array: Any, kinds: Sequence[ValueType], stack: Stack) -> dict[int, Any]:
+        if len(kinds) == 1:
+            return {0: array}
+        if stacked_type(kinds, stack.dim) is None:
+            whole = whole_on_host(array)
+            parts = [part_of(whole, stack, n) for n in range(stack.parts)]
+            return {n: lay_out_checked(parts[n], kind.sharding, self._on(kind)) for n, kind in enumerate(kinds)}
+        tiles = tiles_by_device(array)
+        own = [{device: tiles[device] for device in self._on(kind) if device in tiles} for kind in kinds]
+        pairs = enumerate(zip(own, kinds, strict=True))
+        return {n: array_of_tiles(here, kind.shape, kind.sharding, self._on(kind)) for n, (here, kind) in pairs if here}
+
+    def together(self, made: Sequence[Any]) -> list[Any]:
+        """The caller's arrays from @main's results."""
+        rest = iter(made)
+        taken = [[next(rest) for _ in kinds] for kinds, _ in self._results]
+        return [
+            self._joined(parts, kinds, stack, whole)
+            for parts, (kinds, stack), whole in zip(taken, self._results, self._outcomes, strict=True)
+        ]
+
+    def _joined(self, parts: Sequence[Any], kinds: Sequence[ValueType], stack: Stack, whole: ValueType) -> Any:
+        if len(kinds) == 1:
+            return parts[0]
+        if stacked_type(kinds, stack.dim) is None:
+            host = joined_whole([whole_on_host(part) for part in parts], stack)
+            return lay_out_checked(host, whole.sharding, self._on(whole))
+        tiles = {device: tile for part in parts for device, tile in tiles_by_device(part).items()}
+        return array_of_tiles(tiles, whole.shape, whole.sharding, self._on(whole))
+
+    def _on(self, kind: ValueType) -> list[Any]:
+        return [self._devices[device] for device in kind.devices]
+
+
+def _by_stack(stacks: Sequence[Stack], kinds: Sequence[ValueType]) -> list[tuple[Sequence[ValueType], Stack]]:
+    rest = iter(kinds)
+    return [([next(rest) for _ in range(stack.parts)], stack) for stack in stacks]
+
+
+def _shape(kinds: Sequence[ValueType], dim: int) -> Any:
+    dims = list(kinds[0].shape.dims)
+    if len(kinds) > 1:
+        dims[dim] *= len(kinds)
+    return kinds[0].shape.with_dims(tuple(dims))
+
+
+def stacked_type(kinds: Sequence[ValueType], dim: int) -> ValueType | None:
+    """The type of the array whose tiles are those of its parts along a dim, in order; None where there is none.
+
+    >>> from hlosharding.ir import Shape
+    >>> parts = [ValueType(Shape.array("f32", (2, 8)), (2 * n, 2 * n + 1)) for n in range(3)]
+    >>> print(stacked_type(parts, 0))
+    f32[6,8] on {0-5} as {devices=[3,1,2]<=[6] last_tile_dim_replicate}
+    """
+    if len(kinds) == 1:
+        return kinds[0]
+    first, devices = kinds[0].sharding, [device for kind in kinds for device in kind.devices]
+    tiles = _tiles(kinds[0])
+    if tiles is None or kinds[0].shape.dims[dim] % tiles.shape[dim]:
+        return None
+    if len(set(devices)) < len(devices) or any(kind.sharding != first for kind in kinds):
+        return None
+    size = len(kinds[0].devices)
+    stacked = np.concatenate([tiles + n * size for n in range(len(kinds))], axis=dim)
+    return ValueType(_shape(kinds, dim), tuple(devices), HloSharding.partial_tile(stacked))
+
+
+def _tiles(kind: ValueType) -> np.ndarray | None:
+    """Devices by tile, those with copies along the last dim; None where tiles are no plain ones."""
+    count, sharding = len(kind.devices), kind.sharding
+    if sharding.is_replicated():
+        return np.arange(count).reshape((1,) * kind.shape.rank + (count,))
+    if not sharding.is_tiled() or set(sharding.subgroup_types) - {"replicated"}:
+        return None
+    return sharding.tiles.array.reshape((*sharding.data_dims, -1))
