@@ -79,10 +79,15 @@ class Schedule:
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each argument: what the schedule means."""
-        if self.interface is None:
-            return run_reference(self.functions, arrays)
-        made = run_reference(self.functions, self.interface.cut(arrays, part_of))
-        return self.interface.joined(made, joined_whole)
+        return self.joined(run_reference(self.functions, self.given(*arrays)))
+
+    def given(self, *arrays: Any) -> Sequence[Any]:
+        """What the parameters of @main get of these arguments: of stacked weights that stages share, each its part."""
+        return arrays if self.interface is None else self.interface.cut(arrays, part_of)
+
+    def joined(self, made: Sequence[Any]) -> list[Any]:
+        """The results of the whole, from those of @main."""
+        return list(made) if self.interface is None else self.interface.joined(made, joined_whole)
 
     def compile(self, devices: Sequence[Any] | None = None) -> ScheduleExecutable:
         """Ready to be called on arrays; device n of the schedule is the n-th of `devices` (default: JAX's).
@@ -92,7 +97,7 @@ class Schedule:
         return ScheduleExecutable(self.functions, devices, self.interface)
 
     def ranks(self) -> dict[int, RankProgram]:
-        """What each device does, by device: its steps on its own tiles."""
+        """What each device does, by device: its steps on its own tiles (of the parameters as of `given`)."""
         return rank_programs(self.functions)
 
     def rank(self, device: int) -> RankProgram:

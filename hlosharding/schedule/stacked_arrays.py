@@ -111,7 +111,7 @@ def stacked_type(kinds: Sequence[ValueType], dim: int) -> ValueType | None:
     >>> from hlosharding.ir import Shape
     >>> parts = [ValueType(Shape.array("f32", (2, 8)), (2 * n, 2 * n + 1)) for n in range(3)]
     >>> print(stacked_type(parts, 0))
-    f32[6,8] on {0-5} as {devices=[3,1,2]<=[6] last_tile_dim_replicate}
+    f32[6,8] on {0-5} as {devices=[3,1,2]0,1,2,3,4,5 last_tile_dim_replicate}
     """
     if len(kinds) == 1:
         return kinds[0]

@@ -30,15 +30,15 @@ class Step(NamedTuple):
         return [np.asarray(a) for a in jax.tree.leaves(self.arguments)]
 
 
-def _key(number: int) -> jax.Array:
+def key(number: int) -> jax.Array:
     return jax.random.PRNGKey(number)
 
 
-def _normal(number: int, *dims: int) -> jax.Array:
-    return jax.random.normal(_key(number), dims) * 0.4
+def normal(number: int, *dims: int) -> jax.Array:
+    return jax.random.normal(key(number), dims) * 0.4
 
 
-def _trained(loss: Callable[..., Any]) -> Callable[..., Any]:
+def trained(loss: Callable[..., Any]) -> Callable[..., Any]:
     """One step of gradient descent; the loss beside."""
 
     def step(params: Any, *batch: Any) -> Any:
@@ -56,11 +56,11 @@ def perceptron(weights: Any, x: Any) -> Any:
             x = jnp.tanh(x @ w)
         return jnp.mean(x**2)
 
-    return _trained(loss)(weights, x)
+    return trained(loss)(weights, x)
 
 
-_SQUARES = [_normal(n, 8, 8) for n in range(4)]
-_X = _normal(9, 8, 8)
+_SQUARES = [normal(n, 8, 8) for n in range(4)]
+_X = normal(9, 8, 8)
 
 
 def mlp() -> Step:
@@ -71,7 +71,7 @@ def mlp() -> Step:
             x = jnp.tanh(x @ w)
         return (x**2).mean()
 
-    return Step(_trained(loss), (_SQUARES, _X), ("batch",))
+    return Step(trained(loss), (_SQUARES, _X), ("batch",))
 
 
 def _attended(x: Any, layer: Any) -> Any:
@@ -84,8 +84,8 @@ def _attended(x: Any, layer: Any) -> Any:
 
 def transformer() -> Step:
     """Two layers, tied embeddings, gradients clipped by their global norm, Adam."""
-    layer = {**{n: _normal(k, 8, 8) for k, n in enumerate("qkv")}, "up": _normal(3, 8, 16), "down": _normal(4, 16, 8)}
-    params = {"emb": _normal(5, 16, 8), "layers": [layer, layer]}
+    layer = {**{n: normal(k, 8, 8) for k, n in enumerate("qkv")}, "up": normal(3, 8, 16), "down": normal(4, 16, 8)}
+    params = {"emb": normal(5, 16, 8), "layers": [layer, layer]}
     zeros = jax.tree.map(jnp.zeros_like, params)
 
     def loss(params: Any, tokens: Any) -> Any:
@@ -104,7 +104,7 @@ def transformer() -> Step:
         new = jax.tree.map(lambda p, m, v: p - 0.01 * m / (jnp.sqrt(v) + 1e-3), params, m, v)
         return new, m, v, value
 
-    tokens = jax.random.randint(_key(6), (8, 5), 0, 16)
+    tokens = jax.random.randint(key(6), (8, 5), 0, 16)
     return Step(step, (params, zeros, zeros, tokens), ("tokens",))
 
 
@@ -117,8 +117,8 @@ def convolutions() -> Step:
         return ((x.mean((1, 2)) - y) ** 2).sum()
 
     return Step(
-        _trained(loss),
-        ([_normal(n, 3, 3, 4, 4) for n in range(4)], _normal(7, 8, 4, 4, 4), _normal(8, 8, 4)),
+        trained(loss),
+        ([normal(n, 3, 3, 4, 4) for n in range(4)], normal(7, 8, 4, 4, 4), normal(8, 8, 4)),
         ("batch",),
     )
 
@@ -135,7 +135,7 @@ def experts() -> Step:
             x = x + jnp.einsum("bd,bde->be", x, w[jnp.argmax(gates, -1)]) * gates.max(-1, keepdims=True)
         return (x**2).mean()
 
-    return Step(_trained(loss), ([(_normal(n, 8, 4), _normal(n + 1, 4, 8, 8)) for n in range(4)], _X), ("batch",))
+    return Step(trained(loss), ([(normal(n, 8, 4), normal(n + 1, 4, 8, 8)) for n in range(4)], _X), ("batch",))
 
 
 def recurrent() -> Step:
@@ -152,7 +152,7 @@ def recurrent() -> Step:
             x = ys.swapaxes(0, 1)
         return (x**2).mean()
 
-    return Step(_trained(loss), ([(w, w.T) for w in _SQUARES[:2]], _normal(7, 8, 5, 8)), ("batch",))
+    return Step(trained(loss), ([(w, w.T) for w in _SQUARES[:2]], normal(7, 8, 5, 8)), ("batch",))
 
 
 def scanned_layers() -> Step:
@@ -166,8 +166,8 @@ def scanned_layers() -> Step:
         x, ys = jax.lax.scan(layer, x, params["layers"])
         return (x**2).mean() + 0.1 * ys.mean()
 
-    layers = {"w": _normal(0, 4, 8, 8), "b": _normal(1, 4, 8)}
-    return Step(_trained(loss), ({"layers": layers, "shared": _normal(2, 8)}, _X), ("batch",))
+    layers = {"w": normal(0, 4, 8, 8), "b": normal(1, 4, 8)}
+    return Step(trained(loss), ({"layers": layers, "shared": normal(2, 8)}, _X), ("batch",))
 
 
 def nested_scans() -> Step:
@@ -190,7 +190,7 @@ def nested_scans() -> Step:
         value, grads = jax.value_and_grad(loss)(params, x, flag)
         return grads, value
 
-    return Step(step, (_normal(0, 3, 2, 8, 8), _normal(9, 12, 8), jnp.int32(1)), ("x",))
+    return Step(step, (normal(0, 3, 2, 8, 8), normal(9, 12, 8), jnp.int32(1)), ("x",))
 
 
 def dropout() -> Step:
@@ -206,7 +206,7 @@ def dropout() -> Step:
         (value, h), grads = jax.value_and_grad(loss, has_aux=True)(params)
         return grads, value, h
 
-    return Step(step, (_SQUARES[:2], _key(3), _X), ("x",))
+    return Step(step, (_SQUARES[:2], key(3), _X), ("x",))
 
 
 def dropout_in_a_scan() -> Step:
@@ -224,7 +224,7 @@ def dropout_in_a_scan() -> Step:
         value, grads = jax.value_and_grad(loss)(params)
         return grads, value
 
-    return Step(step, (_normal(0, 3, 8, 8), _key(3), _X), ("x",))
+    return Step(step, (normal(0, 3, 8, 8), key(3), _X), ("x",))
 
 
 def rematerialised() -> Step:
@@ -236,7 +236,7 @@ def rematerialised() -> Step:
             x = layer(w, x)
         return (x**2).sum()
 
-    return Step(_trained(loss), (_SQUARES, _X), ("batch",))
+    return Step(trained(loss), (_SQUARES, _X), ("batch",))
 
 
 def weighted() -> Step:
@@ -285,8 +285,8 @@ def inference() -> Step:
             x = jnp.tanh(x @ w)
         return x @ params["emb"].T
 
-    tokens = jax.random.randint(_key(6), (8, 5), 0, 16)
-    return Step(step, ({"emb": _normal(5, 16, 8), "layers": _SQUARES}, tokens), ("tokens",))
+    tokens = jax.random.randint(key(6), (8, 5), 0, 16)
+    return Step(step, ({"emb": normal(5, 16, 8), "layers": _SQUARES}, tokens), ("tokens",))
 
 
 STEPS: dict[str, Callable[[], Step]] = {

@@ -39,6 +39,8 @@ class Fission:
     interface: Interface
     origin: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of parts, by name, the value of the given program whose parts they are."""
+    stages: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of parameters that are parts, by name, which they are: they should lie in a stage each."""
 
     def numbers(self, given: Collection[int]) -> list[int]:
         """Of arguments, by number, the numbers of the parameters that are their parts."""
@@ -58,7 +60,7 @@ def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
     >>> [str(p.shape) for p in made.module.entry.parameters], len(made.module.of_opcodes("while"))
     (['f32[2,4,4]', 'f32[2,4,4]', 'f32[2,4,4]', 'f32[8,4]'], 3)
     """
-    loops = _loops_over_layers(module, batch, parts)
+    loops = _loops_over_layers(module, batch, parts) if parts > 1 else {}
     if not loops:
         return Fission(module, whole_arrays(len(module.entry.parameters), len(_results(module))))
     return _Writer(module, batch, parts, loops).fission()
@@ -172,11 +174,12 @@ class _Writer:
         self.builder = Builder(module.name, like=module)
         self.builder.module.signature = None
         self.callees = Callees(self.builder, again)
-        self.loop_parts = LoopParts(self.builder, self.callees, parts)
+        self.loop_parts = LoopParts(self.builder, parts)
         self.cut = {p for p in module.entry.parameters if p in self.in_parts.dims and p.parameter_number not in batch}
         self.whole: dict[Instruction, Instruction] = {}
         self.made: dict[Instruction, list[Instruction]] = {}
         self.origin: dict[str, str] = {}
+        self.stages: dict[str, int] = {}
         self.elements: dict[Instruction, list[list[Instruction]]] = {}
         """Of loops, by element of the carry, what there is behind them."""
         self.main = self.builder.computation(module.entry.name)
@@ -199,7 +202,7 @@ class _Writer:
                 for inst, found in zip(_results(self.module), results, strict=True)
             ),
         )
-        return Fission(self.builder.finish(self.main), interface, self.origin)
+        return Fission(self.builder.finish(self.main), interface, self.origin, self.stages)
 
     def _stack(self, inst: Instruction) -> Stack:
         return Stack(self.parts, self.in_parts.dims[inst])
@@ -216,6 +219,7 @@ class _Writer:
             for _ in range(self.parts if inst in self.cut else 1)
         ]
         self._keep(inst, made)
+        self.stages.update({part.name: number for number, part in enumerate(made) if inst in self.cut})
 
     def _keep(self, inst: Instruction, made: list[Instruction]) -> None:
         self.origin.update({part.name: inst.name for part in made})

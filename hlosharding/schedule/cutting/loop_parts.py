@@ -36,8 +36,8 @@ class _Run(NamedTuple):
 class LoopParts:
     """Writes the parts of loops, each with computations of its own: propagation takes no shared ones."""
 
-    def __init__(self, builder: Builder, callees: Callees, parts: int) -> None:
-        self._builder, self._callees, self._parts = builder, callees, parts
+    def __init__(self, builder: Builder, parts: int) -> None:
+        self._builder, self._parts = builder, parts
 
     def written(
         self, main: ComputationBuilder, found: LayerLoop, given: Sequence[Sequence[Instruction]]
@@ -71,7 +71,7 @@ class LoopParts:
 
     def _one_trip(self, main: ComputationBuilder, found: LayerLoop, taken: Sequence[Instruction]) -> list[Instruction]:
         """A single trip needs no loop, and a stack of one row no number of it."""
-        body = while_parts(found.loop).body
+        body, callees = while_parts(found.loop).body, Callees(self._builder, again)
         made: dict[Instruction, Instruction] = {}
         packed: dict[Instruction, Sequence[Instruction]] = {body.parameters[0]: taken}
         for inst in body.instructions:
@@ -83,7 +83,7 @@ class LoopParts:
             elif inst.opcode in _ROW_OPS and operands[0].shape.dims != inst.operands[0].shape.dims:
                 made[inst] = operands[0 if inst.opcode == "dynamic-slice" else 1]
             elif inst.opcode != "parameter":
-                made[inst] = again(main, inst, operands, self._callees.of(inst))
+                made[inst] = again(main, inst, operands, callees.of(inst))
         return list(packed[body.root])
 
     def _elements(
@@ -101,8 +101,8 @@ class LoopParts:
         ]
 
     def _body(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
-        body = while_parts(found.loop).body
-        called = {inst: self._callees.of(inst) for inst in body.instructions}
+        body, callees = while_parts(found.loop).body, Callees(self._builder, again)
+        called = {inst: callees.of(inst) for inst in body.instructions}
         into = self._builder.computation(body.name)
         writer, [carry] = _Body(into, dict(run.offsets)), body.parameters
         for inst in body.instructions:

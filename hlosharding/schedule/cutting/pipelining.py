@@ -146,7 +146,8 @@ class Cutter:
         key = microbatches, layout, machine
         if key not in self._parts:
             program = self._program(microbatches, layout.pieces)
-            placement = placed(program, layout.stages, machine, splits_backward=layout.splits_backward)
+            wanted = self._fission(layout.pieces).stages
+            placement = placed(program, layout.stages, machine, splits_backward=layout.splits_backward, wanted=wanted)
             self._parts[key] = placement, parts(program, placement)
         return self._parts[key]
 

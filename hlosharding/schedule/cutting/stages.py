@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Literal
 
 from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module, trip_count
 from hlosharding.schedule.cutting.microbatched import (
     MADE_WHERE_READ,
     Microbatched,
@@ -31,6 +32,7 @@ Phase = Literal["opening", "forward", "backward", "weights", "after"]
 """Passes of each microbatch: ahead of all, for sums that all need; forward; backward, and of that perhaps apart what no
 other stage waits for, gradients of weights.  What runs once, behind."""
 
+NOWHERE: Mapping[str, int] = MappingProxyType({})
 _SLACK = 0.1
 """How much longer than the mean a stage may be so that less crosses."""
 
@@ -46,18 +48,26 @@ class Placement:
     """Of each parameter, and of each sum that is made ahead, the stage where it lies."""
 
 
-def placed(program: Microbatched, num_stages: int, machine: Machine, *, splits_backward: bool = False) -> Placement:
-    """Cut a program into stages.  `splits_backward`: with gradients of weights in passes of their own.
+def placed(
+    program: Microbatched,
+    num_stages: int,
+    machine: Machine,
+    *,
+    splits_backward: bool = False,
+    wanted: Mapping[str, int] = NOWHERE,
+) -> Placement:
+    """Cut a program into stages.  `splits_backward`: with gradients of weights in passes of their own.  `wanted`: of
+    parameters, by name, the stage where they should lie, if program order allows it.
 
     Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
     """
-    found = _Placing(program, num_stages, machine).placement()
+    found = _Placing(program, num_stages, machine, wanted).placement()
     return _with_passes_of_weights(program, found) if splits_backward else found
 
 
 class _Placing:
-    def __init__(self, program: Microbatched, num_stages: int, machine: Machine) -> None:
-        self.program, self.count, self.machine = program, num_stages, machine
+    def __init__(self, program: Microbatched, num_stages: int, machine: Machine, wanted: Mapping[str, int]) -> None:
+        self.program, self.count, self.machine, self.wanted = program, num_stages, machine, wanted
         self.entry = program.module.entry
         self.phase: dict[Instruction, Phase] = {}
         self.stage: dict[Instruction, int] = {}
@@ -145,20 +155,25 @@ class _Placing:
             is_paced = inst in in_order and inst.opcode != "get-tuple-element"
             self.stage[inst] = in_order[inst] if is_paced else self._stage_of_last(inst)
             self.read_at[inst].add(self.stage[inst])
-            for operand in read_by(inst):
-                for value in self.sources.get(operand, (operand,)):
-                    self.read_at[value].add(self.stage[inst])
+            for value in self._values_read(inst):
+                self.read_at[value].add(self.stage[inst])
+
+    def _values_read(self, inst: Instruction) -> Iterator[Instruction]:
+        """Parameters among them in place of what is made of these where it is read."""
+        for operand in read_by(inst):
+            yield from self.sources.get(operand, (operand,))
 
     def _check_stages(self) -> None:
         """Raises ScheduleError where a stage has nothing to do."""
         used = {self.stage[inst] for inst in self._of("forward")}
         if len(used) < self.count:
             longest = max(self._of("forward"), key=_seconds(self.program.module, self.machine).__getitem__)
-            what = f"%{longest.name} ({longest.opcode}) is in one"
+            trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
+            what = f"%{longest.name} ({longest.opcode}{trips}) is in one"
             raise ScheduleError(
                 f"the forward pass fills {len(used)} of {self.count} stages: {what}",
                 where=place_in_source(longest),
-                remedy="take fewer stages, or unroll the loop where it is one",
+                remedy="take fewer stages; a loop over layers is cut where its trips divide, others may be unrolled",
             )
 
     def _join_last_passes(self) -> None:
@@ -187,12 +202,24 @@ class _Placing:
             first = (starts[-1] if starts else 0) + 1
             last = len(forward) - (self.count - number)
             ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
-            near = [n for n in range(first, last + 1) if abs(before[n] - ideal) <= slack]
-            near = near or [min(range(first, last + 1), key=lambda n: abs(before[n] - ideal))]
+            places = self._where_wanted(forward, number, range(first, last + 1))
+            near = [n for n in places if abs(before[n] - ideal) <= slack]
+            near = near or [min(places, key=lambda n: abs(before[n] - ideal))]
             # The same place for microbatches of any size: behind the light ops that follow a heavy one.
             middle = heavy[-1] * number / self.count
             starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))
         return starts
+
+    def _where_wanted(self, forward: Sequence[Instruction], number: int, places: range) -> range:
+        """Of the places where a stage may begin those that leave parameters where they are wanted, if there are any."""
+        begins, ends = 0, len(forward)
+        for place, inst in enumerate(forward):
+            wanted = [self.wanted[value.name] for value in self._values_read(inst) if value.name in self.wanted]
+            if any(stage < number for stage in wanted):
+                begins = place + 1
+            if any(stage >= number for stage in wanted):
+                ends = min(ends, place)
+        return range(max(begins, places.start), min(ends + 1, places.stop)) or places
 
     # Backward
 

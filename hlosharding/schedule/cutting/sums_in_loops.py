@@ -50,10 +50,10 @@ def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruct
         if kinds[inst] == Leaf.TERM:
             found.append(_copied(module, inst))
             kinds[found[-1]] = Leaf.SAME
-    return [copy for copy in found if not _is_unread(copy)]
+    return found
 
 
-def _with_terms_handed_on(loop: Instruction, given: Kind, sums: Collection[Instruction], walk: _Walk) -> Kind:
+def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction], walk: _Walk) -> Kind:
     """What a loop is given, terms in place of their sums where it may go on with them, as the next part of a loop over
     layers does with the gradient of what all layers share."""
     carry = loop.operands[0]
@@ -67,15 +67,10 @@ def _with_terms_handed_on(loop: Instruction, given: Kind, sums: Collection[Instr
                 continue
             given = handed_on
             rewrite.replace_operand(carry, place, operand.operands[0])
+            if not operand.users:
+                sums.remove(operand)
+                rewrite.remove(operand)
     return given
-
-
-def _is_unread(copy: Instruction) -> bool:
-    """Of a sum that nobody reads but as terms: it goes."""
-    if copy.users:
-        return False
-    rewrite.remove(copy)
-    return True
 
 
 def _copied(module: Module, term: Instruction) -> Instruction:

@@ -1,0 +1,173 @@
+"""Loops over layers cut between stages: what comes out is what one device gives, and each stage has its own layers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlosharding as hs
+from hlosharding.compiler import partition
+from hlosharding.cost import machines
+from hlosharding.errors import ScheduleError
+from hlosharding.executor import Structure
+from hlosharding.ir import Module, while_parts
+from hlosharding.schedule import parse_schedule, run_ranks
+from hlosharding.schedule.cutting import pipelined
+from hlosharding.schedule.cutting.layer_loops import layer_loop
+from hlosharding.schedule.cutting.loop_fission import fissioned
+from hlosharding.schedule.interface import joined_whole, part_of
+from tests.support.layer_scans import LAYERS, SCANS, Step
+from tests.support.training_steps import normal, trained
+
+CUTS = [(2, 4, "gpipe"), (LAYERS, 2, None), (2, 1, None), (2, 2, "zb-h1"), (LAYERS, 4, "gpipe")]
+CASES = [(name, *CUTS[(n + shift) % len(CUTS)]) for n, name in enumerate(SCANS) for shift in (0, 1)]
+
+
+@cache
+def of(name: str) -> tuple[Step, Module, list[np.ndarray]]:
+    step = SCANS[name]()
+    return step, hs.trace(step.function)(*step.arguments), step.expected()
+
+
+def assert_close(name: str, found: object, wanted: np.ndarray) -> None:
+    relative, absolute = (1e-2, 1e-4) if name == "bfloat16" else (2e-4, 2e-5)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=relative, atol=absolute)
+
+
+def most(name: str, stages: int) -> int:
+    """The second scan of two would need a stage's worth of layers of each."""
+    return 2 if name == "two_scans" else stages
+
+
+@pytest.mark.parametrize(("name", "stages", "microbatches", "order"), CASES)
+def test_a_scan_over_layers_is_cut(name: str, stages: int, microbatches: int, order: str | None) -> None:
+    if name == "inference" and order is not None:
+        order = "forward"
+    step, module, expected = of(name)
+    stages = most(name, stages)
+    made = pipelined(module, batch=step.batch, stages=stages, microbatches=microbatches, schedule=order)
+    for found, wanted in zip(made.run_reference(*step.flat()), expected, strict=True):
+        assert_close(name, found, wanted)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_each_stage_has_the_weights_of_its_layers(name: str) -> None:
+    step, module, _ = of(name)
+    made = pipelined(module, batch=step.batch, stages=2)
+    stacked = [p for p in module.entry.parameters if p.shape.dims[:1] == (LAYERS,)]
+    halves = [p for p in made.main.parameters if p.type is not None and p.type.shape.dims[:1] == (LAYERS // 2,)]
+    assert len(halves) >= 2 * len(stacked) > 0
+    assert {p.type.devices for p in halves if p.type is not None} == {(0,), (1,)}
+
+
+@pytest.mark.parametrize("name", ["transformer", "two_scans"])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int) -> None:
+    """What a step gives is taken by the next one as it lies."""
+    step, module, expected = of(name)
+    run = pipelined(module, batch=step.batch, stages=most(name, stages), microbatches=2, devices_per_stage=2).compile()
+    made = run(*step.flat())
+    for found, wanted in zip(made, expected, strict=True):
+        assert_close(name, found, wanted)
+    params = len(jax.tree.leaves(step.arguments[0]))
+    later = [*made[:params], *step.flat()[params:]]
+    tree = jax.tree.structure(step.arguments)
+    wanted_later = jax.tree.leaves(jax.jit(step.function)(*jax.tree.unflatten(tree, [np.asarray(a) for a in later])))
+    for found, wanted in zip(run(*later), wanted_later, strict=True):
+        assert_close(name, found, wanted)
+    if name == "two_scans":  # a stage has two parts of one scan, or none: these arrays are put together
+        return
+    stacks = [n for n, p in enumerate(module.entry.parameters[:params]) if p.shape.dims[:1] == (LAYERS,)]
+    assert all(len(made[n].sharding.device_set) == 2 * most(name, stages) for n in stacks)
+
+
+def test_ranks_take_their_parts() -> None:
+    step, module, expected = of("rematerialised")
+    made = pipelined(module, batch=step.batch, stages=2, microbatches=2)
+    results = made.joined(run_ranks(made.ranks(), *made.given(*step.flat())))
+    for found, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_a_text_has_the_parts_as_parameters() -> None:
+    step, module, expected = of("rematerialised")
+    made = pipelined(module, batch=step.batch, stages=2)
+    again = parse_schedule(made.to_text())
+    results = made.joined(again.run_reference(*made.given(*step.flat())))
+    np.testing.assert_allclose(results[0], expected[0], rtol=2e-4, atol=2e-5)
+
+
+def test_memory_and_time_are_shared_by_the_stages() -> None:
+    """A stage holds its layers' weights and activations alone."""
+
+    def loss(params: jax.Array, x: jax.Array) -> jax.Array:
+        return (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, params)[0] ** 2).mean()
+
+    weights = jax.ShapeDtypeStruct((8, 512, 512), jnp.float32)
+    module = hs.trace(trained(loss))(weights, jax.ShapeDtypeStruct((64, 512), jnp.float32))
+    peaks = [pipelined(module, batch=["batch"], stages=n).simulate(machines.h100(n)).peak_memory_bytes for n in (1, 4)]
+    assert peaks[1] < 0.35 * peaks[0]
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("parts", [2, LAYERS])
+def test_the_program_is_the_same(name: str, parts: int) -> None:
+    """Before any stage or microbatch: XLA runs the program with its loops cut."""
+    step, module, expected = of(name)
+    numbers = {p.parameter_number for p in module.entry.parameters if p.op_name in step.batch}
+    made = fissioned(module, numbers, parts)
+    assert len(made.module.entry.parameters) > len(module.entry.parameters)
+    run = partition(made.module, num_partitions=1).compile(jax.devices()[:1])
+    results = made.interface.joined(run(*made.interface.cut(step.flat(), part_of)), joined_whole)
+    for found, wanted in zip(results, expected, strict=True):
+        assert_close(name, found, wanted)
+
+
+def test_a_loop_whose_trips_do_not_divide_stays() -> None:
+    step, module, _ = of("rematerialised")
+    with pytest.raises(ScheduleError, match=r"while, 4 trips\) is in one"):
+        pipelined(module, batch=step.batch, stages=3)
+
+
+def test_a_scan_over_time_is_no_loop_over_layers() -> None:
+    """Its stack is data of the batch; its weights are the same in all trips."""
+
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda h, now: (jnp.tanh(h @ w + now), None), jnp.zeros((4, 8)), x.swapaxes(0, 1))[0]
+
+    module = hs.trace(step)(normal(0, 8, 8), normal(1, 4, 6, 8))
+    assert fissioned(module, {1}, 2).module is module
+
+
+def test_rows_are_found_forwards_and_backwards() -> None:
+    _, module, _ = of("rematerialised")
+    loops = [layer_loop(loop) for loop in module.entry.instructions if loop.opcode == "while"]
+    orders = {tuple(rows) for loop in loops if loop is not None for rows in loop.stacks.values()}
+    assert orders == {(0, 1, 2, 3), (3, 2, 1, 0)}
+
+
+def test_a_stack_that_is_read_as_a_whole_stays_whole() -> None:
+    """Every trip reads all of one, and a row of the other: the loops go on with the whole of the first."""
+
+    def step(u: jax.Array, w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, own: (jnp.tanh(x @ own) + u.sum(), None), x, w)[0]
+
+    arguments = normal(2, LAYERS, 8), normal(0, LAYERS, 8, 8), normal(1, 16, 8)
+    made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2)
+    assert len(made.main.parameters) == 4
+    assert_close("", made.run_reference(*arguments)[0], np.asarray(step(*arguments)))
+
+
+@pytest.mark.parametrize(("name", "alike"), [("rematerialised", True), ("dropout", False)])
+def test_parts_count_alike_where_nobody_asks_for_the_number(name: str, alike: bool) -> None:
+    """So that stages are partitioned once; a body that counts layers itself begins where it is."""
+    _, module, _ = of(name)
+    made = fissioned(module, {module.entry.parameters[-1].parameter_number}, 2)
+    loops = [inst for inst in made.module.entry.instructions if inst.opcode == "while"]
+    structure = Structure()
+    bodies = [structure.computation(while_parts(loop).body) for loop in loops[:2]]
+    assert (bodies[0] == bodies[1]) == alike
