@@ -2,15 +2,27 @@
 
 Floor: search.  Megatron's alternation (Shoeybi et al. 2019) with no model's names in it: a product whose input is whole
 splits its weight by columns, one whose input is split already by rows, and what stands between carries the split on, or
-cannot (a reduction over all features), and it ends there.
+cannot (a reduction over all features), and it ends there.  Loops are walked through as their first trip runs; there, a
+row of stacked weights is a weight.
 """
 
 from __future__ import annotations
 
-from hlosharding.ir import Instruction, Module
+from collections.abc import Mapping, Sequence
+
+from hlosharding.ir import Instruction, Module, while_parts
 from hlosharding.rules import Nothing, Reduce, Signature, signature_of
 
-_SAME_WEIGHT = {"convert", "copy", "bitcast", "optimization-barrier", "reduce-precision", "transpose"}
+_SAME_WEIGHT = {
+    "convert",
+    "copy",
+    "bitcast",
+    "dynamic-slice",
+    "opt-barrier",
+    "reduce-precision",
+    "reshape",
+    "transpose",
+}
 
 
 def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
@@ -36,9 +48,15 @@ class _Walk:
         self.weights: dict[int, int] = {}
         self.split: dict[Instruction, int] = {}
         """Of values that are split by then, the dim."""
+        self.elements: dict[Instruction, Instruction] = {}
+        """Of elements of tuples, and of what loops carry, the value."""
 
     def step(self, inst: Instruction) -> None:
-        if inst.opcode in ("parameter", "tuple") or not inst.shape.is_array:
+        if inst.opcode == "while":
+            self._walk_through(inst)
+        if inst.opcode == "get-tuple-element":
+            self._know_element(inst)
+        if inst.opcode in ("parameter", "tuple", "get-tuple-element") or not inst.shape.is_array:
             return
         signature = signature_of(inst)
         if not isinstance(signature, Signature):
@@ -51,6 +69,22 @@ class _Walk:
             dim = found[0][1]
             if signature.results[0][dim][0] == factor:
                 self.split[inst] = dim
+
+    def _walk_through(self, loop: Instruction) -> None:
+        body = while_parts(loop).body
+        [carry] = body.parameters
+        self.elements[carry], self.elements[loop] = loop.operands[0], body.root
+        for inst in body.instructions:
+            self.step(inst)
+
+    def _know_element(self, inst: Instruction) -> None:
+        packed = inst.operands[0]
+        while packed in self.elements:
+            packed = self.elements[packed]
+        if packed.opcode == "tuple":
+            self.elements[inst] = value = packed.operands[inst.tuple_index]
+            if value in self.split:
+                self.split[inst] = self.split[value]
 
     def _split_factor(self, inst: Instruction, signature: Signature) -> int | None:
         """The factor along which an operand is split, if its pieces are equal."""
@@ -65,7 +99,7 @@ class _Walk:
     def _decide(self, inst: Instruction, signature: Signature) -> None:
         """Split a weight that no op before has."""
         for number, operand in enumerate(inst.operands[:2]):
-            found = _weight(operand)
+            found = self._weight(operand)
             if found is None or found[0].parameter_number in self.batch or found[0].parameter_number in self.weights:
                 continue
             parameter, dims = found
@@ -78,17 +112,33 @@ class _Walk:
                 self.weights[parameter.parameter_number] = dims[place[factor]]
 
     def _dim_of_weight(self, operand: Instruction) -> int | None:
-        found = _weight(operand)
+        found = self._weight(operand)
         if found is None or found[0].parameter_number not in self.weights:
             return None
         return found[1].index(self.weights[found[0].parameter_number])
 
+    def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
+        """The parameter of which an operand is a copy or a row, and which dim of it each of the operand's dims is."""
+        dims: Sequence[int] = range(operand.shape.rank)
+        while operand.opcode in _SAME_WEIGHT or operand in self.elements:
+            if operand in self.elements:
+                operand = self.elements[operand]
+                continue
+            if operand.opcode == "transpose":
+                dims = [operand.dimensions[dim] for dim in dims]
+            elif operand.opcode == "reshape":
+                place = _longer_dims(operand)
+                if place is None or any(operand.shape.dims[dim] == 1 for dim in dims):
+                    return None
+                dims = [place[dim] for dim in dims]
+            operand = operand.operands[0]
+        return (operand, dims) if operand.opcode == "parameter" else None
 
-def _weight(operand: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
-    """The parameter of which an operand is a copy, and which dim of it each of the operand's dims is."""
-    dims = tuple(range(operand.shape.rank))
-    while operand.opcode in _SAME_WEIGHT:
-        if operand.opcode == "transpose":
-            dims = tuple(operand.dimensions[dim] for dim in dims)
-        operand = operand.operands[0]
-    return (operand, dims) if operand.opcode == "parameter" else None
+
+def _longer_dims(reshape: Instruction) -> Mapping[int, int] | None:
+    """Of the dims of a reshape that adds or drops dims of size 1, all longer ones, that of the operand; else None."""
+    before, after = (
+        [n for n, size in enumerate(shape.dims) if size > 1] for shape in (reshape.operands[0].shape, reshape.shape)
+    )
+    same = [reshape.operands[0].shape.dims[n] for n in before] == [reshape.shape.dims[n] for n in after]
+    return dict(zip(after, before, strict=True)) if same else None

@@ -48,6 +48,32 @@ def test_a_transformer_layer_is_split_as_megatron_does() -> None:
     assert found == {f"weights['{n}']": 1 for n in columns} | {f"weights['{n}']": 0 for n in rows}
 
 
+def test_rows_of_stacked_weights_are_split_as_single_weights() -> None:
+    """A scan's weights have the same dims split as those of its layers written one by one; the stack's dim is first."""
+
+    def layer(x: jax.Array, own: dict[str, jax.Array]) -> jax.Array:
+        return x + jnp.tanh(x @ own["up"] + own["bias"]) @ own["down"].T
+
+    def scanned(layers: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, own: (layer(x, own), None), x, layers)[0]
+
+    def one_by_one(layers: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
+        for own in layers:
+            x = layer(x, own)
+        return x
+
+    shapes = {"up": (8, 16), "bias": (16,), "down": (8, 16)}
+    x = jnp.ones((4, 8))
+    single = hs.trace(one_by_one)([{name: jnp.ones(dims) for name, dims in shapes.items()}] * 3, x)
+    stacked = hs.trace(scanned)({name: jnp.ones((3, *dims)) for name, dims in shapes.items()}, x)
+    splits = [
+        {module.entry.parameters[n].op_name[-4:]: dim for n, dim in tensor_splits(module, 2, batch=batch).items()}
+        for module, batch in ((single, frozenset({9})), (stacked, frozenset({3})))
+    ]
+    assert splits[0]
+    assert splits[1] == {name: dim + 1 for name, dim in splits[0].items()}
+
+
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
