@@ -7,28 +7,23 @@ they enter and joined where they leave (`Interface`).  Whatever needs a stack as
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from hlosharding.ir import (
-    ELEMENTWISE,
     Builder,
     Callees,
     Instruction,
     Module,
     Shape,
     SliceDim,
-    is_neutral,
 )
-from hlosharding.rules import Nothing, Reduce, Signature, signature_of
+from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts, again
+from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import Interface, Stack, whole_arrays
-
-_BY_ROWS = ELEMENTWISE | {"broadcast", "concatenate", "copy", "dot", "reduce", "reshape", "transpose"}
-"""Ops without sizes among their attributes: a part of the rows is made by the same op on smaller operands."""
-_COMBINES = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> di
 
 def _goes_by_layers(inst: Instruction, layered: Collection[Instruction]) -> bool:
     has_rows = (o in layered and o.shape.dims[:1] == inst.shape.dims[:1] for o in inst.operands)
-    return inst.opcode in _BY_ROWS and any(has_rows)
+    return inst.opcode in BY_ROWS and any(has_rows)
 
 
 def _is_cut(loop: LayerLoop, parts: int) -> bool:
@@ -107,62 +102,6 @@ def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:
     return (loop.loop.operands[0].operands[index] for index in loop.reads)
 
 
-class _InParts:
-    """Which values are had in parts, along which dim; and the ops that are done part by part."""
-
-    def __init__(self, module: Module, loops: Mapping[Instruction, LayerLoop]) -> None:
-        self.dims: dict[Instruction, int] = {}
-        self.factors: dict[Instruction, int] = {}
-        """Of ops that are done part by part, the factor of their signature that the rows are."""
-        self._entry, self._changed = module.entry, deque[Instruction]()
-        for loop, found in loops.items():
-            for index in found.stacks:
-                self._take(loop.operands[0].operands[index], 0)
-            for user in loop.users:
-                if user.tuple_index in found.stacks:
-                    self._take(user, 0)
-        while self._changed:
-            value = self._changed.popleft()
-            for op in (value, *value.users):
-                self._look_at(op)
-
-    def _take(self, value: Instruction, dim: int) -> None:
-        if value not in self.dims:
-            self.dims[value] = dim
-            self._changed.append(value)
-
-    def _look_at(self, op: Instruction) -> None:
-        if op in self.factors or op.opcode not in _BY_ROWS or not op.shape.is_array:
-            return
-        signature = signature_of(op)
-        if not isinstance(signature, Signature):
-            return
-        for number in range(len(signature.factors)):
-            places = _places(op, signature, number)
-            known = [self.dims[value] == dim for value, dim in places if value in self.dims]
-            if known and all(known) and len(dict(places)) == len(set(places)) and _is_by_parts(op, signature, number):
-                self.factors[op] = number
-                for value, dim in places:
-                    self._take(value, dim)
-                return
-
-
-def _places(op: Instruction, signature: Signature, factor: int) -> list[tuple[Instruction, int]]:
-    """Values with the dim that is a factor."""
-    operands = [(op.operands[operand], dim) for operand, dim in signature.operand_dims(factor)]
-    return [*operands, *((op, dim) for _, dim in signature.result_dims(factor))]
-
-
-def _is_by_parts(op: Instruction, signature: Signature, factor: int) -> bool:
-    """Are the rows a dim of their own, and parts of them independent, or partial results?"""
-    size, owes = signature.factors[factor].size, signature.factors[factor].owes
-    if any(value.shape.dims[dim] != size for value, dim in _places(op, signature, factor)):
-        return False
-    if isinstance(owes, Reduce):
-        return owes.kind in _COMBINES and all(is_neutral(op.operands[n], owes.kind) for n in owes.once)
-    return isinstance(owes, Nothing) and bool(signature.result_dims(factor))
-
-
 class _Writer:
     """Writes the program again, with whole values and parts of values."""
 
@@ -170,7 +109,7 @@ class _Writer:
         self, module: Module, batch: Collection[int], parts: int, loops: Mapping[Instruction, LayerLoop]
     ) -> None:
         self.module, self.parts, self.loops = module, parts, loops
-        self.in_parts = _InParts(module, loops)
+        self.in_parts = StackedValues(loops)
         self.builder = Builder(module.name, like=module)
         self.builder.module.signature = None
         self.callees = Callees(self.builder, again)
@@ -178,17 +117,19 @@ class _Writer:
         self.cut = {p for p in module.entry.parameters if p in self.in_parts.dims and p.parameter_number not in batch}
         self.whole: dict[Instruction, Instruction] = {}
         self.made: dict[Instruction, list[Instruction]] = {}
+        """What is made in parts."""
+        self.slices: dict[Instruction, list[Instruction]] = {}
+        """What is made whole, and read in parts."""
         self.origin: dict[str, str] = {}
         self.stages: dict[str, int] = {}
         self.elements: dict[Instruction, list[list[Instruction]]] = {}
         """Of loops, by element of the carry, what there is behind them."""
-        self.main = self.builder.computation(module.entry.name)
+        self.main, self.numbers = self.builder.computation(module.entry.name), count()
 
     def fission(self) -> Fission:
         entry = self.module.entry
         packed = {loop.operands[0] for loop in self.loops if len(loop.operands[0].users) == 1}
-        self.numbers = iter(range(len(entry.parameters) + len(self.cut) * self.parts))
-        for inst in sorted(entry.parameters, key=lambda p: p.parameter_number):
+        for inst in entry.parameters:
             self._parameter(inst)
         for inst in entry.instructions:
             if inst.opcode != "parameter" and inst not in packed and not inst.is_root:
@@ -267,9 +208,9 @@ class _Writer:
         return self.whole[inst]
 
     def _parts(self, inst: Instruction) -> list[Instruction]:
-        if inst not in self.made:
-            self.made[inst] = [self._slice(inst, part) for part in range(self.parts)]
-        return self.made[inst]
+        if inst not in self.made and inst not in self.slices:
+            self.slices[inst] = [self._slice(inst, part) for part in range(self.parts)]
+        return self.made.get(inst) or self.slices[inst]
 
     def _slice(self, inst: Instruction, part: int) -> Instruction:
         shape, cut = self._part_shape(inst), self.in_parts.dims[inst]
