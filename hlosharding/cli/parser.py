@@ -147,6 +147,13 @@ def _add_search(commands: Any) -> None:
         metavar="NAME,NAME...",
         help="of pipelines, as 1f1b,zb-h1 (default: 1f1b)",
     )
+    command.add_argument(
+        "--orders",
+        type=_words,
+        default=[""],
+        metavar="PDT,PTD...|all",
+        help="of stages, data and tensors on the links, the outermost first (default: PDT)",
+    )
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")

@@ -10,7 +10,7 @@ from argparse import Namespace
 from hlosharding import report
 from hlosharding.cli.files import counting, write
 from hlosharding.cli.programs import load_program, named_machine, present
-from hlosharding.search import MICROBATCHES, search
+from hlosharding.search import MICROBATCHES, ORDERS, search
 
 
 def execute(arguments: Namespace) -> None:
@@ -23,6 +23,7 @@ def execute(arguments: Namespace) -> None:
             machine=named_machine(*arguments.machine),
             microbatches=arguments.microbatches or MICROBATCHES,
             schedules=arguments.schedules,
+            orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
             prune=not arguments.all,
             progress=progress,
         )

@@ -42,6 +42,7 @@ def group_placement(groups: Groups, machine: Machine) -> GroupPlacement:
     """
     if not groups:
         groups = (tuple(range(machine.num_devices)),)
+    groups = tuple(tuple(map(machine.place_of, group)) for group in groups)
     if machine.topology == "torus":
         return max((_on_torus(group, machine) for group in groups), key=lambda w: (w.size, w.nodes, w.axes))
     return max((_on_switches(group, machine) for group in groups), key=lambda w: (w.nodes, w.size, -w.per_node))
@@ -79,7 +80,8 @@ def permute_placement(pairs: Pairs, machine: Machine) -> GroupPlacement:
     if not moving:
         return GroupPlacement(1, 1, 1)
     nodes = 1 + any(machine.node_of(s) != machine.node_of(t) for s, t in moving)
-    hops = max(_torus_hops(s, t, machine) for s, t in moving) if machine.topology == "torus" else 1
+    ways = ((machine.place_of(s), machine.place_of(t)) for s, t in moving)
+    hops = max(_torus_hops(s, t, machine) for s, t in ways) if machine.topology == "torus" else 1
     return GroupPlacement(2, 1, nodes, (), hops)
 
 

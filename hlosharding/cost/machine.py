@@ -6,6 +6,7 @@ every price).  It refuses to know opcodes, shardings and collectives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -101,6 +102,8 @@ class Machine:
     cache_bandwidth: float = 0.0
     collective_rates: tuple[tuple[str, float], ...] = ()
     """Kind of collective -> share of the links' bandwidth that it reaches; 1 for those that are not listed."""
+    placement: tuple[int, ...] = ()
+    """Of a part of a machine: the place of each device, counted through the nodes; (): device n has place n."""
     chip: Chip | None = None
     """What XLA's GPU compiler asks beside; None where XLA cannot compile for a device that it does not see."""
     _hash: int = field(default=0, init=False, repr=False)
@@ -123,8 +126,8 @@ class Machine:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes, the last one perhaps partly used."""
-        return -(-self.num_devices // self.devices_per_node)
+        """Nodes, some perhaps partly used."""
+        return len(set(map(self.node_of, range(self.num_devices))))
 
     @property
     def clock(self) -> float:
@@ -159,9 +162,23 @@ class Machine:
         """Share of the links' bandwidth that collectives of a kind reach."""
         return dict(self.collective_rates).get(kind, 1.0)
 
+    def place_of(self, device: int) -> int:
+        """Where `device` (a position in the device assignment) stands, counted through the nodes."""
+        return self.placement[device] if self.placement else device
+
     def node_of(self, device: int) -> int:
-        """The node that holds `device` (a position in the device assignment)."""
-        return device // self.devices_per_node
+        """The node that holds `device`."""
+        return self.place_of(device) // self.devices_per_node
+
+    def part(self, devices: Sequence[int]) -> Machine:
+        """The machine that these of its devices are, in this order.  Parts that are joined alike are equal.
+
+        >>> from hlosharding.cost import machines
+        >>> machine = machines.h100(16)
+        >>> machine.part((8, 9)) == machine.with_devices(2), machine.part((3, 11)).node_of(1)
+        (True, 1)
+        """
+        return _part(self, tuple(devices))
 
     def with_devices(self, num_devices: int) -> Machine:
         """The same machine with another number of devices (a torus changes its shape)."""
@@ -178,11 +195,34 @@ def _rebuild(content: tuple[Any, ...]) -> Machine:
 
 @lru_cache(maxsize=1024)
 def _resized(machine: Machine, num_devices: int) -> Machine:
-    name = f"{machine.name.split('(')[0]}({num_devices})"
+    made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=())
     if machine.topology != "torus" or num_devices < 1:
-        return replace(machine, num_devices=num_devices, name=name)
-    torus = near_cube(num_devices, len(machine.torus))
-    return replace(machine, num_devices=num_devices, name=name, torus=torus, devices_per_node=num_devices)
+        return made
+    return replace(made, torus=near_cube(num_devices, len(machine.torus)), devices_per_node=num_devices)
+
+
+def _name(machine: Machine, num_devices: int) -> str:
+    return f"{machine.name.split('(')[0]}({num_devices})"
+
+
+@lru_cache(maxsize=4096)
+def _part(machine: Machine, devices: tuple[int, ...]) -> Machine:
+    places = tuple(map(machine.place_of, devices))
+    if machine.topology == "switch":
+        places = _filled_up(places, machine.devices_per_node)
+    if places == tuple(range(machine.num_devices)):
+        return machine
+    placement = () if places == tuple(range(len(devices))) else places
+    return replace(machine, num_devices=len(devices), name=_name(machine, len(devices)), placement=placement)
+
+
+def _filled_up(places: Sequence[int], per_node: int) -> tuple[int, ...]:
+    """On switches it matters only who is in one node: nodes in the order in which they come, from their first place."""
+    nodes: dict[int, list[int]] = {}
+    for place in places:
+        nodes.setdefault(place // per_node, []).append(place)
+    found = {place: n * per_node + k for n, own in enumerate(nodes.values()) for k, place in enumerate(own)}
+    return tuple(found[place] for place in places)
 
 
 def near_cube(count: int, rank: int) -> tuple[int, ...]:

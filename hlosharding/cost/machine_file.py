@@ -16,7 +16,7 @@ from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
 
-_FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name != "chip"}
+_FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in ("chip", "placement")}
 _LINK = ("bandwidth", "latency")
 VERSION = 1
 """Of the file; what reads it takes files without one, which people write, as of the same."""

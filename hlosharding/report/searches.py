@@ -86,6 +86,8 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "tensor": plan.tensor,
         "stages": plan.stages,
         "microbatches": plan.microbatches,
+        "schedule": plan.schedule,
+        "order": plan.order,
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

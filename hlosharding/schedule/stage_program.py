@@ -142,10 +142,10 @@ class StageProgram(ProgramOp):
         return {devices[member]: own for member, own in made.items()}
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        if machine not in self._works:
-            own = machine.with_devices(self.num_devices)
-            self._works[machine] = program_work(self.program.module, self.arrays, own)
-        return self._works[machine]
+        own = machine.part(operands[0].devices)
+        if own not in self._works:
+            self._works[own] = program_work(self.program.module, self.arrays, own)
+        return self._works[own]
 
     def report(self, machine: Machine) -> CostReport:
         return cost(self.program.module, machine.with_devices(self.num_devices))

@@ -4,7 +4,7 @@ from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.plans import ORDERS, Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
 from hlosharding.search.suggest import Suggestion, suggest
@@ -12,6 +12,7 @@ from hlosharding.search.trials import Hit, smallest_sets
 
 __all__ = [
     "MICROBATCHES",
+    "ORDERS",
     "Hit",
     "OneProcess",
     "Plan",

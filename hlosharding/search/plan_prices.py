@@ -53,7 +53,8 @@ class PlanPrices:
 def _family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
-    return plan.data, plan.tensor, plan.layout, plan.microbatches == 1, wanted.divides or wanted
+    divides = plan.divides(wanted.batch_size)
+    return plan.data, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
 
 
 class _Family:

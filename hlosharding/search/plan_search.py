@@ -88,6 +88,7 @@ def search(
     plans: Iterable[Plan] | None = None,
     microbatches: Sequence[int] = MICROBATCHES,
     schedules: Sequence[str] = ("",),
+    orders: Sequence[str] = ("",),
     batch_sizes: Sequence[int] = (),
     donate: Sequence[str | int] = (),
     keep: int = 10,
@@ -98,8 +99,9 @@ def search(
 
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
-    of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `batch_sizes`: of
-    a function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
+    of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the
+    ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `batch_sizes`: of a function, let
+    the batch have each of these sizes; what takes least an example is the best then.  `donate`:
     arguments that the update may overwrite, as of `jax.jit`.  All are priced as propagation shards them, the `keep`
     fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
     not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
@@ -107,7 +109,9 @@ def search(
     Raises ScheduleError for arguments that are not there.
     """
     sizes = BatchSizes(program, arguments, batch, donate)
-    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches, schedules))
+    if machine.topology == "switch" and machine.num_nodes == 1:
+        orders = ("",)  # whoever is next to whom
+    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches, schedules, orders))
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)
     run.run(progress)

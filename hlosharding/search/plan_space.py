@@ -6,6 +6,7 @@ Floor: search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from hlosharding.cost import CostReport, Machine
@@ -25,24 +26,30 @@ def divisors(number: int) -> list[int]:
 
 
 def plan_space(
-    num_devices: int, microbatches: Sequence[int] = MICROBATCHES, schedules: Sequence[str] = ("",)
+    num_devices: int,
+    microbatches: Sequence[int] = MICROBATCHES,
+    schedules: Sequence[str] = ("",),
+    orders: Sequence[str] = ("",),
 ) -> Iterator[Plan]:
-    """Every factorisation of the devices into data, tensor and pipeline; pipelines with each number of microbatches and
-    each schedule.
+    """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it;
+    pipelines with each number of microbatches and each schedule.  Raises ScheduleError for an order that is none.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
     75
     >>> [str(plan) for plan in plan_space(2, (4,), ("1f1b", "zb-h1"))]
     ['1/1/2/4 1f1b', '1/1/2/4 zb-h1', '1/2/1/1', '2/1/1/1']
+    >>> [str(plan) for plan in plan_space(4, (4,), orders=("", "TDP")) if plan.stages < 4]
+    ['1/2/2/4', '1/2/2/4 TP', '1/4/1/1', '2/1/2/4', '2/1/2/4 DP', '2/2/1/1', '2/2/1/1 TD', '4/1/1/1']
     """
     for data, tensor in product(divisors(num_devices), repeat=2):
         stages, rest = divmod(num_devices, data * tensor)
-        if stages and not rest:
-            if stages == 1:
-                yield Plan(data, tensor)
-                continue
-            for count, schedule in product(microbatches, schedules):
-                yield Plan(data, tensor, stages, count, schedule)
+        if not stages or rest:
+            continue
+        ways = Plan(data, tensor, stages)
+        found = dict.fromkeys(replace(ways, order=order).shortest_order for order in orders)
+        counts = product(microbatches, schedules) if stages > 1 else [(1, "")]
+        for (count, schedule), order in product(counts, found):
+            yield Plan(data, tensor, stages, count, schedule, order)
 
 
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:

@@ -36,9 +36,7 @@ class Planner:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
         annotated = self.annotated(plan.data, plan.tensor)
-        return self._cutter.pipeline(
-            annotated, plan.layout, plan.microbatches, plan.data * plan.tensor, machine, options
-        )
+        return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options)
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
@@ -68,7 +66,7 @@ class Planner:
 def _check_divides(parameter: Instruction, plan: Plan) -> None:
     """Raises ScheduleError unless all microbatches, and all their tiles, have as many examples."""
     dims = parameter.shape.dims
-    if not dims or dims[0] % (plan.microbatches * plan.data):
+    if not dims or not plan.divides(dims[0]):
         pieces = f"{plan.microbatches} microbatches, each {plan.data} ways"
         raise ScheduleError(
             f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",

@@ -6,17 +6,24 @@ Floor: search.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations, product
 from typing import NamedTuple
 
+from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Layout
+
+ORDERS = tuple(map("".join, permutations("PDT")))
+"""Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Plan:
     """Data, tensor and pipeline parallelism together: each stage's devices form a mesh [data, tensor].
 
-    >>> print(Plan(4, 2, 2, 8), Plan(1, 8).num_devices)
-    4/2/2/8 8
+    Raises ScheduleError for an order that is none.
+
+    >>> print(Plan(4, 2, 2, 8), Plan(1, 8).num_devices, Plan(2, 2, order="TD"))
+    4/2/2/8 8 2/2/1/1 TD
     """
 
     data: int = 1
@@ -25,11 +32,48 @@ class Plan:
     microbatches: int = 1
     schedule: str = ""
     """As of `pipelined`; "": 1F1B of a training step."""
+    order: str = ""
+    """The ways on the machine's devices, the outermost first, as "TPD"; those of one way may be left out; "": PDT."""
+
+    def __post_init__(self) -> None:
+        needed = {way for way, size in self._sizes.items() if size > 1}
+        if self.order and not (len(set(self.order)) == len(self.order) and needed <= set(self.order) <= set("PDT")):
+            raise ScheduleError(
+                f"{self.order!r} is no order of {self.data}/{self.tensor}/{self.stages}", remedy=_REMEDY
+            )
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, and the schedule if it is said."""
+        """D/T/P/K, as the DistIR paper writes it, and the schedule and the order if they are said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
-        return f"{ways} {self.schedule}" if self.schedule else ways
+        return " ".join(filter(None, (ways, self.schedule, self.order)))
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {"P": self.stages, "D": self.data, "T": self.tensor}
+
+    @property
+    def shortest_order(self) -> str:
+        """The order without ways of one device: the same of plans that lie alike.
+
+        >>> Plan(2, 2, order="PTD").shortest_order, Plan(4, order="TDP").shortest_order
+        ('TD', '')
+        """
+        said, usual = ("".join(way for way in order if self._sizes[way] > 1) for order in (self.order, ORDERS[0]))
+        return "" if said == usual else said
+
+    @property
+    def submeshes(self) -> list[tuple[int, ...]]:
+        """The devices of each stage, those of one data way together.
+
+        >>> Plan(2, 2, 2).submeshes, Plan(2, 2, 2, order="TDP").submeshes
+        ([(0, 1, 2, 3), (4, 5, 6, 7)], [(0, 4, 2, 6), (1, 5, 3, 7)])
+        """
+        strides, inner = dict.fromkeys("PDT", 0), 1
+        for way in reversed(self.order or ORDERS[0]):
+            strides[way], inner = inner, inner * self._sizes[way]
+        starts = [stage * strides["P"] for stage in range(self.stages)]
+        inside = list(product(range(self.data), range(self.tensor)))
+        return [tuple(start + d * strides["D"] + t * strides["T"] for d, t in inside) for start in starts]
 
     @property
     def layout(self) -> Layout:
@@ -39,6 +83,13 @@ class Plan:
     @property
     def num_devices(self) -> int:
         return self.data * self.tensor * self.stages
+
+    def divides(self, batch_size: int) -> bool:
+        """Do all microbatches, and all their tiles, have as many examples?"""
+        return batch_size % (self.microbatches * self.data) == 0
+
+
+_REMEDY = "write P, D and T, each once, as PTD"
 
 
 class SizedPlan(NamedTuple):
@@ -55,8 +106,3 @@ class SizedPlan(NamedTuple):
     def examples(self) -> int:
         """Of a microbatch."""
         return self.batch_size // self.plan.microbatches
-
-    @property
-    def divides(self) -> bool:
-        """Do all microbatches, and all their tiles, have as many examples?"""
-        return not (self.batch_size % self.plan.microbatches or self.examples % self.plan.data)

@@ -107,8 +107,8 @@ def _permuted(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...], mac
     slowest = moved
     if machine.topology == "switch":
         # There are two kinds of pairs: within a node and between nodes.
-        per_node = machine.devices_per_node
-        far = moved[sources[moved] // per_node != moved // per_node]
+        nodes = np.array([machine.node_of(device) for device in range(len(sources))])
+        far = moved[nodes[sources[moved]] != nodes[moved]]
         slowest = far[:1] if len(far) else moved[:1]
     pairs = tuple(zip(sources[slowest].tolist(), slowest.tolist(), strict=True))
     return _Permuted(len(moved) / len(sources), permute_placement(pairs, machine))

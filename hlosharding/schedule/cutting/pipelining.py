@@ -60,7 +60,10 @@ def pipelined(
     True
     """
     cutter, layout = Cutter(module, batch, donate), Layout.of(stages, schedule, chunks)
-    cut = cutter.pipeline(module, layout, microbatches, devices_per_stage, machine)
+    named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
+    size = devices_per_stage or max(named, default=1)
+    submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(stages)]
+    cut = cutter.pipeline(module, layout, submeshes, microbatches, machine)
     return cut.schedule(schedule or cut.usual_order, microbatches)
 
 
@@ -107,27 +110,27 @@ class Cutter:
         self,
         annotated: Module,
         layout: Layout,
+        submeshes: Sequence[tuple[int, ...]],
         microbatches: int,
-        devices_per_stage: int | None = None,
         machine: Machine | None = None,
         options: PartitionOptions | None = None,
     ) -> Pipeline:
         """As of `pipelined`, before its microbatches are scheduled.
 
-        `annotated`: the program with its shardings; it stays as it is.  `options`: how stage programs are partitioned.
+        `annotated`: the program with its shardings; it stays as it is.  `submeshes`: the devices of each, as many as
+        the shardings name.  `options`: how stage programs are partitioned.
         """
-        named = (leaf.num_devices or 1 for sharding in annotated.distinct_shardings for leaf in sharding.leaves)
-        number = devices_per_stage or max(named, default=1)
+        number = len(submeshes[0])
         machine = machine or default_machine(number * layout.submeshes)
         program, fission = self._program(microbatches, layout.pieces), self._fission(layout.pieces)
         placement, found = self._cut(microbatches, layout, machine)
         key = annotated, layout.pieces, microbatches, number
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
-        submesh = Submesh(number, machine.with_devices(number), options)
+        places = [Submesh(machine.part(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _Writer(program, placement, found, self._shardings[key], submesh, self._made, donated)
-        return replace(writer.pipeline(layout), interface=fission.interface)
+        writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
+        return replace(writer.pipeline(), interface=fission.interface)
 
     def _fission(self, pieces: int) -> Fission:
         if pieces not in self._fissions:
@@ -201,11 +204,11 @@ class _Writer:
         placement: Placement,
         cut: Sequence[Part],
         shardings: Mapping[str, HloSharding | None],
-        submesh: Submesh,
+        submeshes: Sequence[Submesh],
         made: StagePrograms,
         donated: Collection[int],
     ) -> None:
-        self.program, self.placement, self.parts, self.submesh = program, placement, cut, submesh
+        self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
         self.shardings, self.made, self.donated = dict(shardings), made, donated
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         if program.number is not None:
@@ -225,13 +228,11 @@ class _Writer:
         """Those that the caller gives."""
         return [p for p in self.program.module.entry.parameters if p is not self.program.number]
 
-    def pipeline(self, layout: Layout) -> Pipeline:
+    def pipeline(self) -> Pipeline:
         pieces: list[Piece] = []
         openings: list[Closing] = []
         closings: list[Closing] = []
-        size = self.submesh.num_devices
-        places = [stage % layout.submeshes for stage in range(layout.stages)]
-        devices = [tuple(range(n * size, (n + 1) * size)) for n in places]
+        devices = [submesh.devices for submesh in self.submeshes]
         for part in self.parts:
             op = self._stage_program(part)
             reads, makes = (tuple(inst.name for inst in side) for side in (part.reads, part.makes))
@@ -276,7 +277,7 @@ class _Writer:
 
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
-        found = self.made.of(part, reads, makes, self._deferrable(part), self.submesh)
+        found = self.made.of(part, reads, makes, self._deferrable(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding

@@ -6,7 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.compiler import Partitioned, partition
@@ -23,12 +23,16 @@ Shardings = Sequence[HloSharding]
 
 @dataclass(frozen=True)
 class Submesh:
-    """Where a stage runs, and how its programs are partitioned for it."""
+    """Where a stage runs, and how its programs are partitioned for it.  Equal ones may share programs."""
 
-    num_devices: int
     machine: Machine
-    """Of so many devices."""
-    options: PartitionOptions | None = None
+    """Of these devices alone."""
+    options: PartitionOptions | None
+    devices: tuple[int, ...] = field(compare=False)
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.devices)
 
     def partitioned(self, part: Part, reads: Shardings, makes: Shardings) -> Partitioned:
         """The program of a part whose values lie so."""

@@ -96,7 +96,7 @@ class PricedProgram(ProgramOp):
         raise ScheduleError(f"{self.name} is known by its price alone", remedy="build the plan's schedule")
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return self._program.work(self, self._place, machine)
+        return self._program.work(self, self._place, machine.part(operands[0].devices))
 
 
 class _ResizableProgram:
@@ -120,7 +120,7 @@ class _ResizableProgram:
     def work(self, op: PricedProgram, place: Between, machine: Machine) -> Work:
         if (place, machine) not in self._works:
             module = self.module.at(place)
-            self._works[place, machine] = program_work(module, op.arrays, machine.with_devices(op.num_devices))
+            self._works[place, machine] = program_work(module, op.arrays, machine)
         return self._works[place, machine]
 
 

@@ -1,0 +1,28 @@
+"""`hlosharding search`: what it may be asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hlosharding.cli import main
+
+MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
+
+
+def found(capsys: pytest.CaptureFixture[str], *options: str, machine: str = "h100:16") -> Any:
+    """The record of a search on two nodes."""
+    command = ["search", MLP, "--machine", machine, "--batch", "x", "--microbatches", "2", "--emit", "json"]
+    assert main([*command, *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    usual, some, every = (found(capsys, "--all", *more) for more in ((), ("--orders", "PDT,DTP"), ("--orders", "all")))
+    orders = [{plan["order"] for plan in each["plans"]} for each in (usual, some, every)]
+    assert orders[0] == {""}
+    assert orders[1] == {"", "DTP", "DP", "TP"}
+    assert orders[1] < orders[2]
