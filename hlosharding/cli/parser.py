@@ -154,6 +154,13 @@ def _add_search(commands: Any) -> None:
         metavar="PDT,PTD...|all",
         help="of stages, data and tensors on the links, the outermost first (default: PDT)",
     )
+    command.add_argument(
+        "--strategies",
+        type=_words,
+        default=[""],
+        metavar="NAME,NAME...",
+        help="which weights are split: megatron, fsdp (default: megatron)",
+    )
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")

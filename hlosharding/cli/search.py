@@ -24,6 +24,7 @@ def execute(arguments: Namespace) -> None:
             microbatches=arguments.microbatches or MICROBATCHES,
             schedules=arguments.schedules,
             orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
+            strategies=arguments.strategies,
             prune=not arguments.all,
             progress=progress,
         )

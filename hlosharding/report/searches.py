@@ -88,6 +88,7 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "microbatches": plan.microbatches,
         "schedule": plan.schedule,
         "order": plan.order,
+        "strategy": plan.strategy,
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

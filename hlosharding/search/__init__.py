@@ -7,12 +7,14 @@ from hlosharding.search.planner import Planner
 from hlosharding.search.plans import ORDERS, Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.ranking import RankedPlan, Ranking, rank, sampled
+from hlosharding.search.strategies import STRATEGIES, Strategy, fsdp, megatron
 from hlosharding.search.suggest import Suggestion, suggest
 from hlosharding.search.trials import Hit, smallest_sets
 
 __all__ = [
     "MICROBATCHES",
     "ORDERS",
+    "STRATEGIES",
     "Hit",
     "OneProcess",
     "Plan",
@@ -23,7 +25,10 @@ __all__ = [
     "Ranking",
     "SearchResult",
     "SizedPlan",
+    "Strategy",
     "Suggestion",
+    "fsdp",
+    "megatron",
     "plan_space",
     "rank",
     "sampled",

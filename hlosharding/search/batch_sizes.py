@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hlosharding.errors import ScheduleError
@@ -13,6 +13,7 @@ from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.schedule import argument_numbers
 from hlosharding.search.planner import Planner
+from hlosharding.search.strategies import Strategy
 
 
 class BatchSizes:
@@ -32,10 +33,11 @@ class BatchSizes:
         arguments: Sequence[Any],
         batch: Sequence[str | int],
         donate: Sequence[str | int] = (),
+        strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
-        self._program, self._arguments, self._named = program, arguments, (batch, donate)
+        self._program, self._arguments, self._named = program, arguments, (batch, donate, strategies)
         module = program if isinstance(program, Module) else trace(program)(*arguments)
-        first = Planner(module, batch, donate)
+        first = Planner(module, *self._named)
         self.given = _batch_size(module, batch)
         self._planners = {self.given: first}
 

@@ -54,7 +54,7 @@ def _family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)
-    return plan.data, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
+    return plan.data, plan.layout, tuple(plan.submeshes), plan.strategy, plan.microbatches == 1, divides or wanted
 
 
 class _Family:

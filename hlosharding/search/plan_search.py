@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
@@ -23,7 +23,8 @@ from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan, in_order
-from hlosharding.search.ranking import Ranking, rank
+from hlosharding.search.ranking import Ranking, ranked
+from hlosharding.search.strategies import Strategy
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,8 @@ class SearchResult(InNotebooks):
     def measured(self, most: int = 10) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
         size = self.table[0].batch_size if self.table else self.sizes.given
-        planner = self.sizes.planner(size)
         plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
-        return rank(planner.module, batch=sorted(planner.numbers), plans=plans, machine=self.machine)
+        return ranked(self.sizes.planner(size), plans, self.machine)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best."""
@@ -89,6 +89,7 @@ def search(
     microbatches: Sequence[int] = MICROBATCHES,
     schedules: Sequence[str] = ("",),
     orders: Sequence[str] = ("",),
+    strategies: Sequence[str] | Mapping[str, Strategy] = ("",),
     batch_sizes: Sequence[int] = (),
     donate: Sequence[str | int] = (),
     keep: int = 10,
@@ -100,18 +101,22 @@ def search(
     `program`: a traced Module, or a function with its arguments (arrays or ShapeDtypeStructs).  `batch`: paths of the
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
     of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the
-    ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `batch_sizes`: of a function, let
-    the batch have each of these sizes; what takes least an example is the best then.  `donate`:
+    ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `strategies`: which arguments
+    are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `batch_sizes`: of a
+    function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
     arguments that the update may overwrite, as of `jax.jit`.  All are priced as propagation shards them, the `keep`
     fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
     not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
 
     Raises ScheduleError for arguments that are not there.
     """
-    sizes = BatchSizes(program, arguments, batch, donate)
+    sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
     if machine.topology == "switch" and machine.num_nodes == 1:
         orders = ("",)  # whoever is next to whom
-    space = list(plans if plans is not None else plan_space(machine.num_devices, microbatches, schedules, orders))
+    grid = plan_space(machine.num_devices, microbatches, schedules, orders, strategies)
+    space = list(plans if plans is not None else grid)
+    for name in {plan.strategy for plan in space}:
+        sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)
     run.run(progress)

@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -30,9 +30,10 @@ def plan_space(
     microbatches: Sequence[int] = MICROBATCHES,
     schedules: Sequence[str] = ("",),
     orders: Sequence[str] = ("",),
+    strategies: Iterable[str] = ("",),
 ) -> Iterator[Plan]:
-    """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it;
-    pipelines with each number of microbatches and each schedule.  Raises ScheduleError for an order that is none.
+    """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it, by each
+    strategy; pipelines with each number of microbatches and each schedule.  Raises ScheduleError for no order.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
     75
@@ -48,8 +49,8 @@ def plan_space(
         ways = Plan(data, tensor, stages)
         found = dict.fromkeys(replace(ways, order=order).shortest_order for order in orders)
         counts = product(microbatches, schedules) if stages > 1 else [(1, "")]
-        for (count, schedule), order in product(counts, found):
-            yield Plan(data, tensor, stages, count, schedule, order)
+        for (count, schedule), order, strategy in product(counts, found, strategies):
+            yield Plan(data, tensor, stages, count, schedule, order, strategy)
 
 
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:

@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
@@ -13,29 +13,35 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Pipeline, Schedule, argument_numbers
 from hlosharding.search.plans import Plan
-from hlosharding.search.tensor_parallel import tensor_splits
-from hlosharding.sharding import HloSharding, TileAssignment
+from hlosharding.search.strategies import STRATEGIES, Strategy, megatron, over_batch, split
 
 
 class Planner:
     """Makes pipelines of one program, whose `batch` arguments have the batch as their first dim.
 
-    `donate`: arguments that the update may overwrite.  Raises ScheduleError for arguments that are not there.
+    `donate`: arguments that the update may overwrite.  `strategies`: those of plans by name, beside `STRATEGIES`.
+    Raises ScheduleError for arguments that are not there.
     """
 
-    def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
+    def __init__(
+        self,
+        module: Module,
+        batch: Sequence[str | int],
+        donate: Sequence[str | int] = (),
+        strategies: Mapping[str, Strategy] | None = None,
+    ) -> None:
         self.module = module
         self.numbers = frozenset(argument_numbers(module, batch))
+        self.strategies = {"": megatron, **STRATEGIES, **(strategies or {})}
         self._cutter = Cutter(module, batch, donate)
-        self._annotated: dict[tuple[int, int], Module] = {}
-        self._splits: dict[int, dict[int, int]] = {}
+        self._annotated: dict[tuple[int, int, str], Module] = {}
 
     def pipeline(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Pipeline:
-        """The program cut so.  Raises ScheduleError where it cannot be."""
+        """The program cut so.  Raises ScheduleError where it cannot be, AnnotationError for a strategy's bad specs."""
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated = self.annotated(plan.data, plan.tensor)
+        annotated = self.annotated(plan.data, plan.tensor, plan.strategy)
         return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options)
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
@@ -43,24 +49,21 @@ class Planner:
         cut = self.pipeline(plan, machine)
         return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
 
-    def annotated(self, data: int, tensor: int) -> Module:
-        """The program with the shardings of a stage: the batch over `data` ways, weights over `tensor`."""
-        if (data, tensor) not in self._annotated:
-            made = self.module.clone()
-            made.shardings, made.num_partitions = {}, data * tensor
-            for parameter in made.entry.parameters if made.num_partitions > 1 else ():
-                dims, split = parameter.shape.dims, self._tensor_splits(tensor).get(parameter.parameter_number)
-                if parameter.parameter_number in self.numbers:
-                    made.shardings[parameter.id] = _over_data(len(dims), data, tensor)
-                elif split is not None:
-                    made.shardings[parameter.id] = _over_tensor(len(dims), split, data, tensor)
-            self._annotated[data, tensor] = made
-        return self._annotated[data, tensor]
+    def annotated(self, data: int, tensor: int, strategy: str = "") -> Module:
+        """The program with the shardings of a stage, as a strategy says; without a word of it, the batch over data."""
+        key = data, tensor, strategy
+        if key not in self._annotated:
+            ways = {"data": data, "tensor": tensor}
+            said = self.strategy(strategy)(self.module, ways, self.numbers)
+            self._annotated[key] = split(self.module, ways, over_batch("data")(self.module, ways, self.numbers), said)
+        return self._annotated[key]
 
-    def _tensor_splits(self, ways: int) -> dict[int, int]:
-        if ways not in self._splits:
-            self._splits[ways] = tensor_splits(self.module, ways, batch=self.numbers) if ways > 1 else {}
-        return self._splits[ways]
+    def strategy(self, name: str) -> Strategy:
+        """By name.  Raises ScheduleError where there is none."""
+        if name not in self.strategies:
+            known = ", ".join(filter(None, self.strategies))
+            raise ScheduleError(f"no strategy {name!r}", remedy=f"there are {known}; others are given as strategies=")
+        return self.strategies[name]
 
 
 def _check_divides(parameter: Instruction, plan: Plan) -> None:
@@ -72,14 +75,3 @@ def _check_divides(parameter: Instruction, plan: Plan) -> None:
             f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",
             remedy="take another batch size, fewer microbatches or fewer ways",
         )
-
-
-def _over_data(rank: int, data: int, tensor: int) -> HloSharding:
-    """The first dim over `data`, copies over `tensor`, on devices that form a mesh [data, tensor]."""
-    return HloSharding.partial_tile(TileAssignment.from_iota((data, *[1] * (rank - 1), tensor)))
-
-
-def _over_tensor(rank: int, split: int, data: int, tensor: int) -> HloSharding:
-    """The dim `split` over `tensor`, copies over `data`."""
-    dims = [tensor if dim == split else 1 for dim in range(rank)]
-    return HloSharding.partial_tile(TileAssignment.from_iota((*dims, data), (data, tensor), (1, 0)))

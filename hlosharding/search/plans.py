@@ -34,18 +34,19 @@ class Plan:
     """As of `pipelined`; "": 1F1B of a training step."""
     order: str = ""
     """The ways on the machine's devices, the outermost first, as "TPD"; those of one way may be left out; "": PDT."""
+    strategy: str = ""
+    """Which dims are split: one of `STRATEGIES`, or a name that the user gave one; "": megatron, if no other has it."""
 
     def __post_init__(self) -> None:
         needed = {way for way, size in self._sizes.items() if size > 1}
         if self.order and not (len(set(self.order)) == len(self.order) and needed <= set(self.order) <= set("PDT")):
-            raise ScheduleError(
-                f"{self.order!r} is no order of {self.data}/{self.tensor}/{self.stages}", remedy=_REMEDY
-            )
+            ways = f"{self.data}/{self.tensor}/{self.stages}"
+            raise ScheduleError(f"{self.order!r} is no order of {ways}", remedy="write P, D and T, each once, as PTD")
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, and the schedule and the order if they are said."""
+        """D/T/P/K, as the DistIR paper writes it, and schedule, order and strategy if they are said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
-        return " ".join(filter(None, (ways, self.schedule, self.order)))
+        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy)))
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -87,9 +88,6 @@ class Plan:
     def divides(self, batch_size: int) -> bool:
         """Do all microbatches, and all their tiles, have as many examples?"""
         return batch_size % (self.microbatches * self.data) == 0
-
-
-_REMEDY = "write P, D and T, each once, as PTD"
 
 
 class SizedPlan(NamedTuple):

@@ -136,15 +136,25 @@ def rank(
     3
     """
     module = program if isinstance(program, Module) else trace(program)(*arguments)
-    planner = Planner(module, batch)
-    runner = runner or this_process()
     chosen = list(plans) if plans is not None else sampled(_num_devices(), count, seed)
+    return ranked(Planner(module, batch), chosen, machine, runner, progress)
+
+
+def ranked(
+    planner: Planner,
+    plans: Sequence[Plan],
+    machine: Machine | None = None,
+    runner: PlanRunner | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ranking:
+    """As of `rank`, plans of a program that a planner cuts."""
+    runner = runner or this_process()
     machines = (lambda busy: machine) if machine is not None else calibrated
     rows: list[RankedPlan] = []
     refused: list[tuple[Plan, str]] = []
-    for done, plan in enumerate(chosen):
+    for done, plan in enumerate(plans):
         if progress is not None:
-            progress(done, len(chosen))
+            progress(done, len(plans))
         try:
             schedule = planner.schedule(plan, machine)
             predicted = runner.predicted(plan, schedule, machines)

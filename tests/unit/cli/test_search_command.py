@@ -26,3 +26,11 @@ def test_orders(capsys: pytest.CaptureFixture[str]) -> None:
     assert orders[0] == {""}
     assert orders[1] == {"", "DTP", "DP", "TP"}
     assert orders[1] < orders[2]
+
+
+def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
+    plans = found(capsys, "--strategies", "megatron,fsdp", machine="h100:4")["plans"]
+    assert {plan["strategy"] for plan in plans} == {"megatron", "fsdp"}
+    command = ["search", MLP, "--machine", "h100:4", "--batch", "x", "--strategies", "zero"]
+    assert main(command) == 1
+    assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err

@@ -10,7 +10,8 @@ import pytest
 import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule import Schedule
+from hlosharding.schedule import Schedule, StageProgram
+from hlosharding.schedule.steps import Apply
 from hlosharding.search import OneProcess, Plan, Planner, RankedPlan, Ranking, plan_space, sampled
 from tests.support.training_steps import perceptron as step
 
@@ -110,7 +111,18 @@ def test_none_could_be_run() -> None:
         _ = Ranking.of([]).best
 
 
-def test_the_best_of_a_search_are_run() -> None:
-    found = hs.search(step, *arguments(), batch=["x"], machine=machines.cpu(2), microbatches=(2,))
+@pytest.mark.parametrize("donate", [(), ("weights",)])
+def test_the_best_of_a_search_are_run_as_they_were_priced(donate: tuple[str, ...], monkeypatch: Any) -> None:
+    found = hs.search(step, *arguments(), batch=["x"], machine=machines.cpu(2), microbatches=(2,), donate=donate)
+    donating = list[bool]()
+    measured = OneProcess.measured
+
+    def noted(self: OneProcess, schedule: Schedule) -> float:
+        ops = [each.op for each in schedule.steps() if isinstance(each, Apply)]
+        donating.append(any(op.donates for op in ops if isinstance(op, StageProgram)))
+        return measured(self, schedule)
+
+    monkeypatch.setattr(OneProcess, "measured", noted)
     ranking = found.measured(most=2)
     assert {row.plan for row in ranking.table} == {priced.plan for priced in found.table[:2]}
+    assert donating == [bool(donate)] * 2

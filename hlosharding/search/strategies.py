@@ -1,0 +1,166 @@
+"""Strategies: which dims of a step's arguments are split over its data ways, and which over its tensor ways.
+
+Floor: search.  A strategy says specs; what they mean on devices, and whether they fit, `split` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hlosharding.errors import AnnotationError, ShardingError
+from hlosharding.frontends import annotate
+from hlosharding.ir import Instruction, Module
+from hlosharding.propagation import propagate
+from hlosharding.schedule import argument_numbers
+from hlosharding.search.tensor_parallel import tensor_splits
+from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
+
+Ways = Mapping[str, int]
+"""Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor"."""
+Specs = Mapping[str | int, Any]
+"""Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
+Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
+"""(program, ways, numbers of the batch arguments) to specs; what it does not name takes what suits."""
+
+
+def over_batch(axis: str) -> Strategy:
+    """The first dim of the batch arguments over an axis."""
+    return lambda module, ways, batch: {number: _spec({0: (axis,)}) for number in sorted(batch)}
+
+
+def over_weights(axis: str) -> Strategy:
+    """Weights over an axis, each along the dim that its readers ask for (`tensor_splits`)."""
+
+    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        splits = tensor_splits(module, ways[axis], batch=batch) if ways[axis] > 1 else {}
+        return {number: _spec({dim: (axis,)}) for number, dim in splits.items()}
+
+    return strategy
+
+
+def composed(*strategies: Strategy) -> Strategy:
+    """All of them, one after the other: a dim that several split has the axes of all, the first one's outermost."""
+
+    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        found: dict[int, dict[int, tuple[str, ...]]] = {}
+        for each in strategies:
+            for number, spec in _by_number(module, each(module, ways, batch)).items():
+                dims = found.setdefault(number, {})
+                dims.update({dim: dims.get(dim, ()) + axes for dim, axes in _axes(spec).items()})
+        return {number: _spec(dims) for number, dims in found.items()}
+
+    return strategy
+
+
+_MEGATRON = composed(over_batch("data"), over_weights("tensor"))
+
+
+def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """The batch over data, weights over tensor, by columns and by rows in turn (Shoeybi et al. 2019).
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> mlp = hs.trace(lambda up, down, x: jnp.tanh(x @ up) @ down)(*map(jnp.ones, [(4, 8), (8, 4), (2, 4)]))
+    >>> {number: tuple(spec) for number, spec in megatron(mlp, {"data": 2, "tensor": 4}, frozenset({2})).items()}
+    {2: ('data',), 0: (None, 'tensor'), 1: ('tensor',)}
+    """
+    return _MEGATRON(module, ways, batch)
+
+
+def fsdp(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """`megatron`, and all floating-point arguments but the batch over data as well, along the largest dim that divides
+    (Rajbhandari et al. 2020, Zhao et al. 2023): gathered where they are read, their gradients reduced to pieces.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> mlp = hs.trace(lambda up, down, x: jnp.tanh(x @ up) @ down)(*map(jnp.ones, [(4, 8), (8, 4), (2, 4)]))
+    >>> {number: tuple(spec) for number, spec in fsdp(mlp, {"data": 2, "tensor": 4}, frozenset({2})).items()}
+    {2: ('data',), 0: ('data', 'tensor'), 1: ('tensor', 'data')}
+    """
+    specs = dict(megatron(module, ways, batch))
+    if ways["data"] > 1:
+        lies = _propagated(split(module, ways, specs), ways)
+        for parameter in module.entry.parameters:
+            number = parameter.parameter_number
+            dims = lies.get(number, {})
+            dim = _largest(parameter, dims, ways)
+            if number not in batch and dim is not None:
+                specs[number] = _spec({**dims, dim: (*dims.get(dim, ()), "data")})
+    return specs
+
+
+STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp}
+"""Those that are there, by name."""
+
+
+def split(module: Module, ways: Ways, *specs: Specs) -> Module:
+    """The program with the shardings that specs mean on devices that form a mesh of the ways; later ones win.
+
+    Raises ScheduleError for an argument that is not there, AnnotationError for a spec that does not fit it.
+    """
+    mesh = MeshInfo(tuple(ways), tuple(ways.values()))
+    parameters = {p.parameter_number: p for p in module.entry.parameters}
+    wanted = {number: spec for each in specs for number, spec in _by_number(module, each).items()}
+    made = module.clone()
+    made.shardings, made.num_partitions = {}, mesh.num_devices
+    made = annotate(made, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
+    made.mesh = module.mesh
+    for parameter in made.entry.parameters:
+        _check_divides(parameter, made.sharding(parameter) or REPLICATED)
+    if mesh.num_devices == 1:
+        made.shardings = {}
+    return made
+
+
+def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
+    """Raises AnnotationError where pieces are not of one size: stages hand on equal tiles."""
+    for dim in uneven_dims(sharding, parameter.shape.dims):
+        raise AnnotationError(
+            f"dim {dim} of {parameter.shape} is not cut into {sharding.num_tiles_along(dim)} equal pieces",
+            where=f"{parameter.op_name or parameter.name} as {sharding}",
+            remedy="let the strategy split another dim, or none, where `ways` does not divide it",
+        )
+
+
+def _by_number(module: Module, specs: Specs) -> dict[int, Any]:
+    return {number: spec for name, spec in specs.items() for number in argument_numbers(module, [name])}
+
+
+def _axes(spec: Sequence[Any]) -> dict[int, tuple[str, ...]]:
+    """Of a PartitionSpec the axes of each dim that is split."""
+    found = {dim: (entry,) if isinstance(entry, str) else tuple(entry or ()) for dim, entry in enumerate(spec)}
+    return {dim: axes for dim, axes in found.items() if axes}
+
+
+def _spec(axes: Mapping[int, Sequence[str]]) -> Any:
+    """The PartitionSpec of dims split over axes."""
+    from jax.sharding import PartitionSpec
+
+    entries = [tuple(axes.get(dim, ())) for dim in range(max(axes, default=-1) + 1)]
+    return PartitionSpec(*(entry[0] if len(entry) == 1 else entry or None for entry in entries))
+
+
+def _propagated(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str, ...]]]:
+    """The axes of each argument's dims as propagation spreads them: moments lie as what they are of."""
+    mesh = MeshInfo(tuple(ways), tuple(ways.values()))
+    is_open = [annotated.sharding(parameter) is None for parameter in annotated.entry.parameters]
+    module = propagate(annotated, to_outputs=True, to_parameters=is_open).module
+    found: dict[int, dict[int, tuple[str, ...]]] = {}
+    for parameter in module.entry.parameters:
+        sharding = module.sharding(parameter)
+        try:
+            found[parameter.parameter_number] = _axes(sharding.to_partition_spec(mesh)) if sharding is not None else {}
+        except ShardingError:  # a tiling that no axes say, as a reshape may give
+            continue
+    return found
+
+
+def _largest(parameter: Instruction, split_already: Mapping[int, Sequence[str]], ways: Ways) -> int | None:
+    """The dim of a weight with most elements a device that data ways divide."""
+    if not parameter.shape.is_floating or any("data" in axes for axes in split_already.values()):
+        return None
+    left = dict(enumerate(parameter.shape.dims))
+    for dim, axes in split_already.items():
+        for axis in axes:
+            left[dim] //= ways[axis]
+    dims = [dim for dim, size in left.items() if size and size % ways["data"] == 0]
+    return max(dims, key=lambda dim: left[dim], default=None)
