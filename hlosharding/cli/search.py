@@ -27,6 +27,7 @@ def execute(arguments: Namespace) -> None:
             strategies=arguments.strategies,
             prune=not arguments.all,
             progress=progress,
+            resume=arguments.resume,
         )
     if arguments.plot:
         write(report.pareto_svg(found), arguments.plot)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
+from pathlib import Path
 from typing import Any
 
 from hlosharding.cost import Machine, cost
@@ -22,6 +23,7 @@ from hlosharding.search.comparison import explained
 from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
 from hlosharding.search.priced_plan import PricedPlan, in_order
 from hlosharding.search.ranking import Ranking, ranked
 from hlosharding.search.strategies import Strategy
@@ -95,6 +97,7 @@ def search(
     keep: int = 10,
     prune: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    resume: str | Path | None = None,
 ) -> SearchResult:
     """Price the plans for all devices of a machine by simulation.
 
@@ -107,8 +110,9 @@ def search(
     arguments that the update may overwrite, as of `jax.jit`.  All are priced as propagation shards them, the `keep`
     fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
     not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
+    `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
 
-    Raises ScheduleError for arguments that are not there.
+    Raises ScheduleError for arguments that are not there, for no order or strategy, and for a file of another search.
     """
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
     if machine.topology == "switch" and machine.num_nodes == 1:
@@ -118,16 +122,25 @@ def search(
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
-    run = _Search(sizes, every, machine, keep, prune=prune and len(batch_sizes) < 2)
+    said = facts(sizes, every, machine, (batch, donate)) if resume is not None else None
+    run = _Search(sizes, every, machine, KnownPrices(resume, said), keep, prune=prune and len(batch_sizes) < 2)
     run.run(progress)
     return SearchResult(sizes, machine, tuple(in_order(run.priced)), tuple(run.refused), tuple(run.pruned))
 
 
 class _Search:
     def __init__(
-        self, sizes: BatchSizes, plans: Sequence[SizedPlan], machine: Machine, most: int, *, prune: bool
+        self,
+        sizes: BatchSizes,
+        plans: Sequence[SizedPlan],
+        machine: Machine,
+        known: KnownPrices,
+        most: int,
+        *,
+        prune: bool,
     ) -> None:
-        self.sizes, self.plans, self.machine, self.most, self.prune = sizes, plans, machine, most, prune
+        self.sizes, self.plans, self.machine, self.known = sizes, plans, machine, known
+        self.most, self.prune = most, prune
         self.rough = PlanPrices(sizes, plans, machine, PartitionOptions(only_propagated=True))
         self.priced: list[PricedPlan] = []
         self.refused: list[tuple[SizedPlan, str]] = []
@@ -141,7 +154,7 @@ class _Search:
             if bounds[plan] > self._worst_kept():
                 self.pruned.append((plan, bounds[plan]))
             else:
-                self._price(plan, self.rough.simulated)
+                self._price(Asked(plan, exact=False), self.rough.simulated)
         self._price_again()
 
     def _bounds(self) -> dict[SizedPlan, float]:
@@ -160,13 +173,14 @@ class _Search:
             return float("inf")
         return nsmallest(kept, fitting)[-1]
 
-    def _price(self, plan: SizedPlan, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> None:
-        try:
-            run = simulated(plan)
-        except HloShardingError as error:
-            self.refused.append((plan, str(error)))
-            return
-        self.priced.append(PricedPlan.of(plan, run))
+    def _price(self, asked: Asked, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> None:
+        if asked not in self.known.found:
+            self.known.keep(asked, _outcome(asked.plan, simulated))
+        outcome = self.known.found[asked]
+        if isinstance(outcome, PricedPlan):
+            self.priced.append(outcome)
+        else:
+            self.refused.append((asked.plan, outcome))
 
     def _price_again(self) -> None:
         """Those at the top as they will run: with all that the partitioner looks at."""
@@ -174,4 +188,11 @@ class _Search:
         self.priced = table[self.most :]
         exact = PlanPrices(self.sizes, (), self.machine)
         for priced in table[: self.most]:
-            self._price(priced.sized_plan, exact.simulated_alone)
+            self._price(Asked(priced.sized_plan, exact=True), exact.simulated_alone)
+
+
+def _outcome(plan: SizedPlan, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> Outcome:
+    try:
+        return PricedPlan.of(plan, simulated(plan))
+    except HloShardingError as error:
+        return str(error)

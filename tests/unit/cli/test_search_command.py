@@ -34,3 +34,13 @@ def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["search", MLP, "--machine", "h100:4", "--batch", "x", "--strategies", "zero"]
     assert main(command) == 1
     assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err
+
+
+def test_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "prices.jsonl"
+    first = found(capsys, "--resume", str(path), machine="h100:4")
+    kept = path.read_text()
+    assert found(capsys, "--resume", str(path), machine="h100:4") == first
+    assert path.read_text() == kept
+    assert main(["search", MLP, "--machine", "h100:2", "--batch", "x", "--resume", str(path)]) == 1
+    assert "has prices of another machine, plan space" in capsys.readouterr().err

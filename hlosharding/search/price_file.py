@@ -1,0 +1,141 @@
+"""Prices in a file as they are found: a search that was interrupted goes on where it was.
+
+Floor: search.  JSON lines: the first says of what the prices are, each other one what became of a plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hlosharding import __version__
+from hlosharding.cost import Machine
+from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.ir import digest
+from hlosharding.search.batch_sizes import BatchSizes
+from hlosharding.search.planner import Planner
+from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.priced_plan import PricedPlan
+
+VERSION = 1
+"""Of the file."""
+Outcome = PricedPlan | str
+"""What a step takes, or why the program does not allow the plan."""
+
+
+class Asked(NamedTuple):
+    """A plan, priced by its own cut with all that the partitioner looks at (`exact`), or among others as propagated."""
+
+    plan: SizedPlan
+    exact: bool
+
+
+class KnownPrices:
+    """What became of plans.  With a path also in a file, from which it takes what is there already.
+
+    `facts`: of what the prices are, by name.  Raises ScheduleError for a file with prices of something else, and
+    HloShardingError for one that cannot be read or written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> asked = Asked(SizedPlan(Plan(2), 8), exact=False)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "prices.jsonl"
+    ...     KnownPrices(path, {"machine": "h100(2)"}).keep(asked, "the batch is not cut")
+    ...     print(KnownPrices(path, {"machine": "h100(2)"}).found[asked])
+    ...     KnownPrices(path, {"machine": "h100(4)"})
+    Traceback (most recent call last):
+        ...
+    hlosharding.errors.ScheduleError: ...prices.jsonl has prices of another machine; name another file
+    """
+
+    def __init__(self, path: str | Path | None = None, facts: Mapping[str, str] | None = None) -> None:
+        self.path = Path(path) if path is not None else None
+        self.found: dict[Asked, Outcome] = {}
+        if self.path is not None:
+            header = {"version": str(VERSION), "hlosharding": __version__, **(facts or {})}
+            try:
+                self._read(self.path, header)
+            except OSError as error:
+                raise HloShardingError(f"cannot keep prices in {path}: {error.strerror or error}") from error
+
+    def keep(self, asked: Asked, outcome: Outcome) -> None:
+        """From now on."""
+        self.found[asked] = outcome
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(_line(asked, outcome))
+
+    def _read(self, path: Path, header: Mapping[str, str]) -> None:
+        first = json.dumps(header) + "\n"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        if first.startswith(text):  # nothing, or what was written of the first line when the search ended
+            path.write_text(first, encoding="utf-8")
+            return
+        whole, _, rest = text.rpartition("\n")
+        lines = whole.split("\n")
+        _check(lines[0], header, path)
+        for number, line in enumerate(lines[1:], 2):
+            asked, outcome = _outcome(line, f"line {number} of {path}")
+            self.found[asked] = outcome
+        if rest:  # half a line: the search ended while it was written
+            path.write_text(f"{whole}\n", encoding="utf-8")
+
+
+def facts(sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, options: Iterable[object]) -> dict[str, str]:
+    """All that decides the prices of plans."""
+    planner = sizes.planner(sizes.given)
+    every = sorted(plans)
+    ways = sorted({(each.plan.data, each.plan.tensor, each.plan.strategy) for each in every})
+    return {
+        "program": digest(planner.module).hex(),
+        "machine": repr(machine),
+        "plan space": _checksum(every),
+        "strategy": _checksum(_said(planner, *each) for each in ways),
+        "choice of arguments": _checksum(options),
+    }
+
+
+def _said(planner: Planner, data: int, tensor: int, strategy: str) -> str:
+    try:
+        found = planner.annotated(data, tensor, strategy)
+    except HloShardingError as error:
+        return str(error)
+    return "; ".join(str(found.sharding(parameter)) for parameter in found.entry.parameters)
+
+
+def _checksum(said: Iterable[object]) -> str:
+    return sha256("\n".join(map(str, said)).encode()).hexdigest()
+
+
+def _check(line: str, header: Mapping[str, str], path: Path) -> None:
+    try:
+        there = json.loads(line)
+    except ValueError:
+        there = None
+    if not isinstance(there, dict) or "version" not in there:
+        raise ScheduleError(f"{path} is no file of prices", remedy="name another file")
+    other = [name for name, said in header.items() if there.get(name) != said]
+    if other:
+        raise ScheduleError(f"{path} has prices of another {', '.join(other)}", remedy="name another file")
+
+
+def _line(asked: Asked, outcome: Outcome) -> str:
+    said = {"refused": outcome} if isinstance(outcome, str) else {"priced": asdict(outcome)}
+    plan = {"plan": asdict(asked.plan.plan), "batch_size": asked.plan.batch_size, "exact": asked.exact}
+    return json.dumps({**plan, **said}) + "\n"
+
+
+def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
+    try:
+        said: dict[str, Any] = json.loads(line)
+        asked = Asked(SizedPlan(Plan(**said["plan"]), said["batch_size"]), said["exact"])
+        if "refused" in said:
+            return asked, str(said["refused"])
+        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan}
+        return asked, PricedPlan(**priced)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error
