@@ -32,7 +32,7 @@ from hlosharding.report.pareto import pareto, pareto_svg
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
-from hlosharding.report.searches import search_view
+from hlosharding.report.searches import improved_view, search_view
 from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
@@ -69,6 +69,7 @@ __all__ = [
     "draw_svg",
     "executable_view",
     "explanations_view",
+    "improved_view",
     "module_view",
     "overrides_view",
     "parameters_view",

@@ -10,7 +10,7 @@ from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
 from hlosharding.report.pareto import pareto
-from hlosharding.search import PricedPlan, SearchResult
+from hlosharding.search import Improved, PricedPlan, SearchResult, spelled
 
 
 def search_view(result: SearchResult, *, most: int = 10) -> View:
@@ -54,6 +54,42 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
     )
     said = Text(f"{result.explain()}\n{_counted(result)}")
     return View((Facts(counts), said, plans, less_memory, refused), schema="hlosharding.search/1")
+
+
+def improved_view(found: Improved) -> View:
+    """What was changed, and what a step takes before and after each change."""
+    changes = Table(
+        title=f"Changes of {found.start.plan}",
+        key="changes",
+        columns=(
+            Column(key="argument", heading="argument"),
+            Column(key="before", heading="was"),
+            Column(key="after", heading="is"),
+            Column(key="time_before_s", heading="step before", kind=Kind.SECONDS, priority=1),
+            Column(key="time_s", heading="step", kind=Kind.SECONDS),
+        ),
+        rows=[
+            {
+                "argument": change.argument,
+                "before": spelled(change.before),
+                "after": spelled(change.after),
+                "time_before_s": change.time_before_s,
+                "time_s": change.time_s,
+            }
+            for change in found.changes
+        ],
+        empty="none helps",
+    )
+    facts: dict[str, Any] = {
+        "machine": found.machine.name,
+        "plan": str(found.start.plan),
+        "time_before_s": found.start.time_s,
+        "time_s": found.priced.time_s,
+        "peak_memory_bytes": int(found.priced.peak_memory_bytes),
+        "tried": found.tried,
+        "is_done": found.is_done,
+    }
+    return View((Facts(facts), Text(str(found).splitlines()[0]), changes), schema="hlosharding.improved/1")
 
 
 def refused_plans(rows: Sequence[dict[str, Any]], most: int | None = None) -> Table:

@@ -24,12 +24,12 @@ from hlosharding.report.model import Text, View
 from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
 from hlosharding.report.rankings import calibration_view, ranking_view
-from hlosharding.report.searches import search_view
+from hlosharding.report.searches import improved_view, search_view
 from hlosharding.report.shardings import propagation_view, sharding_view
 from hlosharding.report.timelines import schedule_view
 from hlosharding.reshard import ReshardPlan
 from hlosharding.schedule import ScheduleSimulation
-from hlosharding.search import Ranking, SearchResult, Suggestion
+from hlosharding.search import Improved, Ranking, SearchResult, Suggestion
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import Collective
 
@@ -49,6 +49,7 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Simulation: simulation_view,
     ScheduleSimulation: schedule_view,
     SearchResult: search_view,
+    Improved: improved_view,
     Ranking: ranking_view,
     Calibration: calibration_view,
 }

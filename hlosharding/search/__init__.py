@@ -1,5 +1,6 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
+from hlosharding.search.mutations import Change, Improved, spelled
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
@@ -15,7 +16,9 @@ __all__ = [
     "MICROBATCHES",
     "ORDERS",
     "STRATEGIES",
+    "Change",
     "Hit",
+    "Improved",
     "OneProcess",
     "Plan",
     "PlanRunner",
@@ -34,5 +37,6 @@ __all__ = [
     "sampled",
     "search",
     "smallest_sets",
+    "spelled",
     "suggest",
 ]

@@ -6,12 +6,13 @@ Floor: search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import lift, project
 from hlosharding.propagation import Propagation
 from hlosharding.rules import Signature, signature_of
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, MeshInfo, uneven_dims
 
 Annotation = tuple[str, HloSharding]
 _Shardings = Mapping[str, HloSharding | None]
@@ -29,10 +30,26 @@ def candidates(module: Module, targets: list[Instruction], propagation: Propagat
     for inst in _near(targets):
         if not inst.shape.is_array or not inst.shape.rank:
             continue
-        for sharding in (*_neighbours(inst, shardings), *_one_dim_splits(inst, devices)):
-            if sharding != shardings.get(inst.name) or module.sharding(inst) is None:
+        for sharding in shardings_of(inst, shardings, MeshInfo(("all",), (devices,))):
+            is_new = sharding != shardings.get(inst.name) or module.sharding(inst) is None
+            if is_new and sharding.num_tiles > 1:
                 found.setdefault((inst.name, sharding))
     yield from found
+
+
+def shardings_of(inst: Instruction, shardings: _Shardings, mesh: MeshInfo) -> Iterator[HloSharding]:
+    """Those of a value that the ops around it would give; then those by the axes of a mesh, each along one dim or none.
+
+    All tiles of the latter are full.
+    """
+    yield from _neighbours(inst, shardings)
+    dims, axes = inst.shape.dims, [name for name, size in zip(mesh.names, mesh.sizes, strict=True) if size > 1]
+    for places in product((None, *range(len(dims))), repeat=len(axes)):
+        placed = list(zip(axes, places, strict=True))
+        spec = [tuple(axis for axis, place in placed if place == dim) for dim in range(len(dims))]
+        sharding = HloSharding.named(mesh, spec, len(dims)).without_names()
+        if not uneven_dims(sharding, dims):
+            yield sharding
 
 
 def _near(targets: list[Instruction]) -> list[Instruction]:
@@ -61,9 +78,3 @@ def _offers(op: Instruction, signature: Signature, inst: Instruction, shardings:
             continue
         space = lift(sharding.meaning, dims, len(signature.factors))
         yield from (offer for own in mine if (offer := project(space, own)).num_tiles > 1)
-
-
-def _one_dim_splits(inst: Instruction, devices: int) -> Iterator[HloSharding]:
-    for dim, size in enumerate(inst.shape.dims):
-        if devices > 1 and size % devices == 0:
-            yield HloSharding.iota_tile(tuple(devices if d == dim else 1 for d in range(inst.shape.rank)))

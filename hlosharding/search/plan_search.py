@@ -20,6 +20,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Schedule, ScheduleSimulation
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
+from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
@@ -73,6 +74,29 @@ class SearchResult(InNotebooks):
         size = self.table[0].batch_size if self.table else self.sizes.given
         plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
         return ranked(self.sizes.planner(size), plans, self.machine)
+
+    def improved(self, steps: int = 200) -> Improved:
+        """The first of the table by a strategy of its own: its strategy changed for one argument at a time, each change
+        propagated and simulated, and kept where it saves time (or memory, as long as the plan does not fit), until none
+        does or `steps` were priced.
+
+        Raises ScheduleError where no plan was priced.
+
+        >>> import jax, jax.numpy as jnp, hlosharding as hs
+        >>> def narrow(down, up, x):
+        ...     return jnp.sum(jnp.tanh(jnp.tanh(x @ down) @ up))
+        >>> arrays = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((8192, 64), (64, 8192), (4096, 8192))]
+        >>> found = search(narrow, *arrays, batch=["x"], machine=hs.machines.h100(4), plans=[Plan(1, 4)])
+        >>> for change in found.improved().changes:
+        ...     print(change.argument, *change.after, change.time_s < change.time_before_s)
+        x None tensor True
+        down tensor True
+        up None tensor True
+        """
+        if not self.table:
+            raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
+        first = self.table[0].sized_plan
+        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best."""

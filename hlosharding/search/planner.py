@@ -6,6 +6,7 @@ Floor: search.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
@@ -43,6 +44,13 @@ class Planner:
                 _check_divides(parameter, plan)
         annotated = self.annotated(plan.data, plan.tensor, plan.strategy)
         return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options)
+
+    def having(self, name: str, strategy: Strategy) -> Planner:
+        """A planner that knows one strategy more, and shares what was cut already."""
+        made = copy(self)
+        made.strategies = {**self.strategies, name: strategy}
+        made._annotated = {key: module for key, module in self._annotated.items() if key[-1] != name}
+        return made
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""

@@ -18,7 +18,7 @@ from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
 
 Ways = Mapping[str, int]
 """Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor"."""
-Specs = Mapping[str | int, Any]
+Specs = Mapping[str | int, Any] | Mapping[str, Any] | Mapping[int, Any]
 """Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
 Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 """(program, ways, numbers of the batch arguments) to specs; what it does not name takes what suits."""
@@ -26,7 +26,7 @@ Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 
 def over_batch(axis: str) -> Strategy:
     """The first dim of the batch arguments over an axis."""
-    return lambda module, ways, batch: {number: _spec({0: (axis,)}) for number in sorted(batch)}
+    return lambda module, ways, batch: {number: spec_of({0: (axis,)}) for number in sorted(batch)}
 
 
 def over_weights(axis: str) -> Strategy:
@@ -34,7 +34,7 @@ def over_weights(axis: str) -> Strategy:
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         splits = tensor_splits(module, ways[axis], batch=batch) if ways[axis] > 1 else {}
-        return {number: _spec({dim: (axis,)}) for number, dim in splits.items()}
+        return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
 
     return strategy
 
@@ -45,10 +45,10 @@ def composed(*strategies: Strategy) -> Strategy:
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         found: dict[int, dict[int, tuple[str, ...]]] = {}
         for each in strategies:
-            for number, spec in _by_number(module, each(module, ways, batch)).items():
+            for number, spec in by_number(module, each(module, ways, batch)).items():
                 dims = found.setdefault(number, {})
-                dims.update({dim: dims.get(dim, ()) + axes for dim, axes in _axes(spec).items()})
-        return {number: _spec(dims) for number, dims in found.items()}
+                dims.update({dim: dims.get(dim, ()) + axes for dim, axes in axes_of(spec).items()})
+        return {number: spec_of(dims) for number, dims in found.items()}
 
     return strategy
 
@@ -76,7 +76,7 @@ def fsdp(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     >>> {number: tuple(spec) for number, spec in fsdp(mlp, {"data": 2, "tensor": 4}, frozenset({2})).items()}
     {2: ('data',), 0: ('data', 'tensor'), 1: ('tensor', 'data')}
     """
-    specs = dict(megatron(module, ways, batch))
+    specs: dict[Any, Any] = {**megatron(module, ways, batch)}
     if ways["data"] > 1:
         lies = _propagated(split(module, ways, specs), ways)
         for parameter in module.entry.parameters:
@@ -84,7 +84,7 @@ def fsdp(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
             dims = lies.get(number, {})
             dim = _largest(parameter, dims, ways)
             if number not in batch and dim is not None:
-                specs[number] = _spec({**dims, dim: (*dims.get(dim, ()), "data")})
+                specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), "data")})
     return specs
 
 
@@ -97,9 +97,9 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
 
     Raises ScheduleError for an argument that is not there, AnnotationError for a spec that does not fit it.
     """
-    mesh = MeshInfo(tuple(ways), tuple(ways.values()))
+    mesh = mesh_of(ways)
     parameters = {p.parameter_number: p for p in module.entry.parameters}
-    wanted = {number: spec for each in specs for number, spec in _by_number(module, each).items()}
+    wanted = {number: spec for each in specs for number, spec in by_number(module, each).items()}
     made = module.clone()
     made.shardings, made.num_partitions = {}, mesh.num_devices
     made = annotate(made, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
@@ -121,17 +121,18 @@ def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
         )
 
 
-def _by_number(module: Module, specs: Specs) -> dict[int, Any]:
+def by_number(module: Module, specs: Specs) -> dict[int, Any]:
+    """Specs of single arguments.  Raises ScheduleError for one that is not there."""
     return {number: spec for name, spec in specs.items() for number in argument_numbers(module, [name])}
 
 
-def _axes(spec: Sequence[Any]) -> dict[int, tuple[str, ...]]:
+def axes_of(spec: Sequence[Any]) -> dict[int, tuple[str, ...]]:
     """Of a PartitionSpec the axes of each dim that is split."""
     found = {dim: (entry,) if isinstance(entry, str) else tuple(entry or ()) for dim, entry in enumerate(spec)}
     return {dim: axes for dim, axes in found.items() if axes}
 
 
-def _spec(axes: Mapping[int, Sequence[str]]) -> Any:
+def spec_of(axes: Mapping[int, Sequence[str]]) -> Any:
     """The PartitionSpec of dims split over axes."""
     from jax.sharding import PartitionSpec
 
@@ -139,18 +140,28 @@ def _spec(axes: Mapping[int, Sequence[str]]) -> Any:
     return PartitionSpec(*(entry[0] if len(entry) == 1 else entry or None for entry in entries))
 
 
+def mesh_of(ways: Ways) -> MeshInfo:
+    """Of the devices of a stage."""
+    return MeshInfo(tuple(ways), tuple(ways.values()))
+
+
+def spread(annotated: Module) -> Mapping[str, HloSharding | None]:
+    """The sharding of each value by name: of arguments those that were said, and what suits for all others."""
+    is_open = [annotated.sharding(parameter) is None for parameter in annotated.entry.parameters]
+    return propagate(annotated, to_outputs=True, to_parameters=is_open).shardings
+
+
 def _propagated(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str, ...]]]:
     """The axes of each argument's dims as propagation spreads them: moments lie as what they are of."""
-    mesh = MeshInfo(tuple(ways), tuple(ways.values()))
-    is_open = [annotated.sharding(parameter) is None for parameter in annotated.entry.parameters]
-    module = propagate(annotated, to_outputs=True, to_parameters=is_open).module
+    mesh, shardings = mesh_of(ways), spread(annotated)
     found: dict[int, dict[int, tuple[str, ...]]] = {}
-    for parameter in module.entry.parameters:
-        sharding = module.sharding(parameter)
+    for parameter in annotated.entry.parameters:
+        sharding = shardings[parameter.name]
         try:
-            found[parameter.parameter_number] = _axes(sharding.to_partition_spec(mesh)) if sharding is not None else {}
+            spec = sharding.to_partition_spec(mesh) if sharding is not None else ()
         except ShardingError:  # a tiling that no axes say, as a reshape may give
             continue
+        found[parameter.parameter_number] = axes_of(spec)
     return found
 
 

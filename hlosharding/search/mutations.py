@@ -1,0 +1,207 @@
+"""A plan made better by changes of one argument at a time: a sharding is set, propagated, priced by simulation, and
+kept where the step takes less.
+
+Floor: search.  Greedy and deterministic; the plan's ways stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from hlosharding.cost import Machine
+from hlosharding.errors import HloShardingError, ShardingError
+from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import InNotebooks
+from hlosharding.schedule import PipelineRuns, Schedule
+from hlosharding.search.candidates import shardings_of
+from hlosharding.search.planner import Planner
+from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.priced_plan import PricedPlan
+from hlosharding.search.strategies import (
+    Strategy,
+    Ways,
+    axes_of,
+    by_number,
+    mesh_of,
+    over_batch,
+    spec_of,
+    split,
+    spread,
+)
+
+NAME = "improved"
+"""Of the strategy that comes of it."""
+_LEAST_GAIN = 1e-6
+"""Share of a step's time that a change must save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another sharding of an argument, and what a step takes before and with it."""
+
+    argument: str
+    before: Any
+    """A PartitionSpec; None: what suits."""
+    after: Any
+    time_before_s: float
+    time_s: float
+
+    def __str__(self) -> str:
+        times = (f"{seconds * 1e3:.3g} ms" for seconds in (self.time_before_s, self.time_s))
+        return f"{self.argument} {spelled(self.before)} -> {spelled(self.after)}: {' -> '.join(times)}"
+
+
+def spelled(spec: Any) -> str:
+    """A PartitionSpec as one writes it; None is none.
+
+    >>> spelled((None, "tensor")), spelled(("data",)), spelled(None)
+    ("P(None, 'tensor')", "P('data')", 'what suits')
+    """
+    return "what suits" if spec is None else f"P({', '.join(map(repr, spec))})"
+
+
+@dataclass(frozen=True)
+class Improved(InNotebooks):
+    """A plan with a strategy of its own, found from that of another one.  `SearchResult.improved` has an example."""
+
+    planner: Planner
+    """Knows the strategy, as "improved"."""
+    machine: Machine
+    start: PricedPlan
+    priced: PricedPlan
+    specs: Mapping[str, Any]
+    """By argument."""
+    changes: tuple[Change, ...]
+    """Those that were kept, in order."""
+    tried: int
+    """Strategies that were priced."""
+    is_done: bool
+    """Would no other change of one argument help?  Else the steps were used up."""
+
+    @property
+    def plan(self) -> Plan:
+        """The start's ways, by the strategy that was found."""
+        return self.priced.plan
+
+    @property
+    def strategy(self) -> Strategy:
+        """What `hs.search(strategies=)` takes."""
+        return self.planner.strategy(NAME)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Ready to be run."""
+        return self.planner.schedule(self.plan, self.machine)
+
+    def __str__(self) -> str:
+        end = "no other change of one argument helps" if self.is_done else "the steps are used up"
+        times = f"{self.start.time_s * 1e3:.3g} ms -> {self.priced.time_s * 1e3:.3g} ms"
+        head = f"{self.start.plan} on {self.machine.name}: {times}; {self.tried} tried, {end}"
+        return "\n".join([head, *map(str, self.changes)])
+
+
+def improved(planner: Planner, start: SizedPlan, machine: Machine, steps: int) -> Improved:
+    """Change the strategy of a plan as long as that helps, or until `steps` strategies were priced."""
+    climb = _Climb(planner, start, machine, steps)
+    is_done = climb.run()
+    paths = {number: parameter.op_name or parameter.name for number, parameter in climb.parameters.items()}
+    specs = {paths[number]: spec for number, spec in climb.specs.items()}
+    known = planner.having(NAME, lambda module, ways, batch: specs)
+    return Improved(known, machine, climb.start, climb.best, specs, tuple(climb.changes), climb.tried, is_done)
+
+
+class _Climb:
+    def __init__(self, planner: Planner, start: SizedPlan, machine: Machine, steps: int) -> None:
+        self.planner, self.sized, self.machine, self.steps = planner, start, machine, steps
+        self.module: Module = planner.module
+        self.parameters = {p.parameter_number: p for p in self.module.entry.parameters}
+        self.ways: Ways = {"data": start.plan.data, "tensor": start.plan.tensor}
+        self.runs = PipelineRuns(machine)
+        self.changes: list[Change] = []
+        self.known: dict[object, PricedPlan | None] = {}
+        strategies = over_batch("data"), planner.strategy(start.plan.strategy)
+        said = (by_number(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
+        self.specs = {number: _plain(spec) for each in said for number, spec in each.items()}
+        self.best = self._priced(self.specs, start.plan)
+        self.start = self.best
+        self.best = replace(self.best, plan=replace(start.plan, strategy=NAME))
+
+    @property
+    def tried(self) -> int:
+        """Strategies that were priced."""
+        return len(self.known)
+
+    def run(self) -> bool:
+        """Go round the arguments, the largest first, until none changes; False where the steps do not suffice."""
+        arrays = [p for p in self.module.entry.parameters if p.shape.is_array and p.shape.rank]
+        arguments = sorted(arrays, key=lambda p: (-p.shape.byte_size, p.parameter_number))
+        unchanged, place = 0, 0
+        while unchanged < len(arguments):
+            if self.tried >= self.steps:
+                return False
+            unchanged = 0 if self._improve(arguments[place % len(arguments)]) else unchanged + 1
+            place += 1
+        return True
+
+    def _improve(self, parameter: Instruction) -> bool:
+        """Take the best other sharding of an argument, if it is better."""
+        number, before = parameter.parameter_number, self.best
+        was, chosen = self.specs.get(number), self.specs
+        for spec in list(self._others(parameter)):
+            trial = {n: each for n, each in {**self.specs, number: spec}.items() if each is not None}
+            found = self._price(trial)
+            if found is not None and _is_better(found, self.best):
+                self.best, chosen = found, trial
+        if chosen is self.specs:
+            return False
+        self.specs = chosen
+        path = parameter.op_name or parameter.name
+        self.changes.append(Change(path, was, chosen.get(number), before.time_s, self.best.time_s))
+        return True
+
+    def _others(self, parameter: Instruction) -> Iterator[Any]:
+        """Specs that an argument has not: none, those that its readers would give it, those by the ways."""
+        mesh, was = mesh_of(self.ways), self.specs.get(parameter.parameter_number)
+        found: dict[Any, None] = {None: None}
+        shardings = spread(split(self.module, self.ways, self.specs))
+        for sharding in shardings_of(parameter, shardings, mesh):
+            try:
+                found[_plain(sharding.to_partition_spec(mesh))] = None
+            except ShardingError:  # the axes cannot say it
+                continue
+        yield from (spec for spec in found if spec != was)
+
+    def _price(self, specs: Mapping[int, Any]) -> PricedPlan | None:
+        """What a step takes, each strategy once; None where it cannot be, or the steps are used up."""
+        key = frozenset(specs.items())
+        if key not in self.known:
+            if self.tried >= self.steps:
+                return None
+            try:
+                self.known[key] = self._priced(specs, replace(self.sized.plan, strategy=NAME))
+            except HloShardingError:
+                self.known[key] = None
+        return self.known[key]
+
+    def _priced(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
+        planner = self.planner.having(plan.strategy, lambda module, ways, batch: dict(specs))
+        cut = planner.pipeline(plan, self.machine)
+        run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
+        return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)
+
+
+def _is_better(one: PricedPlan, other: PricedPlan) -> bool:
+    """Whatever fits, then whatever is faster; of what does not fit, the smaller one."""
+    if one.fits != other.fits:
+        return one.fits
+    if not one.fits:
+        return one.peak_memory_bytes < other.peak_memory_bytes
+    return one.time_s < other.time_s * (1 - _LEAST_GAIN)
+
+
+def _plain(spec: Any) -> Any:
+    """The same for all ways to write a spec."""
+    return spec_of(axes_of(spec))
