@@ -11,6 +11,7 @@ from hlosharding.compiler.optimized import (
     compile_for,
 )
 from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
+from hlosharding.compiler.program_cache import versions
 from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
 from hlosharding.executor import ShardedArray
@@ -34,4 +35,5 @@ __all__ = [
     "device_put",
     "jit",
     "partition",
+    "versions",
 ]

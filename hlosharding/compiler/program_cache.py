@@ -112,7 +112,7 @@ def program_key(
     if module.callbacks or module.partitionings or options.dump_passes is not None or has_users_rule(module):
         return None
     places = _places(module) if options.trips else ""  # which may name loops by their lines
-    said = (places, annotated and sorted(annotated), annotated is None, repr(machine), _spelled(options), _versions())
+    said = (places, annotated and sorted(annotated), annotated is None, repr(machine), _spelled(options), versions())
     return f"{module.name[:100].replace('/', '_')}-{sha256(digest(module) + repr(said).encode()).hexdigest()}"
 
 
@@ -123,7 +123,7 @@ def _spelled(options: PartitionOptions) -> list[Any]:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
     """Of whoever has a say: ours by every source file, for a working copy changes without a new number."""
     package = Path(__file__).parent.parent
     sources = sha256()

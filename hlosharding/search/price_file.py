@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hlosharding import __version__
+from hlosharding.compiler import versions
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import digest
@@ -56,7 +56,7 @@ class KnownPrices:
         self.path = Path(path) if path is not None else None
         self.found: dict[Asked, Outcome] = {}
         if self.path is not None:
-            header = {"version": str(VERSION), "hlosharding": __version__, **(facts or {})}
+            header = {"version": str(VERSION), "library": " ".join(versions()), **(facts or {})}
             try:
                 self._read(self.path, header)
             except OSError as error:

@@ -100,14 +100,12 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
     mesh = mesh_of(ways)
     parameters = {p.parameter_number: p for p in module.entry.parameters}
     wanted = {number: spec for each in specs for number, spec in by_number(module, each).items()}
-    made = module.clone()
-    made.shardings, made.num_partitions = {}, mesh.num_devices
-    made = annotate(made, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
-    made.mesh = module.mesh
+    made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
+    said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
+    made.mesh, made.num_partitions = module.mesh, mesh.num_devices
+    made.shardings = said if mesh.num_devices > 1 else {}
     for parameter in made.entry.parameters:
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)
-    if mesh.num_devices == 1:
-        made.shardings = {}
     return made
 
 
