@@ -42,19 +42,19 @@ def group_placement(groups: Groups, machine: Machine) -> GroupPlacement:
     """
     if not groups:
         groups = (tuple(range(machine.num_devices)),)
-    groups = tuple(tuple(map(machine.place_of, group)) for group in groups)
     if machine.topology == "torus":
         return max((_on_torus(group, machine) for group in groups), key=lambda w: (w.size, w.nodes, w.axes))
     return max((_on_switches(group, machine) for group in groups), key=lambda w: (w.nodes, w.size, -w.per_node))
 
 
 def _on_switches(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
-    members = Counter(device // machine.devices_per_node for device in group)
+    members = Counter(map(machine.node_of, group))
     return GroupPlacement(len(group), min(members.values(), default=1), len(members))
 
 
 def _on_torus(group: tuple[int, ...], machine: Machine) -> GroupPlacement:
     axes: list[tuple[int, int, bool]] = []
+    group = tuple(map(machine.place_of, group))
     inner = machine.devices_per_node
     covered = 1
     for size in machine.torus:

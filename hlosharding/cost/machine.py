@@ -6,9 +6,12 @@ every price).  It refuses to know opcodes, shardings and collectives.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
@@ -57,7 +60,9 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
-    """A number of equal devices in nodes; every rate is per device and in base units (bytes, FLOP, seconds).
+    """A number of devices in nodes; every rate is per device and in base units (bytes, FLOP, seconds).
+
+    Devices are equal, or those of `parts` (see `of_parts`); then each figure is that of the slowest.
 
     >>> from hlosharding.cost import machines
     >>> machine = machines.h100(16)
@@ -106,6 +111,8 @@ class Machine:
     """Of a part of a machine: the place of each device, counted through the nodes; (): device n has place n."""
     chip: Chip | None = None
     """What XLA's GPU compiler asks beside; None where XLA cannot compile for a device that it does not see."""
+    parts: tuple[Machine, ...] = ()
+    """Where devices are unlike: equal devices in nodes of their own each, one after the other."""
     _hash: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +130,26 @@ class Machine:
     def __reduce__(self) -> tuple[Any, ...]:
         # Built anew where it is unpickled: another process hashes text differently.
         return _rebuild, (_CONTENT(self),)
+
+    @classmethod
+    def of_parts(cls, *parts: Machine, between: Link | None = None, name: str | None = None) -> Machine:
+        """A machine of unlike nodes: the devices of the first part, then those of the second, ...
+
+        `between`: links among the parts; by default the slowest that a part has between its own nodes.  Raises
+        CostError where there is no part, or one that has parts itself or is a torus.
+
+        >>> from hlosharding.cost import machines
+        >>> mixed = Machine.of_parts(machines.h100(8), machines.a100(8))
+        >>> mixed.name, mixed.num_nodes, mixed.flops("bf16") == machines.a100().flops("bf16")
+        ('h100(8) + a100(8)', 2, True)
+        """
+        if any(part.parts or part.topology == "torus" for part in parts) or not parts:
+            raise CostError(
+                "parts of a machine are equal devices on switches, one part or more",
+                remedy="give machines without parts",
+            )
+        slowest = _slowest(parts, between)
+        return replace(slowest, name=slowest.name if name is None else name, parts=parts)
 
     @property
     def num_nodes(self) -> int:
@@ -168,20 +195,48 @@ class Machine:
 
     def node_of(self, device: int) -> int:
         """The node that holds `device`."""
+        if self.parts:
+            number, first, nodes = self._place(device)
+            return nodes + self.parts[number].node_of(device - first)
         return self.place_of(device) // self.devices_per_node
 
-    def part(self, devices: Sequence[int]) -> Machine:
-        """The machine that these of its devices are, in this order.  Parts that are joined alike are equal.
+    def kind_of(self, devices: Sequence[int]) -> Machine:
+        """Equal devices, as slow as the slowest of these: the machine itself where all are equal."""
+        if not self.parts:
+            return self
+        counts = Counter(self._place(device)[0] for device in devices)
+        if len(counts) == 1:
+            return self.parts[min(counts)]
+        return _slowest(tuple(self.parts[n].with_devices(counts[n]) for n in sorted(counts)), self.between)
+
+    def _place(self, device: int) -> tuple[int, int, int]:
+        """Of the part that holds `device` (the last one, of a device that is not there): its number, its first device,
+        its first node.
+        """
+        firsts, nodes = _starts(self.parts)
+        number = bisect_right(firsts, device) - 1
+        return number, firsts[number], nodes[number]
+
+    def among(self, devices: Sequence[int]) -> Machine:
+        """The machine that these of its devices are, in this order: equal devices, each as slow as the slowest of these.
+
+        Those that are joined alike are equal.
 
         >>> from hlosharding.cost import machines
         >>> machine = machines.h100(16)
-        >>> machine.part((8, 9)) == machine.with_devices(2), machine.part((3, 11)).node_of(1)
+        >>> machine.among((8, 9)) == machine.with_devices(2), machine.among((3, 11)).node_of(1)
         (True, 1)
+        >>> mixed = Machine.of_parts(machines.h100(8), machines.a100(8))
+        >>> [mixed.among(devices).name for devices in ((0, 1), (8, 9, 10), (7, 8))]
+        ['h100(2)', 'a100(3)', 'h100(1) + a100(1)']
         """
-        return _part(self, tuple(devices))
+        return _among(self, tuple(devices))
 
     def with_devices(self, num_devices: int) -> Machine:
-        """The same machine with another number of devices (a torus changes its shape)."""
+        """The same machine with another number of devices (a torus changes its shape).
+
+        Of unlike devices nobody says which: so many equal ones, as slow as the slowest.
+        """
         return self if num_devices == self.num_devices else _resized(self, num_devices)
 
 
@@ -195,34 +250,91 @@ def _rebuild(content: tuple[Any, ...]) -> Machine:
 
 @lru_cache(maxsize=1024)
 def _resized(machine: Machine, num_devices: int) -> Machine:
-    made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=())
+    made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=(), parts=())
     if machine.topology != "torus" or num_devices < 1:
         return made
     return replace(made, torus=near_cube(num_devices, len(machine.torus)), devices_per_node=num_devices)
 
 
 def _name(machine: Machine, num_devices: int) -> str:
-    return f"{machine.name.split('(')[0]}({num_devices})"
+    if num_devices == machine.num_devices:
+        return machine.name
+    return f"{num_devices} of {machine.name}" if machine.parts else f"{machine.name.split('(')[0]}({num_devices})"
 
 
 @lru_cache(maxsize=4096)
-def _part(machine: Machine, devices: tuple[int, ...]) -> Machine:
+def _among(machine: Machine, devices: tuple[int, ...]) -> Machine:
+    kind = machine.kind_of(devices)
+    nodes = Counter(map(machine.node_of, devices))
+    per_node = max(kind.devices_per_node, *nodes.values())
     places = tuple(map(machine.place_of, devices))
     if machine.topology == "switch":
-        places = _filled_up(places, machine.devices_per_node)
-    if places == tuple(range(machine.num_devices)):
-        return machine
-    placement = () if places == tuple(range(len(devices))) else places
-    return replace(machine, num_devices=len(devices), name=_name(machine, len(devices)), placement=placement)
+        places = _filled_up(list(map(machine.node_of, devices)), per_node)
+    if places == tuple(range(kind.num_devices)):
+        return kind
+    return replace(
+        kind,
+        num_devices=len(devices),
+        name=_name(kind, len(devices)),
+        devices_per_node=per_node,
+        placement=() if places == tuple(range(len(devices))) else places,
+    )
 
 
-def _filled_up(places: Sequence[int], per_node: int) -> tuple[int, ...]:
+def _filled_up(nodes: Sequence[int], per_node: int) -> tuple[int, ...]:
     """On switches it matters only who is in one node: nodes in the order in which they come, from their first place."""
-    nodes: dict[int, list[int]] = {}
-    for place in places:
-        nodes.setdefault(place // per_node, []).append(place)
-    found = {place: n * per_node + k for n, own in enumerate(nodes.values()) for k, place in enumerate(own)}
-    return tuple(found[place] for place in places)
+    firsts = {node: number * per_node for number, node in enumerate(dict.fromkeys(nodes))}
+    taken = Counter[int]()
+    places: list[int] = []
+    for node in nodes:
+        places.append(firsts[node] + taken[node])
+        taken[node] += 1
+    return tuple(places)
+
+
+@lru_cache(maxsize=1024)
+def _starts(parts: tuple[Machine, ...]) -> tuple[list[int], list[int]]:
+    """Of each part its first device, and its first node."""
+    devices, nodes = [part.num_devices for part in parts], [part.num_nodes for part in parts]
+    return [0, *accumulate(devices[:-1])], [0, *accumulate(nodes[:-1])]
+
+
+_LEAST = ("vector_flops", "memory_bytes", "cache_bytes", "cache_bandwidth")
+_MOST = ("launch", "collective_launch", "program_launch")
+"""Figures of which the smallest, and the largest, is that of the slowest."""
+
+
+@lru_cache(maxsize=1024)
+def _slowest(parts: tuple[Machine, ...], between: Link | None) -> Machine:
+    """Equal devices of which each figure is the worst; tiles are those of the part whose products are slowest.
+
+    Rates are compared as they are reached: the efficiencies are that part's, too.
+    """
+    base = min(parts, key=lambda part: part.flops("f32") * part.compute_efficiency)
+    types = dict.fromkeys(name for part in parts for name, _ in part.peak_flops)
+    kinds = dict.fromkeys(kind for part in parts for kind, _ in part.collective_rates)
+    computes = [part.compute_efficiency / base.compute_efficiency for part in parts]
+    streams = [part.memory_efficiency / base.memory_efficiency for part in parts]
+    return replace(
+        base,
+        name=" + ".join(part.name for part in parts),
+        num_devices=sum(part.num_devices for part in parts),
+        devices_per_node=min(min(part.num_devices, part.devices_per_node) for part in parts),
+        peak_flops=tuple(
+            (name, min(part.flops(name) * share for part, share in zip(parts, computes, strict=True))) for name in types
+        ),
+        memory_bandwidth=min(part.memory_bandwidth * share for part, share in zip(parts, streams, strict=True)),
+        **{name: min(getattr(part, name) for part in parts) for name in _LEAST},
+        **{name: max(getattr(part, name) for part in parts) for name in _MOST},
+        inside=_slowest_link([part.inside for part in parts]),
+        between=_slowest_link([*(part.between for part in parts), *([between] if between else [])]),
+        collective_rates=tuple((kind, min(part.collective_rate(kind) for part in parts)) for kind in kinds),
+        chip=base.chip if all(part.chip == base.chip for part in parts) else None,
+    )
+
+
+def _slowest_link(links: Sequence[Link]) -> Link:
+    return Link(bandwidth=min(link.bandwidth for link in links), latency=max(link.latency for link in links))
 
 
 def near_cube(count: int, rank: int) -> tuple[int, ...]:
@@ -270,5 +382,10 @@ def _check(machine: Machine) -> None:
         raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct it")
     if "f32" not in dict(machine.peak_flops):
         raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
+    if machine.parts and machine.num_devices != sum(part.num_devices for part in machine.parts):
+        raise CostError(
+            f"machine {machine.name!r}: num_devices is {machine.num_devices}, its parts have other numbers",
+            remedy="make it with Machine.of_parts",
+        )
     if machine.topology not in ("switch", "torus"):
         raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,10 @@ from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
 
-_FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in ("chip", "placement")}
+_NOT_SAID = ("chip", "placement", "parts")
+_FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in _NOT_SAID}
+_OF_WHOLE = ("name", "between")
+"""What a file says of a machine with parts; all else it says of each part."""
 _LINK = ("bandwidth", "latency")
 VERSION = 1
 """Of the file; what reads it takes files without one, which people write, as of the same."""
@@ -27,6 +30,7 @@ def read_machine(path: str | Path) -> Machine:
 
     `like` names a preset from which everything comes that the file does not say; links are tables of `bandwidth` and
     `latency`, `peak_flops` a table by element type; `version` and `measured_on` are there where `calibrate` wrote it.
+    Where nodes are unlike, each of `parts` is a table with these keys, beside them stands `between`, their links.
     Raises CostError for what is no machine.
 
     >>> import tempfile
@@ -44,15 +48,35 @@ def read_machine(path: str | Path) -> Machine:
     except (OSError, ValueError) as error:
         raise CostError(f"cannot read {path}: {error}") from None
     _check_origin(given.pop("version", VERSION), given.pop("measured_on", {}), str(path))
-    like, count = given.pop("like", None), given.get("num_devices")
-    values = {"name": where.stem} | {name: _value(name, value) for name, value in given.items()}
+    if "parts" in given:
+        return _of_parts(given.pop("parts"), {"name": where.stem} | given, str(path))
+    return _equal_devices({"name": where.stem} | given, str(path))
+
+
+def _equal_devices(given: Mapping[str, Any], where: str, prefix: str = "") -> Machine:
+    """`prefix`: what stands before its keys in messages."""
+    values = {name: _value(prefix + name, value) for name, value in given.items() if name != "like"}
+    like, count = given.get("like"), given.get("num_devices")
     if like is None:
-        return _complete(values, str(path))
+        return _complete(values, where)
     if not isinstance(like, str) or not isinstance(count, int) or count < 1:
         raise CostError(
-            f"{path}: like is {like!r}, num_devices {count!r}", remedy='write like = "h100", num_devices = 16'
+            f"{where}: like is {like!r}, num_devices {count!r}", remedy='write like = "h100", num_devices = 16'
         )
-    return replace(machine_named(like, count), **cast("dict[str, Any]", values))
+    return replace(machine_named(like, count), **values)
+
+
+def _of_parts(tables: Any, given: Mapping[str, Any], path: str) -> Machine:
+    others = [name for name in given if name not in _OF_WHOLE]
+    if others:
+        raise CostError(f"{path} says {', '.join(others)} beside parts", remedy="say it of each part")
+    if not isinstance(tables, list) or not all(isinstance(each, Mapping) for each in cast("list[Any]", tables)):
+        raise CostError(f"{path}: parts is {tables!r}, no list of tables", remedy="write [[parts]] above each")
+    parts = [
+        _equal_devices(each, f"{path}: parts[{number}]", f"parts[{number}].")
+        for number, each in enumerate(cast("list[Mapping[str, Any]]", tables))
+    ]
+    return Machine.of_parts(*parts, **{name: _value(name, value) for name, value in given.items()})
 
 
 def machine_text(machine: Machine, *, measured_on: Mapping[str, str | int] | None = None) -> str:
@@ -68,14 +92,19 @@ def machine_text(machine: Machine, *, measured_on: Mapping[str, str | int] | Non
     device_kind = "NVIDIA H100"
     <BLANKLINE>
     """
-    values = {name: getattr(machine, name) for name in _FIELDS}
-    tables = {name: _table(value) for name, value in values.items() if _table(value)}
-    lines = [f"version = {VERSION}"]
-    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value != ()]
-    tables["measured_on"] = dict(measured_on or {})
-    for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())] if table else []
+    own = {name: getattr(machine, name) for name in (_OF_WHOLE if machine.parts else _FIELDS)}
+    lines = [f"version = {VERSION}", *_lines(own | {"measured_on": tuple((measured_on or {}).items())})]
+    for part in machine.parts:
+        lines += ["", "[[parts]]", *_lines({name: getattr(part, name) for name in _FIELDS}, "parts.")]
     return "\n".join(lines) + "\n"
+
+
+def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Of a table: what has one line, then the tables in it."""
+    tables = {name: _table(value) for name, value in values.items() if _table(value)}
+    yield from (f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value != ())
+    for name, table in tables.items():
+        yield from ("", f"[{prefix}{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()))
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -108,8 +137,8 @@ def _complete(values: dict[str, Any], path: str) -> Machine:
 
 
 def _value(name: str, value: Any) -> Any:
-    """A field's value from what TOML has of it."""
-    field = _FIELDS.get(name)
+    """A field's value from what TOML has of it; `name` may say of which part."""
+    field = _FIELDS.get(name.rpartition(".")[2])
     if field is None:
         raise CostError(f"a machine has no {name!r}", remedy=f"it has {', '.join(_FIELDS)}")
     reader = _READERS.get(str(field.type), _number)

@@ -5,28 +5,31 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 
 
 class DeviceClasses:
-    """Devices by the groups that they take part in: two are of one class where they are in the same ones.
+    """Devices by the groups that they take part in: two are of one class where they are in the same ones, and alike.
 
-    >>> classes = DeviceClasses([(0, 1, 2, 3), (2, 3)])
+    `kind_of`: what devices are that are unlike.
+
+    >>> classes = DeviceClasses([(0, 1, 2, 3), (2, 3)], lambda device: "any")
     >>> classes.members
     ((0, 1), (2, 3))
     >>> classes.of((2, 3)), classes.of((0, 1, 2, 3))
     ((1,), (0, 1))
     """
 
-    def __init__(self, groups: Iterable[tuple[int, ...]]) -> None:
+    def __init__(self, groups: Iterable[tuple[int, ...]], kind_of: Callable[[int], Hashable]) -> None:
         taking_part: dict[int, list[int]] = {}
         for number, group in enumerate(dict.fromkeys(groups)):
             for device in group:
                 taking_part.setdefault(device, []).append(number)
-        numbers: dict[tuple[int, ...], int] = {}
+        numbers: dict[Hashable, int] = {}
         self._class = {
-            device: numbers.setdefault(tuple(taking_part[device]), len(numbers)) for device in sorted(taking_part)
+            device: numbers.setdefault((kind_of(device), *taking_part[device]), len(numbers))
+            for device in sorted(taking_part)
         }
         self._found: dict[tuple[int, ...], tuple[int, ...]] = {}
 

@@ -20,7 +20,7 @@ from hlosharding.schedule.steps import place_of
 
 
 class Worst(NamedTuple):
-    """The moment at which a device holds most."""
+    """The moment at which a device holds most of what it has."""
 
     nbytes: float
     device: int
@@ -129,8 +129,9 @@ def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
 
 
 def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[Held]) -> Worst:
-    """The worst moment of all devices."""
-    place = max(range(len(memory)), key=lambda n: memory[n].peak, default=None)
+    """The worst moment of all devices, each by what it has."""
+    has = [recording.machine.part_of(members[0]).memory_bytes for members in classes.members]
+    place = max(range(len(memory)), key=lambda n: memory[n].peak / has[n], default=None)
     if place is None:
         return Worst(0.0, 0, "")
     level = memory[place]

@@ -80,7 +80,9 @@ class ScheduleSimulation(InNotebooks):
     """Of each step, by number."""
     classes: DeviceClasses
     """Devices that do the same, simulated once."""
-    _reports: dict[Op, CostReport | None] = field(default_factory=dict["Op", "CostReport | None"])
+    _reports: dict[tuple[Op, Machine], CostReport | None] = field(
+        default_factory=dict["tuple[Op, Machine]", "CostReport | None"]
+    )
     """Of the ops whose source lines were asked for."""
 
     @cached_property
@@ -90,7 +92,7 @@ class ScheduleSimulation(InNotebooks):
 
     @cached_property
     def worst_memory(self) -> Worst:
-        """The moment at which a device holds most."""
+        """The moment at which a device holds most of what it has."""
         return worst(self.recording, self.times, self.classes, self.memory)
 
     @property
@@ -104,11 +106,12 @@ class ScheduleSimulation(InNotebooks):
 
     def check_memory(self) -> None:
         """Raise ScheduleError where a device holds more than it has, with the step that begins then."""
-        worst, machine = self.worst_memory, self.machine
-        if worst.nbytes > machine.memory_bytes:
+        worst = self.worst_memory
+        memory = self.machine.part_of(worst.device).memory_bytes
+        if worst.nbytes > memory:
             raise ScheduleError(
-                f"device {worst.device} of {machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"
-                f" it has {machine.memory_bytes / 1e9:,.2f} GB",
+                f"device {worst.device} of {self.machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"
+                f" it has {memory / 1e9:,.2f} GB",
                 where=worst.at,
                 remedy="free values earlier, recompute them, or split them over more devices",
             )
@@ -162,10 +165,10 @@ class ScheduleSimulation(InNotebooks):
         device, the longest first; of other steps none.  The seconds are those of `cost`: nothing is hidden.  Lines
         below a hundredth of the program are left out.
         """
-        op = self.recording.applications[event.number].step.op
-        if op not in self._reports:
-            self._reports[op] = op.report(self.machine)
-        report = self._reports[op]
+        key = self.recording.applications[event.number].step.op, self.machine.among(event.devices)
+        if key not in self._reports:
+            self._reports[key] = key[0].report(key[1])
+        report = self._reports[key]
         if report is None:
             return {}
         seconds = ((line, part.time_s) for line, part in report.by_location.items())

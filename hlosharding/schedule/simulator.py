@@ -52,7 +52,7 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
-    classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)])
+    classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)], machine.part_of)
     times = in_order(_tasks(recording, _LANES[semantics](classes)))
     return ScheduleSimulation(machine, recording, times, classes)
 

@@ -142,7 +142,7 @@ class StageProgram(ProgramOp):
         return {devices[member]: own for member, own in made.items()}
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        own = machine.part(operands[0].devices)
+        own = machine.among(operands[0].devices)
         if own not in self._works:
             self._works[own] = program_work(self.program.module, self.arrays, own)
         return self._works[own]

@@ -60,7 +60,8 @@ class Send(Op):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         size = float(results[0].tile_bytes)
         where = permute_placement(pairs(operands[0].devices, self.to), machine)
-        return Work(placement_time("collective-permute", size, where, machine)[0], True, size)
+        slowest = machine.among((*operands[0].devices, *self.to))
+        return Work(placement_time("collective-permute", size, where, slowest)[0], True, size)
 
 
 def pairs(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -104,10 +105,11 @@ class Collective(Op):
         """Of operands that are alike."""
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        where = group_placement(tuple(zip(*(each.devices for each in operands), strict=True)), machine)
+        where = group_placement(self.groups(operands, results), machine)
+        slowest = machine.among([device for each in operands for device in each.devices])
         size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
         received = _RECEIVED[self.kind] * (len(operands) - 1) / len(operands) * size
-        return Work(placement_time(self.kind, size, where, machine)[0], True, received)
+        return Work(placement_time(self.kind, size, where, slowest)[0], True, received)
 
 
 _RECEIVED = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0}

@@ -127,7 +127,7 @@ class Cutter:
         key = annotated, layout.pieces, microbatches, number
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
-        places = [Submesh(machine.part(devices), options, devices) for devices in submeshes] * layout.chunks
+        places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
         writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
         return replace(writer.pipeline(), interface=fission.interface)

@@ -96,7 +96,7 @@ class PricedProgram(ProgramOp):
         raise ScheduleError(f"{self.name} is known by its price alone", remedy="build the plan's schedule")
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return self._program.work(self, self._place, machine.part(operands[0].devices))
+        return self._program.work(self, self._place, machine.among(operands[0].devices))
 
 
 class _ResizableProgram:

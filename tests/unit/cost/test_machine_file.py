@@ -32,6 +32,23 @@ latency = 1e-5
 """
 
 
+MIXED = """
+[between]
+bandwidth = 1e9
+latency = 2e-5
+[[parts]]
+like = "h100"
+num_devices = 8
+[[parts]]
+like = "a100"
+num_devices = 16
+memory_bytes = 40e9
+[parts.inside]
+bandwidth = 1e11
+latency = 1e-6
+"""
+
+
 def read(folder: Path, text: str):
     path = folder / "ours.toml"
     path.write_text(text)
@@ -66,6 +83,15 @@ def test_like_a_preset(tmp_path: Path) -> None:
         ("version = 2" + WHOLE, "is of version 2, this reads 1; calibrate anew"),
         ("measured_on = 3" + WHOLE, "measured_on is 3, no table"),
         ("cache_bytes = 1e6" + WHOLE, "cache_bandwidth must be positive"),
+        (MIXED.replace('like = "a100"', ""), "parts[1] lacks name, devices_per_node"),
+        (MIXED.replace("memory_bytes", "memory_bites"), "a machine has no 'parts[1].memory_bites'"),
+        (MIXED.replace("40e9", "true"), "parts[1].memory_bytes = True is no number"),
+        (MIXED.replace("1e-6", '"1"'), "parts[1].inside.latency = '1' is no number"),
+        (MIXED.replace("num_devices = 8", ""), "parts[0]: like is 'h100', num_devices None"),
+        ("launch = 1e-6" + MIXED, "says launch beside parts; say it of each part"),
+        ("parts = [3]", "parts is [3], no list of tables"),
+        ("parts = []", "parts of a machine are equal devices on switches, one part or more"),
+        ("[[parts]]\n[[parts.parts]]", "a machine has no 'parts[0].parts'"),
         (WHOLE + "[collective_rates]\nall-reduce = 0.0", "collective_rates of all-reduce must be positive"),
     ],
 )
@@ -78,6 +104,12 @@ def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(CostError, match=r"cannot read nowhere\.toml"):
         read_machine("nowhere.toml")
+
+
+def test_unlike_parts(tmp_path: Path) -> None:
+    inside, between = Link(bandwidth=1e11, latency=1e-6), Link(bandwidth=1e9, latency=2e-5)
+    old = replace(machines.a100(16), memory_bytes=40e9, inside=inside)
+    assert read(tmp_path, MIXED) == Machine.of_parts(machines.h100(8), old, between=between, name="ours")
 
 
 FULL = replace(
@@ -95,6 +127,17 @@ FULL = replace(
 def test_what_is_written_is_read_back(tmp_path: Path, machine: Machine) -> None:
     text = machine_text(machine, measured_on={"device_kind": "cpu", "devices": 4})
     assert read(tmp_path, text) == replace(machine, chip=None)
+
+
+@pytest.mark.parametrize("between", [None, Link(bandwidth=3e9, latency=1e-4)])
+def test_parts_are_read_back(tmp_path: Path, between: Link | None) -> None:
+    parts = (
+        FULL,
+        replace(machines.h100(8), chip=None),
+        replace(machines.cpu(12), collective_rates=FULL.collective_rates),
+    )
+    machine = Machine.of_parts(*parts, between=between, name="mixed")
+    assert read(tmp_path, machine_text(machine, measured_on={"device_kind": "cpu"})) == machine
 
 
 def test_a_file_says_its_version_and_what_it_is_of() -> None:
