@@ -130,6 +130,12 @@ def _add_simulate(commands: Any) -> None:
     _combine_option(command)
     command.add_argument("--trace", metavar="JSON", help="write a trace for Perfetto or chrome://tracing")
     command.add_argument("--plot", metavar="FILE.svg", help="draw who works when in a schedule, and what each holds")
+    command.add_argument(
+        "--semantics",
+        choices=("overlap", "synchronous", "contention"),
+        default="overlap",
+        help="of a schedule: transfers beside computing (the default), step by step, or sharing links",
+    )
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
 

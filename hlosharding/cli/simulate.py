@@ -17,7 +17,7 @@ from hlosharding.errors import HloShardingError
 from hlosharding.schedule import parse_schedule, simulate
 
 _SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
-_OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "most", "emit"})
+_OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "most", "emit"})
 
 
 def execute(arguments: Namespace) -> None:
@@ -33,6 +33,8 @@ def execute(arguments: Namespace) -> None:
 def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
     if arguments.plot:
         raise HloShardingError("--plot draws schedules, FILE is a program", remedy="take --trace, for Perfetto")
+    if arguments.semantics != "overlap":
+        raise HloShardingError("--semantics is of schedules, FILE is a program", remedy="leave it out")
     partitioned = partitioned_program(arguments, annotated_program(arguments, source))
     found = simulate(partitioned, partitioned.machine, combine=arguments.combine)
     present(report.simulation_view(found, most=arguments.most), arguments.emit)
@@ -44,7 +46,8 @@ def _simulate_schedule(arguments: Namespace, content: bytes) -> None:
     _check_options(arguments)
     with working("simulating"):
         schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
-        found = simulate(schedule, machine(arguments, 1 + max(schedule.devices, default=0)))
+        target = machine(arguments, 1 + max(schedule.devices, default=0))
+        found = simulate(schedule, target, semantics=arguments.semantics)
     present(report.schedule_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)

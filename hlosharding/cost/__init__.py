@@ -15,6 +15,7 @@ from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
+from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import simulate
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
@@ -33,6 +34,7 @@ __all__ = [
     "GroupPlacement",
     "Level",
     "Link",
+    "LinkUse",
     "Machine",
     "Measurement",
     "OpCost",
@@ -66,6 +68,7 @@ __all__ = [
     "placement_time",
     "preset_of_kind",
     "read_machine",
+    "sharing",
     "simulate",
     "target_config",
     "temporary_memory",

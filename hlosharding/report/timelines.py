@@ -70,7 +70,9 @@ def timeline_svg(run: ScheduleSimulation) -> str:
         parts.append(_memory(run, row, top + _ROW + _MEMORY, peak))
         parts.append(label(4, top + _ROW + _MEMORY - 4, as_bytes(run.memory[row].peak)))
     height = 24 + len(run.classes.members) * (_ROW + _MEMORY + 10)
-    title = label(_LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name}; below each lane its memory")
+    title = label(
+        _LEFT, 14, f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics}); below each lane its memory"
+    )
     return svg_image(_LEFT + _WIDTH + 8, height, [title, *parts])
 
 
@@ -103,9 +105,16 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
     """A simulated schedule: its timeline, how devices spend the time, the longest steps of the critical path, and the
     source lines in which these spend theirs.
     """
-    facts = Facts({"machine": run.machine.name, "time_s": run.time_s, "peak_memory_bytes": int(run.peak_memory_bytes)})
+    facts = Facts(
+        {
+            "machine": run.machine.name,
+            "semantics": run.semantics,
+            "time_s": run.time_s,
+            "peak_memory_bytes": int(run.peak_memory_bytes),
+        }
+    )
     usage = Table(
-        title=f"{as_seconds(run.time_s)} on {run.machine.name}",
+        title=f"{as_seconds(run.time_s)} on {run.machine.name} ({run.semantics})",
         key="usage",
         columns=(
             Column(key="devices", heading="devices"),

@@ -18,6 +18,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.schedule.shares import Shares, mapped
 from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_of_all, devices_text
+from hlosharding.spmd import Pairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +110,10 @@ class Op(ABC):
     @abstractmethod
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         """What it costs there."""
+
+    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+        """Who sends to whom while a transfer's bytes are under way; whose links others may use, too."""
+        return ()
 
     def report(self, machine: Machine) -> CostReport | None:
         """Where the costs come from, of an op that is a program: its source lines, its opcodes."""

@@ -12,6 +12,7 @@ from hlosharding.cost import Machine, Topology, machine_of, machines
 from hlosharding.cost import simulate as simulate_program
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.simulation import Semantics
 
 _NO_TRIPS: Mapping[str, int] = {}
 
@@ -22,12 +23,14 @@ def simulate(
     *,
     trips: Mapping[str, int] = _NO_TRIPS,
     combine: bool = True,
+    semantics: Semantics = "overlap",
 ) -> Any:
     """Simulate a partitioned program (a Partitioned, or any local Module) or a Schedule on a machine preset.
 
     A `Simulation` of the one, a `ScheduleSimulation` of the other.
 
     `machine`: by default H100s, as many as there are devices.  `trips`, `combine`: as of `cost`, of one program.
+    `semantics`: of a schedule, as of `Schedule.simulate`.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
@@ -35,8 +38,10 @@ def simulate(
     ['y']
     """
     if not isinstance(program, Schedule):
+        if semantics != "overlap":
+            raise ScheduleError("`semantics` is of schedules", remedy="leave it out")
         return simulate_program(program, machine, trips=trips, combine=combine)
     if trips or not combine:
         raise ScheduleError("`trips` and `combine` are of one device's program", remedy="give them where it is priced")
     count = 1 + max(program.devices, default=0)
-    return program.simulate(machine_of(machine) if machine else machines.h100(count))
+    return program.simulate(machine_of(machine) if machine else machines.h100(count), semantics=semantics)

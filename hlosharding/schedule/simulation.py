@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hlosharding.cost import (
     NOTHING,
@@ -31,6 +31,9 @@ from hlosharding.schedule.op import Op
 from hlosharding.schedule.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
+
+Semantics = Literal["overlap", "synchronous", "contention"]
+"""What transfers share, and with whom: see `simulate_schedule`."""
 
 
 class StepEvent(NamedTuple):
@@ -80,6 +83,7 @@ class ScheduleSimulation(InNotebooks):
     """Of each step, by number."""
     classes: DeviceClasses
     """Devices that do the same, simulated once."""
+    semantics: Semantics = "overlap"
     _reports: dict[tuple[Op, Machine], CostReport | None] = field(
         default_factory=dict["tuple[Op, Machine]", "CostReport | None"]
     )

@@ -1,23 +1,22 @@
 """One run of a schedule on a machine: when each step runs, and what each device holds.
 
-Floor: schedule.  Prices are the ops' own, times those of `cost.in_order`: every lane works in the schedule's order.
+Floor: schedule.  Prices are the ops' own, times those of `cost.in_order`, or of `cost.sharing` where transfers share
+links: every lane works in the schedule's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine, Tasks, in_order
+from hlosharding.cost import Machine, Tasks, Times, in_order, sharing
 from hlosharding.errors import ScheduleError
+from hlosharding.schedule.contention import Links
 from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.interpreter import interpret
 from hlosharding.schedule.recording import AT_START, Application, Recording
-from hlosharding.schedule.simulation import ScheduleSimulation
+from hlosharding.schedule.simulation import ScheduleSimulation, Semantics
 from hlosharding.schedule.steps import Functions
-
-Semantics = Literal["overlap", "synchronous"]
 
 
 @collector_waits
@@ -28,11 +27,13 @@ def simulate_schedule(
 
     "overlap": a device computes while its transfers are under way; between two submeshes one transfer runs at a time.
     "synchronous": a step keeps all devices that take part, senders and receivers alike (as in DistIR).
+    "contention": as "overlap", but transfers that are under way at the same time share each device's way out and way
+    in, inside its node and between nodes; what stage programs send inside themselves takes what it takes alone.
 
     Raises ScheduleError where the schedule breaks a law, or names a device that the machine lacks.
     """
-    if semantics not in _LANES:
-        raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_LANES)}")
+    if semantics not in _SEMANTICS:
+        raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_SEMANTICS)}")
     return simulated(recorded(functions, machine), semantics)
 
 
@@ -53,8 +54,19 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
     classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)], machine.part_of)
-    times = in_order(_tasks(recording, _LANES[semantics](classes)))
-    return ScheduleSimulation(machine, recording, times, classes)
+    lanes, timed = _SEMANTICS[semantics]
+    return ScheduleSimulation(
+        machine, recording, timed(recording, _tasks(recording, lanes(classes))), classes, semantics
+    )
+
+
+def _alone(recording: Recording, tasks: Tasks) -> Times:
+    return in_order(tasks)
+
+
+def _with_others(recording: Recording, tasks: Tasks) -> Times:
+    links = Links(recording)
+    return sharing(tasks, links.uses(), links.bandwidths)
 
 
 def _tasks(recording: Recording, lanes: _Lanes) -> Tasks:
@@ -96,4 +108,8 @@ class _OverlapLanes(_Lanes):
         return (self.connections.setdefault(ends, len(self.classes.members) + len(self.connections)),)
 
 
-_LANES: dict[str, type[_Lanes]] = {"overlap": _OverlapLanes, "synchronous": _Lanes}
+_SEMANTICS: dict[str, tuple[type[_Lanes], Callable[[Recording, Tasks], Times]]] = {
+    "overlap": (_OverlapLanes, _alone),
+    "synchronous": (_Lanes, _alone),
+    "contention": (_OverlapLanes, _with_others),
+}

@@ -20,6 +20,7 @@ from hlosharding.schedule.shares import joined
 from hlosharding.schedule.tiles import Tiles, tile_by_tile
 from hlosharding.schedule.value_type import ValueType, devices_text
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,17 @@ class Send(Op):
     def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
         return list(arrays)
 
+    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+        return pairs(operands[0].devices, self.to)
+
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         size = float(results[0].tile_bytes)
-        where = permute_placement(pairs(operands[0].devices, self.to), machine)
+        where = permute_placement(self.routes(operands, results), machine)
         slowest = machine.among((*operands[0].devices, *self.to))
         return Work(placement_time("collective-permute", size, where, slowest)[0], True, size)
 
 
-def pairs(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def pairs(source: Sequence[int], target: Sequence[int]) -> Pairs:
     """Who sends to whom; where there are fewer senders each serves several.
 
     >>> pairs((0, 1), (4, 5, 6, 7))
@@ -99,6 +103,11 @@ class Collective(Op):
 
     def on_tiles(self, tiles: Tiles, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Tiles:
         return tile_by_tile(self.meaning, tiles, operands, results)
+
+    def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
+        """Round a ring, whatever the algorithm: each device's way out and way in is used."""
+        groups = self.groups(operands, results)
+        return tuple(pair for ring in groups if len(ring) > 1 for pair in zip(ring, (*ring[1:], ring[0]), strict=True))
 
     @abstractmethod
     def results(self, types: Sequence[ValueType]) -> Sequence[ValueType]:

@@ -60,9 +60,34 @@ def test_what_search_writes_is_what_it_priced(tmp_path: Path, capsys: pytest.Cap
     assert (found["time_s"], found["peak_memory_bytes"]) == (best["time_s"], best["peak_memory_bytes"])
 
 
-def test_a_step_of_a_program_has_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(MLP), "--plot", "timeline.svg"]) == 1
-    assert "--plot draws schedules" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--plot", "timeline.svg"], "--plot draws schedules"),
+        (["--semantics", "contention"], "--semantics is of sched"),
+    ],
+)
+def test_what_is_of_schedules_alone(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(MLP), *words]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_semantics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two messages of 4 MB leave device 0 at once: each takes its bytes' time twice."""
+    path = tmp_path / "fan.txt"
+    path.write_text(
+        "func @main(%x: f32[1000000] on {0}) {\n%y = send(%x) to={1}\n%z = send(%x) to={2}\nreturn %y, %z\n}"
+    )
+    found = dict[str, float]()
+    for semantics in ("overlap", "contention"):
+        assert main(["simulate", str(path), "--machine", "h100:3", "--semantics", semantics, "--emit", "json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert record["semantics"] == semantics
+        found[semantics] = record["time_s"]
+    alone = 4e6 / machine_named("h100", 3).inside.bandwidth
+    assert found["contention"] - found["overlap"] == pytest.approx(alone)
+    assert main(["simulate", str(path), "--machine", "h100:3", "--semantics", "contention"]) == 0
+    assert "on h100(3) (contention)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
