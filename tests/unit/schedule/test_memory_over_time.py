@@ -44,7 +44,7 @@ def held_before_the_first_backward_pass(run: ScheduleSimulation) -> float:
 
 @pytest.mark.parametrize("microbatches", [2, 8])
 def test_checkpointed_layers_keep_what_comes_in(microbatches: int) -> None:
-    """Of two layers a forward pass keeps what each tanh gave, which its gradient reads, and what comes into the second is
+    """Of two layers a forward pass keeps what each tanh gave, which its gradient reads; what comes into the second is
     added up from these where it is read.  Checkpointed, it keeps what comes into the second alone.
     """
     kept, again = simulated(layer, microbatches), simulated(jax.checkpoint(layer), microbatches)
