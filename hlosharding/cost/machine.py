@@ -218,9 +218,9 @@ class Machine:
         return number, firsts[number], nodes[number]
 
     def among(self, devices: Sequence[int]) -> Machine:
-        """The machine that these of its devices are, in this order: equal devices, each as slow as the slowest of these.
+        """The machine that these of its devices are, in this order: equal ones, as slow as the slowest of these.
 
-        Those that are joined alike are equal.
+        Machines of devices that are joined alike are equal.
 
         >>> from hlosharding.cost import machines
         >>> machine = machines.h100(16)
@@ -264,12 +264,10 @@ def _name(machine: Machine, num_devices: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _among(machine: Machine, devices: tuple[int, ...]) -> Machine:
-    kind = machine.kind_of(devices)
-    nodes = Counter(map(machine.node_of, devices))
-    per_node = max(kind.devices_per_node, *nodes.values())
-    places = tuple(map(machine.place_of, devices))
-    if machine.topology == "switch":
-        places = _filled_up(list(map(machine.node_of, devices)), per_node)
+    kind, nodes = machine.kind_of(devices), [machine.node_of(device) for device in devices]
+    per_node = max(kind.devices_per_node, *Counter(nodes).values())
+    is_torus = machine.topology == "torus"
+    places = tuple(map(machine.place_of, devices)) if is_torus else _filled_up(nodes, per_node)
     if places == tuple(range(kind.num_devices)):
         return kind
     return replace(

@@ -47,7 +47,7 @@ class Links:
         latency = done.step.op.work(taken, made, self.endless).seconds
         ways = [(*pair, self._level(*pair)) for pair in done.step.op.routes(taken, made)]
         links = {self._number(*way): None for s, t, level in ways for way in ((level, "out", s), (level, "in", t))}
-        speed = min((getattr(self.machine.among((s, t)), level).bandwidth for s, t, level in ways), default=inf)
+        speed = min((getattr(self.machine.kind_of((s, t)), level).bandwidth for s, t, level in ways), default=inf)
         return LinkUse(latency, speed, tuple(links))
 
     def _level(self, source: int, target: int) -> str:
@@ -57,7 +57,7 @@ class Links:
         key = level, way, device
         if key not in self.numbers:
             self.numbers[key] = len(self.bandwidths)
-            self.bandwidths.append(getattr(self.machine.part_of(device), level).bandwidth)
+            self.bandwidths.append(getattr(self.machine.kind_of((device,)), level).bandwidth)
         return self.numbers[key]
 
 

@@ -141,7 +141,7 @@ class Concat(Tilewise):
         return [joined_tiles(arrays, self.dim, _ways(types[0], self.dim))]
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        own = machine.among(results[0].devices)
+        own = machine.kind_of(results[0].devices)
         return Work(op_time(0.0, 2.0 * results[0].tile_bytes, "f32", own, matrix=False))
 
 
@@ -175,7 +175,7 @@ class Add(Tilewise):
         return [total(arrays)]
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        [made], own = results, machine.among(results[0].devices)
+        [made], own = results, machine.kind_of(results[0].devices)
         flops = (len(operands) - 1) * made.tile_bytes / max(1, made.shape.bits // 8)
         return Work(op_time(flops, (len(operands) + 1.0) * made.tile_bytes, made.shape.element_type, own, matrix=False))
 

@@ -130,7 +130,7 @@ def _overwritten(recording: Recording, times: Times, last: np.ndarray) -> None:
 
 def worst(recording: Recording, times: Times, classes: DeviceClasses, memory: Sequence[Held]) -> Worst:
     """The worst moment of all devices, each by what it has."""
-    has = [recording.machine.part_of(members[0]).memory_bytes for members in classes.members]
+    has = [recording.machine.kind_of(members[:1]).memory_bytes for members in classes.members]
     place = max(range(len(memory)), key=lambda n: memory[n].peak / has[n], default=None)
     if place is None:
         return Worst(0.0, 0, "")

@@ -111,7 +111,7 @@ class ScheduleSimulation(InNotebooks):
     def check_memory(self) -> None:
         """Raise ScheduleError where a device holds more than it has, with the step that begins then."""
         worst = self.worst_memory
-        memory = self.machine.part_of(worst.device).memory_bytes
+        memory = self.machine.kind_of((worst.device,)).memory_bytes
         if worst.nbytes > memory:
             raise ScheduleError(
                 f"device {worst.device} of {self.machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"

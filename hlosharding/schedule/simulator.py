@@ -53,11 +53,11 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
     if beyond:
         raise ScheduleError(f"there is no device {max(beyond)} in {machine.name}", remedy="take a larger machine")
     together = dict.fromkeys((a.sources, a.targets) for a in recording.applications)
-    classes = DeviceClasses([*groups, *((*sources, *targets) for sources, targets in together)], machine.part_of)
+    groups += [(*sources, *targets) for sources, targets in together]
+    classes = DeviceClasses(groups, lambda device: machine.kind_of((device,)))
     lanes, timed = _SEMANTICS[semantics]
-    return ScheduleSimulation(
-        machine, recording, timed(recording, _tasks(recording, lanes(classes))), classes, semantics
-    )
+    times = timed(recording, _tasks(recording, lanes(classes)))
+    return ScheduleSimulation(machine, recording, times, classes, semantics)
 
 
 def _alone(recording: Recording, tasks: Tasks) -> Times:

@@ -64,7 +64,7 @@ class Send(Op):
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         size = float(results[0].tile_bytes)
         where = permute_placement(self.routes(operands, results), machine)
-        slowest = machine.among((*operands[0].devices, *self.to))
+        slowest = machine.kind_of((*operands[0].devices, *self.to))
         return Work(placement_time("collective-permute", size, where, slowest)[0], True, size)
 
 
@@ -115,7 +115,7 @@ class Collective(Op):
 
     def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
         where = group_placement(self.groups(operands, results), machine)
-        slowest = machine.among([device for each in operands for device in each.devices])
+        slowest = machine.kind_of([device for each in operands for device in each.devices])
         size = float(max(operands[0].tile_bytes, results[0].tile_bytes))
         received = _RECEIVED[self.kind] * (len(operands) - 1) / len(operands) * size
         return Work(placement_time(self.kind, size, where, slowest)[0], True, received)

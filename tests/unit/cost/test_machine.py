@@ -31,14 +31,13 @@ def test_devices_of_one_part_are_those_of_that_part() -> None:
     assert MIXED.among(range(8)) is FAST
     assert MIXED.among(range(8, 16)) is OLD
     assert MIXED.among((9, 12)) == machines.a100(2)
-    assert [MIXED.part_of(device) for device in (0, 7, 8, 15)] == [FAST, FAST, OLD, OLD]
+    assert [MIXED.kind_of((device,)) for device in (0, 7, 8, 15)] == [FAST, FAST, OLD, OLD]
 
 
 def test_of_equal_devices_it_is_the_machine_of_so_many() -> None:
     assert FAST.among(range(8)) is FAST
-    assert FAST.among((3, 5)) is FAST.with_devices(2)
-    assert FAST.part_of(3) is FAST
-    assert machines.tpu_v4p(64).among(range(8)) == machines.tpu_v4p(8)
+    assert FAST.among((3, 5)) == FAST.with_devices(2)
+    assert FAST.kind_of((3, 5)) is FAST
 
 
 def test_a_program_on_all_devices_takes_as_long_as_on_the_slower_ones() -> None:
@@ -89,6 +88,14 @@ def test_nodes_are_those_of_the_parts() -> None:
     assert group_placement(((11, 12, 13),), machine)[:3] == (3, 1, 2)
     assert permute_placement(((12, 27),), machine).nodes == 1
     assert permute_placement(((27, 28),), machine).nodes == 2
+
+
+def test_where_unlike_devices_stand() -> None:
+    machine = Machine.of_parts(machines.h100(8), machines.dgx2_v100(16))
+    found = machine.among((9, 0, 8, 1, 2, *range(10, 24)))
+    assert [found.node_of(device) for device in range(6)] == [0, 1, 0, 1, 1, 0]
+    assert (found.num_nodes, found.num_devices) == (2, 19)
+    assert machine.among((20, 3)) == machine.among((3, 20))
 
 
 def test_with_another_number_of_devices_nobody_says_which() -> None:

@@ -65,9 +65,9 @@ def test_groups_of_a_part_stand_where_the_machine_has_its_devices(order: str, ma
         pairs = tuple((n, (n + 1) % 8) for n in range(8))
         for within in groups:
             mapped = tuple(tuple(devices[n] for n in group) for group in within)
-            assert group_placement(within, machine.part(devices)) == group_placement(mapped, machine)
+            assert group_placement(within, machine.among(devices)) == group_placement(mapped, machine)
         mapped_pairs = tuple((devices[s], devices[t]) for s, t in pairs)
-        assert permute_placement(pairs, machine.part(devices)) == permute_placement(mapped_pairs, machine)
+        assert permute_placement(pairs, machine.among(devices)) == permute_placement(mapped_pairs, machine)
 
 
 def test_tensors_split_across_nodes_pay_for_the_links_between() -> None:
@@ -75,7 +75,7 @@ def test_tensors_split_across_nodes_pay_for_the_links_between() -> None:
     planner, machine = Planner(hs.trace(step)(weights, x), ["x"]), machines.h100(16)
     near, far = (planner.schedule(Plan(2, 8, order=order), machine).simulate(machine) for order in ("", "TD"))
     assert far.time_s > near.time_s
-    assert machine.part(Plan(2, 8).submeshes[0]) == machine
+    assert machine.among(Plan(2, 8).submeshes[0]) == machine
     one_node = machine.with_devices(8)
     same = [planner.schedule(Plan(2, 4, order=order), one_node).simulate(one_node).time_s for order in ("", "TD")]
     assert same[0] == same[1]
