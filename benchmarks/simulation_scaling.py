@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.verdict import finish, judged
 from hlosharding.schedule import Schedule
-from hlosharding.schedule.simulator import recorded, simulated
+from hlosharding.schedule.simulation import recorded, simulated
 from tests.support.uniform_pipelines import machine, pipeline
 
 STEPS, STAGES, REPEATS = (1_000, 10_000, 100_000, 300_000), 16, 3

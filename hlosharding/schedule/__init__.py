@@ -17,9 +17,7 @@ from hlosharding.schedule.pipelines import (
     Sized,
     orders,
 )
-from hlosharding.schedule.rank_alone import RankRun
-from hlosharding.schedule.rank_program import RankProgram
-from hlosharding.schedule.rank_runs import run_ranks
+from hlosharding.schedule.ranks import RankProgram, RankRun, run_ranks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.shares import Share
 from hlosharding.schedule.simulating import simulate

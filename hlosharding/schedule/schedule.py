@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from hlosharding.cost import Machine
-from hlosharding.schedule.executable import ScheduleExecutable
+from hlosharding.schedule.execution import ScheduleExecutable
 from hlosharding.schedule.interface import Interface, joined_whole, part_of
 from hlosharding.schedule.interpreter import run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
-from hlosharding.schedule.rank_program import RankProgram
-from hlosharding.schedule.ranks import rank_programs
-from hlosharding.schedule.simulation import ScheduleSimulation
-from hlosharding.schedule.simulator import Semantics, simulate_schedule
+from hlosharding.schedule.ranks import RankProgram, rank_programs
+from hlosharding.schedule.simulation import ScheduleSimulation, Semantics, simulate_schedule
 from hlosharding.schedule.steps import Apply, Function, Functions, Step, function_named
 from hlosharding.schedule.verifier import verify_schedule
 

@@ -11,7 +11,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.interpreter import interpret
 from hlosharding.schedule.op import type_of
-from hlosharding.schedule.simulator import simulate_schedule
+from hlosharding.schedule.simulation import simulate_schedule
 from hlosharding.schedule.steps import Functions, function_named
 
 

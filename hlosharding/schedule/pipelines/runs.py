@@ -8,8 +8,7 @@ from __future__ import annotations
 from hlosharding.cost import Machine
 from hlosharding.schedule.pipelines.pipeline import Pipeline
 from hlosharding.schedule.pipelines.step_recorder import StepRecorder, Steps
-from hlosharding.schedule.simulation import ScheduleSimulation
-from hlosharding.schedule.simulator import simulated
+from hlosharding.schedule.simulation import ScheduleSimulation, simulated
 
 
 class PipelineRuns:

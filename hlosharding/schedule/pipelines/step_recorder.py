@@ -16,7 +16,7 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.interpreter import Names
 from hlosharding.schedule.local_ops import Add
 from hlosharding.schedule.op import Op, Work, type_of
-from hlosharding.schedule.recording import AT_START, Application, Recording
+from hlosharding.schedule.simulation import AT_START, Application, Recording
 from hlosharding.schedule.steps import Apply
 from hlosharding.schedule.value_type import ValueType, devices_of_all
 from hlosharding.sharding import REPLICATED, HloSharding

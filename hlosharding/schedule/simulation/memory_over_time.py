@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hlosharding.cost import Times
-from hlosharding.schedule.device_classes import DeviceClasses
-from hlosharding.schedule.recording import AT_START, Application, Recording
+from hlosharding.schedule.simulation.device_classes import DeviceClasses
+from hlosharding.schedule.simulation.recording import AT_START, Application, Recording
 from hlosharding.schedule.steps import place_of
 
 

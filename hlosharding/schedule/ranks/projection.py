@@ -14,8 +14,8 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.flat_run import Event, FlatRun
 from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.op import Op, Value
-from hlosharding.schedule.rank_program import RankProgram
-from hlosharding.schedule.rank_steps import (
+from hlosharding.schedule.ranks.rank_program import RankProgram
+from hlosharding.schedule.ranks.steps import (
     BoundaryTile,
     RankApply,
     RankFree,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from hlosharding.executor import restacked, tiles_by_device
+from hlosharding.schedule.execution.union_programs import collective_program, rounds, sending_program
 from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.tiles import tiles_of, whole_of
 from hlosharding.schedule.transfers import AllGather, AllReduce, Collective, ReduceScatter
-from hlosharding.schedule.union_programs import collective_program, rounds, sending_program
 from hlosharding.schedule.value_type import ValueType, parse_type
 
 LAYOUTS = (

@@ -14,7 +14,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule import ScheduleBuilder, ScheduleSimulation, parse_schedule
 from hlosharding.schedule.builder import Ref
-from hlosharding.schedule.simulator import simulate_schedule
+from hlosharding.schedule.simulation import simulate_schedule
 from hlosharding.schedule.steps import Functions
 from tests.support.random_schedules import schedules
 from tests.support.uniform_pipelines import machine

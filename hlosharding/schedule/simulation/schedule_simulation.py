@@ -25,10 +25,10 @@ from hlosharding.cost import (
 )
 from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
-from hlosharding.schedule.device_classes import DeviceClasses
-from hlosharding.schedule.memory_over_time import Held, Worst, held, worst
 from hlosharding.schedule.op import Op
-from hlosharding.schedule.recording import Application, Recording
+from hlosharding.schedule.simulation.device_classes import DeviceClasses
+from hlosharding.schedule.simulation.memory_over_time import Held, Worst, held, worst
+from hlosharding.schedule.simulation.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import HloShardingError, ScheduleError
-from hlosharding.schedule.rank_program import RankProgram
-from hlosharding.schedule.rank_steps import (
+from hlosharding.schedule.ranks.rank_program import RankProgram
+from hlosharding.schedule.ranks.steps import (
     BoundaryTile,
     RankApply,
     RankFree,

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding.once import once
 from hlosharding.schedule.local_ops import cut, joined_tiles
-from hlosharding.schedule.stubs import repeated_or_cut
+from hlosharding.schedule.ranks.stubs import repeated_or_cut
 
 Kernel = Callable[..., Sequence[Any]]
 

@@ -19,7 +19,7 @@ from hlosharding.ir import Shape
 from hlosharding.schedule.flat_run import dropped_after
 from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
-from hlosharding.schedule.rank_steps import (
+from hlosharding.schedule.ranks.steps import (
     BoundaryTile,
     RankApply,
     RankFree,
@@ -30,9 +30,9 @@ from hlosharding.schedule.rank_steps import (
     values_made,
     values_read,
 )
+from hlosharding.schedule.ranks.stubs import compile_stub
+from hlosharding.schedule.ranks.tile_kernels import kernels
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.schedule.stubs import compile_stub
-from hlosharding.schedule.tile_kernels import kernels
 from hlosharding.schedule.transfers import Collective
 
 Call = Callable[..., Sequence[Any]]

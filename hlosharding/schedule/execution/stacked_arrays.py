@@ -12,7 +12,7 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import array_of_tiles, is_shared, lay_out_checked, tiles_by_device
-from hlosharding.schedule.given_arrays import whole_on_host
+from hlosharding.schedule.execution.given_arrays import whole_on_host
 from hlosharding.schedule.interface import Interface, Stack, joined_whole, part_of
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import HloSharding

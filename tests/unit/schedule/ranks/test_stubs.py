@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.executor import ShardMapProgram
 from hlosharding.ir import COLLECTIVES, Module, digest, verify
 from hlosharding.schedule import RankRun, ScheduleBuilder, StageProgram, UserOp, parse_schedule
-from hlosharding.schedule.stubs import compile_stub, stub_program, stubbed
+from hlosharding.schedule.ranks.stubs import compile_stub, stub_program, stubbed
 from tests.support import mlp_ops
 
 WHOLE = "{replicated}"

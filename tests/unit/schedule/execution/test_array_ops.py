@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from hlosharding.executor import ShardedArray, lay_out, sharded_array
-from hlosharding.schedule.array_ops import add, concat, split
+from hlosharding.schedule.execution.array_ops import add, concat, split
 from hlosharding.schedule.value_type import parse_type
 
 KIND = parse_type("f32[4,2] on {0-1} as {devices=[2,1]<=[2]}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.executor import ShardedArray, lay_out_checked
-from hlosharding.schedule.array_ops import Call, add, concat, split
+from hlosharding.schedule.execution.array_ops import Call, add, concat, split
 from hlosharding.schedule.transfers import AllGather, Collective, ReduceScatter
 from hlosharding.schedule.value_type import ValueType
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from hlosharding.collector import collector_waits
 from hlosharding.cost import Machine, Tasks, Times, in_order, sharing
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.contention import Links
-from hlosharding.schedule.device_classes import DeviceClasses
 from hlosharding.schedule.interpreter import interpret
-from hlosharding.schedule.recording import AT_START, Application, Recording
-from hlosharding.schedule.simulation import ScheduleSimulation, Semantics
+from hlosharding.schedule.simulation.contention import Links
+from hlosharding.schedule.simulation.device_classes import DeviceClasses
+from hlosharding.schedule.simulation.recording import AT_START, Application, Recording
+from hlosharding.schedule.simulation.schedule_simulation import ScheduleSimulation, Semantics
 from hlosharding.schedule.steps import Functions
 
 

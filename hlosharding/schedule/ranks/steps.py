@@ -1,6 +1,6 @@
 """The steps of one device of a schedule, on its own tiles.
 
-Floor: schedule.  Data, and its text.  `ranks` makes them of a schedule, `rank_runs` and `rank_alone` run them.
+Floor: schedule.  Data, and its text.  `projection` makes them of a schedule, `runs` and `alone` run them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one device of a schedule does: the program that users hold.
 
-Floor: schedule.  Glue only: `ranks` makes it of a schedule.
+Floor: schedule.  Glue only: `projection` makes it of a schedule.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.schedule.rank_alone import RankRun, run_alone
-from hlosharding.schedule.rank_steps import BoundaryTile, RankStep, peers
+from hlosharding.schedule.ranks.alone import RankRun, run_alone
+from hlosharding.schedule.ranks.steps import BoundaryTile, RankStep, peers
 from hlosharding.schedule.steps import names_text
 
 _NONE: Mapping[str, Any] = {}

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from hlosharding.cost import LinkUse, Machine
-from hlosharding.schedule.recording import Application, Recording
+from hlosharding.schedule.simulation.recording import Application, Recording
 
 _LEVELS = ("inside", "between")
 

@@ -15,16 +15,16 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError, ScheduleError
 from hlosharding.executor import Executable, array_of_tiles, find_devices, lay_out_checked
-from hlosharding.schedule.array_ops import Call, add, concat, split
+from hlosharding.schedule.execution.array_ops import Call, add, concat, split
+from hlosharding.schedule.execution.given_arrays import GivenArrays, whole_on_host
+from hlosharding.schedule.execution.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.moves_between_processes import MovesBetweenProcesses
+from hlosharding.schedule.execution.stacked_arrays import StackedArrays
 from hlosharding.schedule.flat_run import FlatRun, dropped_after
-from hlosharding.schedule.given_arrays import GivenArrays, whole_on_host
 from hlosharding.schedule.interface import Interface, whole_arrays
 from hlosharding.schedule.interpreter import Names, interpret
 from hlosharding.schedule.local_ops import Add, Concat, Number, Split
-from hlosharding.schedule.moves import Moves, MovesInOneProcess, Types
-from hlosharding.schedule.moves_between_processes import MovesBetweenProcesses
 from hlosharding.schedule.op import Op, UserOp
-from hlosharding.schedule.stacked_arrays import StackedArrays
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Functions, function_named
 from hlosharding.schedule.transfers import Collective, Send

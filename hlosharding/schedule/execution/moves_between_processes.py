@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from hlosharding.executor import array_of_tiles, lay_out_checked, restacked, tiles_by_device
-from hlosharding.schedule.array_ops import Call
-from hlosharding.schedule.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.array_ops import Call
+from hlosharding.schedule.execution.moves import Moves, MovesInOneProcess, Types
+from hlosharding.schedule.execution.union_programs import UnionProgram, collective_program, sending_program
 from hlosharding.schedule.tile_parts import tile_parts
 from hlosharding.schedule.transfers import Collective
-from hlosharding.schedule.union_programs import UnionProgram, collective_program, sending_program
 from hlosharding.schedule.value_type import ValueType, devices_of_all
 
 
