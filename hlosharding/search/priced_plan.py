@@ -40,7 +40,7 @@ class PricedPlan:
             longest.exposed_s,
             longest.idle_s,
             run.peak_memory_bytes,
-            run.peak_memory_bytes <= run.machine.memory_bytes,
+            run.fits,
         )
 
     @property

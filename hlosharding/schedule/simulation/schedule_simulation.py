@@ -108,11 +108,17 @@ class ScheduleSimulation(InNotebooks):
         """Of the device that holds most."""
         return max((level.peak for level in self.memory), default=0.0)
 
+    @property
+    def fits(self) -> bool:
+        """Does every device hold what it must?"""
+        each = zip(self.classes.members, self.memory, strict=True)
+        return all(held.peak <= self.machine.kind_of(members[:1]).memory_bytes for members, held in each)
+
     def check_memory(self) -> None:
         """Raise ScheduleError where a device holds more than it has, with the step that begins then."""
-        worst = self.worst_memory
-        memory = self.machine.kind_of((worst.device,)).memory_bytes
-        if worst.nbytes > memory:
+        if not self.fits:
+            worst = self.worst_memory
+            memory = self.machine.kind_of((worst.device,)).memory_bytes
             raise ScheduleError(
                 f"device {worst.device} of {self.machine.name} holds {worst.nbytes / 1e9:,.2f} GB,"
                 f" it has {memory / 1e9:,.2f} GB",

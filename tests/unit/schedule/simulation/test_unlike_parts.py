@@ -73,6 +73,10 @@ def test_a_small_part_is_refused_though_another_holds_more() -> None:
     run = schedule.simulate(BOTH)
     near, far = (use.peak_bytes for use in run.usage)
     assert near > far
+    assert [schedule.simulate(Machine.of_parts(NEAR, replace(FAR, memory_bytes=far - n))).fits for n in (0, 1)] == [
+        True,
+        False,
+    ]
     with pytest.raises(ScheduleError, match="device 1 of"):
         schedule.verify(Machine.of_parts(NEAR, replace(FAR, memory_bytes=far - 1)))
 
