@@ -121,7 +121,7 @@ def _planned(reshard: Reshard) -> PlannedSteps:
     fitting = _fitting(reshard)
     if reshard.objective == "time" and not reshard.is_part and len(fitting) > 1:
         fitting = fastest(reshard, fitting)
-    return min(fitting, key=lambda plan: (plan.cost(reshard.objective), len(plan.steps)))
+    return min(fitting, key=lambda plan: (plan.cost(reshard.objective), plan.peak_bytes, len(plan.steps)))
 
 
 def _fitting(reshard: Reshard) -> list[PlannedSteps]:

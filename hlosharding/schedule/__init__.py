@@ -1,7 +1,7 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
-from hlosharding.schedule.cutting import Cutter, Layout, argument_numbers, pipelined
+from hlosharding.schedule.cutting import Cutter, Layout, argument_numbers, arguments_by_name, pipelined
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
@@ -54,6 +54,7 @@ __all__ = [
     "ValueType",
     "Work",
     "argument_numbers",
+    "arguments_by_name",
     "devices_text",
     "on",
     "orders",

@@ -12,7 +12,7 @@ from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
-from hlosharding.schedule import argument_numbers
+from hlosharding.schedule import arguments_by_name
 from hlosharding.search.tensor_parallel import tensor_splits
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
 
@@ -121,7 +121,8 @@ def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
 
 def by_number(module: Module, specs: Specs) -> dict[int, Any]:
     """Specs of single arguments.  Raises ScheduleError for one that is not there."""
-    return {number: spec for name, spec in specs.items() for number in argument_numbers(module, [name])}
+    numbers = arguments_by_name(module, specs)
+    return {number: spec for name, spec in specs.items() for number in numbers[name]}
 
 
 def axes_of(spec: Sequence[Any]) -> dict[int, tuple[str, ...]]:

@@ -1,5 +1,5 @@
 """Any traced program as a pipeline: microbatches along an axis of time, stages cut out of the graph."""
 
-from hlosharding.schedule.cutting.pipelining import Cutter, Layout, argument_numbers, pipelined
+from hlosharding.schedule.cutting.pipelining import Cutter, Layout, argument_numbers, arguments_by_name, pipelined
 
-__all__ = ["Cutter", "Layout", "argument_numbers", "pipelined"]
+__all__ = ["Cutter", "Layout", "argument_numbers", "arguments_by_name", "pipelined"]

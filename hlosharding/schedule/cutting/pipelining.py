@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlosharding.compiler import default_machine
@@ -19,7 +19,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.stage_programs import StagePrograms, Submesh
-from hlosharding.schedule.cutting.stages import Placement, placed
+from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
@@ -101,9 +101,10 @@ class Cutter:
         self.module, self.batch = module, frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
         self._fissions: dict[int, Fission] = {}
-        self._programs: dict[tuple[int, int], Microbatched] = {}
+        self._programs: dict[tuple[int, Module], Microbatched] = {}
+        self._seconds: dict[tuple[Module, Machine], Mapping[Instruction, float]] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
-        self._shardings: dict[tuple[Module, int, int, int], Mapping[str, HloSharding | None]] = {}
+        self._shardings: dict[tuple[Module, Module, int], Mapping[str, HloSharding | None]] = {}
         self._made = StagePrograms()
 
     def pipeline(
@@ -122,9 +123,10 @@ class Cutter:
         """
         number = len(submeshes[0])
         machine = machine or default_machine(number * layout.submeshes)
-        program, fission = self._program(microbatches, layout.pieces), self._fission(layout.pieces)
+        fission = self._fission(layout.pieces)
+        program = self._program(microbatches, fission)
         placement, found = self._cut(microbatches, layout, machine)
-        key = annotated, layout.pieces, microbatches, number
+        key = annotated, program.module, number
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
@@ -137,10 +139,9 @@ class Cutter:
             self._fissions[pieces] = fissioned(self.module, self.batch, pieces)
         return self._fissions[pieces]
 
-    def _program(self, microbatches: int, pieces: int) -> Microbatched:
-        key = microbatches, pieces
+    def _program(self, microbatches: int, fission: Fission) -> Microbatched:
+        key = microbatches, fission.module
         if key not in self._programs:
-            fission = self._fission(pieces)
             batch = dict.fromkeys(fission.numbers(self.batch), 0)
             self._programs[key] = microbatched(fission.module, batch, microbatches)
         return self._programs[key]
@@ -148,11 +149,22 @@ class Cutter:
     def _cut(self, microbatches: int, layout: Layout, machine: Machine) -> tuple[Placement, list[Part]]:
         key = microbatches, layout, machine
         if key not in self._parts:
-            program = self._program(microbatches, layout.pieces)
-            wanted = self._fission(layout.pieces).stages
-            placement = placed(program, layout.stages, machine, splits_backward=layout.splits_backward, wanted=wanted)
+            fission = self._fission(layout.pieces)
+            program = self._program(microbatches, fission)
+            placement = placed(
+                program,
+                layout.stages,
+                self._seconds_of(program.module, machine),
+                splits_backward=layout.splits_backward,
+                wanted=fission.stages,
+            )
             self._parts[key] = placement, parts(program, placement)
         return self._parts[key]
+
+    def _seconds_of(self, module: Module, machine: Machine) -> Mapping[Instruction, float]:
+        if (module, machine) not in self._seconds:
+            self._seconds[module, machine] = seconds_of(module, machine)
+        return self._seconds[module, machine]
 
 
 def _propagated(
@@ -178,15 +190,18 @@ def _propagated(
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
     """Numbers of the entry's parameters that are arguments of these paths, or parts of them.  Raises ScheduleError."""
+    return [number for numbers in arguments_by_name(module, batch).values() for number in numbers]
+
+
+def arguments_by_name(module: Module, names: Iterable[str | int]) -> dict[str | int, list[int]]:
+    """The same, of each name."""
     paths = {p.op_name or p.name: p.parameter_number for p in module.entry.parameters}
-    found: list[int] = []
-    for name in batch:
-        matching = [n for path, n in paths.items() if isinstance(name, str) and _is_below(path, name)]
-        if isinstance(name, int):
-            matching = [name]
+    found: dict[str | int, list[int]] = {}
+    for name in names:
+        matching = [name] if isinstance(name, int) else [n for path, n in paths.items() if _is_below(path, name)]
         if not matching or not all(0 <= n < len(paths) for n in matching):
             raise ScheduleError(f"no argument {name!r}", remedy=f"there are {', '.join(paths)}")
-        found += matching
+        found[name] = matching
     return found
 
 

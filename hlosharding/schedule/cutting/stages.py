@@ -51,23 +51,26 @@ class Placement:
 def placed(
     program: Microbatched,
     num_stages: int,
-    machine: Machine,
+    seconds: Mapping[Instruction, float],
     *,
     splits_backward: bool = False,
     wanted: Mapping[str, int] = NOWHERE,
 ) -> Placement:
-    """Cut a program into stages.  `splits_backward`: with gradients of weights in passes of their own.  `wanted`: of
-    parameters, by name, the stage where they should lie, if program order allows it.
+    """Cut a program into stages.  `seconds`: what each op takes (`seconds_of`).  `splits_backward`: with gradients of
+    weights in passes of their own.  `wanted`: of parameters, by name, the stage where they should lie, if program order
+    allows it.
 
     Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
     """
-    found = _Placing(program, num_stages, machine, wanted).placement()
+    found = _Placing(program, num_stages, seconds, wanted).placement()
     return _with_passes_of_weights(program, found) if splits_backward else found
 
 
 class _Placing:
-    def __init__(self, program: Microbatched, num_stages: int, machine: Machine, wanted: Mapping[str, int]) -> None:
-        self.program, self.count, self.machine, self.wanted = program, num_stages, machine, wanted
+    def __init__(
+        self, program: Microbatched, num_stages: int, seconds: Mapping[Instruction, float], wanted: Mapping[str, int]
+    ) -> None:
+        self.program, self.count, self.seconds, self.wanted = program, num_stages, seconds, wanted
         self.entry = program.module.entry
         self.phase: dict[Instruction, Phase] = {}
         self.stage: dict[Instruction, int] = {}
@@ -167,7 +170,7 @@ class _Placing:
         """Raises ScheduleError where a stage has nothing to do."""
         used = {self.stage[inst] for inst in self._of("forward")}
         if len(used) < self.count:
-            longest = max(self._of("forward"), key=_seconds(self.program.module, self.machine).__getitem__)
+            longest = max(self._of("forward"), key=self.seconds.__getitem__)
             trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
             what = f"%{longest.name} ({longest.opcode}{trips}) is in one"
             raise ScheduleError(
@@ -193,9 +196,8 @@ class _Placing:
             raise ScheduleError(
                 f"{len(forward)} ops of a microbatch's forward pass for {self.count} stages", remedy="take fewer stages"
             )
-        seconds = _seconds(self.program.module, self.machine)
-        before = list(accumulate((seconds[inst] for inst in forward), initial=0.0))
-        heavy = list(accumulate((seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
+        before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
+        heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
         crossing = _crossing_bytes(forward)
         starts: list[int] = []
         for number in range(1, self.count):
@@ -294,8 +296,8 @@ def _readers(inst: Instruction) -> Iterator[Instruction]:
             yield user
 
 
-def _seconds(module: Module, machine: Machine) -> Mapping[Instruction, float]:
-    """Of each op of the entry; of a loop what its computations take, all trips together."""
+def seconds_of(module: Module, machine: Machine) -> Mapping[Instruction, float]:
+    """What each op of the entry takes; of a loop what its computations take, all trips together."""
     own: defaultdict[Instruction, float] = defaultdict(float)
     of: defaultdict[Computation, float] = defaultdict(float)
     for row in cost(module, machine).rows:

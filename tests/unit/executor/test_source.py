@@ -71,7 +71,7 @@ def test_layers_are_one_function_called_many_times() -> None:
 @pytest.mark.parametrize(("count", "is_kept"), [(6, False), (40, True)])
 def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> None:
     # Small weights: deep nets of large ones are chaotic.
-    layers = jax.tree.map(lambda w: w / 8, weights(count))
+    layers = jax.tree.map(lambda w: w / 32, weights(count))
     program = ShardMapProgram(traced(jax.value_and_grad(network), layers, X))
     assert ("@compile_once\n" in program.source) == is_kept
     compiled = program.compile().compiled.as_text()

@@ -13,7 +13,7 @@ from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.saved_values import CHEAP
-from hlosharding.schedule.cutting.stages import Placement, placed
+from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from tests.support.training_steps import STEPS, traced
 
 NAMES = [*STEPS]
@@ -23,7 +23,7 @@ NAMES = [*STEPS]
 def cut(name: str) -> tuple[Microbatched, Placement, list[Part]]:
     step, module = traced(name)
     program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), 2)
-    placement = placed(program, 2, machines.h100(2))
+    placement = placed(program, 2, seconds_of(program.module, machines.h100(2)))
     return program, placement, parts(program, placement)
 
 

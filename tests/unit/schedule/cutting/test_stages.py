@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction
 from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pipelining import argument_numbers
-from hlosharding.schedule.cutting.stages import Placement, placed
+from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from tests.support.training_steps import STEPS, most_stages, traced
 
 ORDER = ("forward", "backward", "after")
@@ -25,7 +25,7 @@ ORDER = ("forward", "backward", "after")
 def cut(name: str, stages: int, count: int = 2) -> tuple[Microbatched, Placement]:
     step, module = traced(name)
     program = microbatched(module, dict.fromkeys(argument_numbers(module, step.batch), 0), count)
-    return program, placed(program, stages, machines.h100(stages))
+    return program, placed(program, stages, seconds_of(program.module, machines.h100(stages)))
 
 
 def flows(placement: Placement) -> Iterator[tuple[Instruction, Instruction]]:
@@ -85,14 +85,16 @@ def test_parameters_lie_where_they_are_read() -> None:
 
 
 def test_a_stage_without_work_is_refused_with_the_op_that_leaves_it_empty() -> None:
-    with pytest.raises(ScheduleError, match=r"fills 2 of 4 stages: %while[.\d]* \(while\).*; at training_steps.py"):
+    with pytest.raises(
+        ScheduleError, match=r"fills 2 of 4 stages: %while[.\d]* \(while, 4 trips\) is in one; at training_steps.py"
+    ):
         cut("scanned_layers", 4)
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "inference"])
 def test_passes_of_weights_are_what_no_other_stage_waits_for(name: str) -> None:
     program, whole = cut(name, 2)
-    placement = placed(program, 2, machines.h100(2), splits_backward=True)
+    placement = placed(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
     assert placement.stage == whole.stage
     assert {i for i in whole.phase if placement.phase[i] != whole.phase[i]} == {
         i for i, phase in placement.phase.items() if phase == "weights"
@@ -106,11 +108,11 @@ def test_passes_of_weights_are_what_no_other_stage_waits_for(name: str) -> None:
 def test_a_step_without_a_backward_pass_is_not_split() -> None:
     program, _ = cut("inference", 2)
     with pytest.raises(ScheduleError, match="no backward pass"):
-        placed(program, 2, machines.h100(2), splits_backward=True)
+        placed(program, 2, seconds_of(program.module, machines.h100(2)), splits_backward=True)
 
 
 def test_more_stages_than_ops_are_refused() -> None:
     x = jnp.ones((4, 4))
-    module = hs.trace(lambda x: x @ x.T)(x)
+    program = microbatched(hs.trace(lambda x: x @ x.T)(x), {}, 1)
     with pytest.raises(ScheduleError, match="take fewer stages"):
-        placed(microbatched(module, {}, 1), 9, machines.h100(9))
+        placed(program, 9, seconds_of(program.module, machines.h100(9)))
