@@ -63,7 +63,10 @@ def _spent(priced: PricedPlan) -> str:
 
 
 def _memory(priced: PricedPlan, machine: Machine) -> str:
-    return f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB of {machine.memory_bytes / 1e9:,.2f} GB"
+    holds = f"does not fit: {priced.peak_memory_bytes / 1e9:,.2f} GB"
+    return (
+        f"{holds} at most, on unlike devices" if machine.parts else f"{holds} of {machine.memory_bytes / 1e9:,.2f} GB"
+    )
 
 
 def _time(seconds: float) -> str:

@@ -66,8 +66,9 @@ def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     >>> least_seconds(Plan(1, 1, 2, 4), whole, machines.h100(2)) > least_seconds(Plan(2), whole, machines.h100(2))
     True
     """
-    fastest = max(rate for _, rate in machine.peak_flops)
-    seconds = whole.flops / max(fastest, machine.vector_flops) / (plan.data * plan.tensor)
+    kinds = machine.parts or (machine,)  # of unlike nodes: nobody is faster than the fastest
+    fastest = max(max(kind.vector_flops, *(rate for _, rate in kind.peak_flops)) for kind in kinds)
+    seconds = whole.flops / fastest / (plan.data * plan.tensor)
     count = plan.microbatches
     if plan.schedule in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
         return seconds / plan.stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -98,9 +99,19 @@ def test_a_plan_computes_what_one_device_does(plan: Plan) -> None:
 
 def small(memory: float = 80e9) -> Machine:
     """Eight devices so slow that arithmetic decides."""
-    from dataclasses import replace
-
     return replace(machines.h100(8), memory_bytes=memory)
+
+
+def test_of_unlike_nodes_no_plan_is_faster_than_its_bound() -> None:
+    """Half of the devices are fifty times as fast as the others, and nothing but arithmetic takes time."""
+    rates = {"peak_flops": (("f32", 1e6),), "vector_flops": 1e6, "compute_efficiency": 1.0}
+    slow = replace(machines.h100(2), launch=0.0, matrix_tile=(1, 1, 1), **rates)  # pyright: ignore[reportArgumentType]
+    mixed = Machine.of_parts(replace(slow, peak_flops=(("f32", 5e7),), vector_flops=5e7), slow)
+    module = traced()
+    found = hs.search(module, batch=["x"], machine=mixed, microbatches=(2, 16), prune=False)
+    whole = hs.cost(module, mixed)
+    assert all(each.time_s >= least_seconds(each.plan, whole, mixed) for each in found.table)
+    assert min(each.time_s / least_seconds(each.plan, whole, slow) for each in found.table) < 1
 
 
 def test_the_best_plan_is_never_pruned() -> None:
