@@ -168,6 +168,7 @@ def _add_search(commands: Any) -> None:
         help="which weights are split: megatron, fsdp (default: megatron)",
     )
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
+    command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")

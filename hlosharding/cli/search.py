@@ -28,6 +28,7 @@ def execute(arguments: Namespace) -> None:
             prune=not arguments.all,
             progress=progress,
             resume=arguments.resume,
+            jobs=arguments.jobs,
         )
     if arguments.plot:
         write(report.pareto_svg(found), arguments.plot)

@@ -41,6 +41,10 @@ class BatchSizes:
         self.given = _batch_size(module, batch)
         self._planners = {self.given: first}
 
+    def __reduce__(self) -> Any:
+        # A function need not be known elsewhere: what was traced is enough.
+        return _of_modules, ({size: each.module for size, each in self._planners.items()}, self.given, self._named)
+
     @property
     def traced(self) -> list[int]:
         """Sizes of which there is a planner."""
@@ -65,6 +69,13 @@ class BatchSizes:
             rows, *others = leaves[number].shape
             leaves[number] = jax.ShapeDtypeStruct((rows * size // self.given, *others), leaves[number].dtype)
         return jax.tree.unflatten(tree, leaves)
+
+
+def _of_modules(modules: Mapping[int, Module], given: int, named: Any) -> BatchSizes:
+    """Of these sizes alone."""
+    made = BatchSizes(modules[given], (), *named)
+    made._planners.update({size: Planner(module, *named) for size, module in modules.items() if size != given})
+    return made
 
 
 def _batch_size(module: Module, batch: Sequence[str | int]) -> int:

@@ -31,12 +31,12 @@ class PlanPrices:
         self._runs = PipelineRuns(machine)
         found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
         for each in plans:
-            found[_family(each)].append(each)
+            found[family(each)].append(each)
         self._families = {key: _Family(members, self.cut) for key, members in found.items()}
 
     def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
         """A step.  Raises ScheduleError where it cannot be cut so."""
-        return self._run(wanted.plan, self._families[_family(wanted)].at(wanted))
+        return self._run(wanted.plan, self._families[family(wanted)].at(wanted))
 
     def simulated_alone(self, wanted: SizedPlan) -> ScheduleSimulation:
         """The same of its own cut, whatever others there are."""
@@ -50,7 +50,7 @@ class PlanPrices:
         return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine, self.options)
 
 
-def _family(wanted: SizedPlan) -> object:
+def family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)

@@ -5,29 +5,31 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
 from hlosharding.cost import Machine, cost
-from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Schedule, ScheduleSimulation
+from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
 from hlosharding.search.mutations import Improved, improved
-from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
+from hlosharding.search.price_workers import PriceWorkers
 from hlosharding.search.priced_plan import PricedPlan, in_order
+from hlosharding.search.pricer import Answer, Pricer, Task
 from hlosharding.search.ranking import Ranking, ranked
 from hlosharding.search.strategies import Strategy
+
+Prices = Callable[[Sequence[Task]], Iterator[Answer]]
+"""Who prices plans, in whatever order."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def search(
     prune: bool = True,
     progress: Callable[[int, int], None] | None = None,
     resume: str | Path | None = None,
+    jobs: int = 1,
 ) -> SearchResult:
     """Price the plans for all devices of a machine by simulation.
 
@@ -135,9 +138,13 @@ def search(
     fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
     not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
+    `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
 
-    Raises ScheduleError for arguments that are not there, for no order or strategy, and for a file of another search.
+    Raises ScheduleError for arguments that are not there, for no order or strategy, for a file of another search, and
+    for a strategy that cannot be handed to other processes; HloShardingError where one of these dies.
     """
+    if jobs < 1:
+        raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
     if machine.topology == "switch" and machine.num_nodes == 1:
         orders = ("",)  # whoever is next to whom
@@ -147,12 +154,17 @@ def search(
         sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     said = facts(sizes, every, machine, (batch, donate)) if resume is not None else None
-    run = _Search(sizes, every, machine, KnownPrices(resume, said), keep, prune=prune and len(batch_sizes) < 2)
-    run.run(progress)
-    return SearchResult(sizes, machine, tuple(in_order(run.priced)), tuple(run.refused), tuple(run.pruned))
+    run = _Search(sizes, every, machine, KnownPrices(resume, said), keep, progress)
+    most = max(1, keep) if prune and len(batch_sizes) < 2 else None
+    if jobs == 1:
+        return run.result(Pricer(sizes, every, machine, most).priced)
+    with PriceWorkers(jobs, sizes, every, machine, most) as workers:
+        return run.result(workers.priced)
 
 
 class _Search:
+    """`most`: how many plans are priced again, with all that the partitioner looks at."""
+
     def __init__(
         self,
         sizes: BatchSizes,
@@ -160,26 +172,25 @@ class _Search:
         machine: Machine,
         known: KnownPrices,
         most: int,
-        *,
-        prune: bool,
+        progress: Callable[[int, int], None] | None,
     ) -> None:
         self.sizes, self.plans, self.machine, self.known = sizes, plans, machine, known
-        self.most, self.prune = most, prune
-        self.rough = PlanPrices(sizes, plans, machine, PartitionOptions(only_propagated=True))
-        self.priced: list[PricedPlan] = []
-        self.refused: list[tuple[SizedPlan, str]] = []
-        self.pruned: list[tuple[SizedPlan, float]] = []
+        self.most, self.progress = most, progress
 
-    def run(self, progress: Callable[[int, int], None] | None) -> None:
+    def result(self, priced: Prices) -> SearchResult:
+        """`priced`: who prices."""
         bounds = self._bounds()
-        for done, plan in enumerate(sorted(self.plans, key=lambda each: (bounds[each], each))):
-            if progress is not None:
-                progress(done, len(self.plans))
-            if bounds[plan] > self._worst_kept():
-                self.pruned.append((plan, bounds[plan]))
-            else:
-                self._price(Asked(plan, exact=False), self.rough.simulated)
-        self._price_again()
+        order = sorted(self.plans, key=lambda each: (bounds[each], each))
+        found = self._outcomes(priced, [self._task(each, bounds[each], exact=False) for each in order])
+        first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
+        found |= self._outcomes(priced, [self._task(each.sized_plan, 0.0, exact=True) for each in first])
+        return SearchResult(
+            self.sizes,
+            self.machine,
+            tuple(in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))),
+            tuple((plan, outcome) for plan, outcome in found.items() if isinstance(outcome, str)),
+            tuple((plan, bounds[plan]) for plan, outcome in found.items() if outcome is None),
+        )
 
     def _bounds(self) -> dict[SizedPlan, float]:
         """Seconds that each takes at least.  Nothing is known of sizes for which the step was not traced."""
@@ -189,34 +200,18 @@ class _Search:
             for each in self.plans
         }
 
-    def _worst_kept(self) -> float:
-        """Plans that take longer are not among the fastest."""
-        fitting = [priced.time_s for priced in self.priced if priced.fits]
-        kept = max(1, self.most)
-        if not self.prune or len(fitting) < kept:
-            return float("inf")
-        return nsmallest(kept, fitting)[-1]
+    def _task(self, plan: SizedPlan, bound: float, *, exact: bool) -> Task:
+        asked = Asked(plan, exact)
+        return Task(asked, bound, self.known.found.get(asked))
 
-    def _price(self, asked: Asked, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> None:
-        if asked not in self.known.found:
-            self.known.keep(asked, _outcome(asked.plan, simulated))
-        outcome = self.known.found[asked]
-        if isinstance(outcome, PricedPlan):
-            self.priced.append(outcome)
-        else:
-            self.refused.append((asked.plan, outcome))
-
-    def _price_again(self) -> None:
-        """Those at the top as they will run: with all that the partitioner looks at."""
-        table = in_order(self.priced)
-        self.priced = table[self.most :]
-        exact = PlanPrices(self.sizes, (), self.machine)
-        for priced in table[: self.most]:
-            self._price(Asked(priced.sized_plan, exact=True), exact.simulated_alone)
-
-
-def _outcome(plan: SizedPlan, simulated: Callable[[SizedPlan], ScheduleSimulation]) -> Outcome:
-    try:
-        return PricedPlan.of(plan, simulated(plan))
-    except HloShardingError as error:
-        return str(error)
+    def _outcomes(self, priced: Prices, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
+        """Of each plan, in the order of the tasks; known from then on."""
+        answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
+        for done in range(len(tasks)):
+            if self.progress is not None and not tasks[0].asked.exact:
+                self.progress(done, len(tasks))
+            asked, outcome = next(answers)
+            if outcome is not None and asked not in self.known.found:
+                self.known.keep(asked, outcome)
+            made[asked.plan] = outcome
+        return {task.asked.plan: made[task.asked.plan] for task in tasks}

@@ -36,6 +36,10 @@ def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err
 
 
+def test_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert found(capsys, "--all", "--jobs", "2", machine="h100:4") == found(capsys, "--all", machine="h100:4")
+
+
 def test_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "prices.jsonl"
     first = found(capsys, "--resume", str(path), machine="h100:4")

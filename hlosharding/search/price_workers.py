@@ -1,0 +1,149 @@
+"""Pricers in several processes: plans whose prices are told from each other go to one of them.
+
+Floor: search.  Messages are pickles: tasks on a worker's standard input, answers and at their end None on its standard
+output.  A worker starts anew, by its own module: scripts that search need no guard around their main part.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import chain
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO, Any
+
+from hlosharding.cost import Machine
+from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.search.batch_sizes import BatchSizes
+from hlosharding.search.plan_prices import family
+from hlosharding.search.plans import SizedPlan
+from hlosharding.search.pricer import Answer, Pricer, Task
+
+_START = "from hlosharding.search.price_workers import serve; serve()"
+
+
+class PriceWorkers:
+    """So many processes that price.  A context: at its end they are gone.
+
+    Raises ScheduleError where a strategy cannot be handed to other processes.
+    """
+
+    def __init__(
+        self, count: int, sizes: BatchSizes, plans: Sequence[SizedPlan], machine: Machine, most: int | None
+    ) -> None:
+        for size in sorted({each.batch_size for each in plans}):
+            with suppress(HloShardingError):  # it will be the worker's answer
+                sizes.planner(size)  # a worker has no function to trace
+        try:
+            self._job = pickle.dumps((sizes, plans, machine, most))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ScheduleError(
+                f"a strategy cannot be handed to other processes: {error}",
+                remedy="take jobs=1, or a function of a module",
+            ) from error
+        self._count, self._open = count, ExitStack()
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> PriceWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def priced(self, tasks: Sequence[Task]) -> Iterator[Answer]:
+        """As they come.  Raises HloShardingError where a process dies."""
+        shares = _shares(tasks, self._count)
+        while len(self._workers) < len(shares):
+            worker = _Worker(self._job)
+            self._open.callback(worker.kill)
+            self._workers.append(worker)
+        answers = SimpleQueue[Answer | HloShardingError | None]()
+        for worker, share in zip(self._workers, shares, strict=False):
+            Thread(target=worker.ask, args=(share, answers), daemon=True).start()
+        working = len(shares)
+        while working:
+            found = answers.get()
+            if isinstance(found, HloShardingError):
+                raise found
+            if found is None:
+                working -= 1
+            else:
+                yield found
+
+
+def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:
+    """What each of the workers does: families whole, about as much for all."""
+    families: dict[object, list[Task]] = {}
+    for task in tasks:
+        families.setdefault(task if task.asked.exact else family(task.asked.plan), []).append(task)
+    shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
+    for members in sorted(families.values(), key=len, reverse=True):
+        min(shares, key=len).extend(members)
+    place = {task: number for number, task in enumerate(tasks)}
+    return [sorted(share, key=place.__getitem__) for share in shares]
+
+
+class _Worker:
+    def __init__(self, job: bytes) -> None:
+        self._job = job
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C in a terminal is for us alone
+        )
+
+    def ask(self, tasks: Sequence[Task], answers: SimpleQueue[Answer | HloShardingError | None]) -> None:
+        """Put the answers to the queue, and None at their end; an error where the process dies."""
+        questions, told = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert told is not None
+        try:
+            questions.write(self._job + pickle.dumps(list(tasks)))
+            questions.flush()
+            self._job = b""
+            answer: Answer | None = pickle.load(told)
+            while answer is not None:
+                answers.put(answer)
+                answer = pickle.load(told)
+            answers.put(None)
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+            answers.put(
+                HloShardingError(f"a process that prices plans died: {self._last_words()}", remedy="take jobs=1")
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self._process.returncode}"
+
+
+def serve() -> None:
+    """A worker's loop, until there are no more questions."""
+    answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whoever else prints
+    questions = sys.stdin.buffer
+    job: Any = pickle.load(questions)
+    pricer = Pricer(*job)
+    while True:
+        try:
+            tasks: list[Task] = pickle.load(questions)
+        except EOFError:
+            return
+        for answer in chain(pricer.priced(tasks), [None]):
+            pickle.dump(answer, answers)
+            answers.flush()
