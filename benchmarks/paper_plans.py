@@ -1,8 +1,8 @@
 """The best plans of the DistIR paper's tables 2 and 3 (16 V100s), found by `hs.search` on ordinary JAX functions.
 
-`python -m benchmarks.paper_plans [PART-OF-A-NAME ...] [--only-stated] [--jobs 1]`.  One machine profile for all rows; every plan
-of the paper's grid is priced, a model's batch sizes in one search.  Beside the paper's best plan stand its rank in our
-table and our first three.  DistIR needs 78 s of a core for the 75 plans of MLP 1B at one batch size, 8.6 hours for the
+`python -m benchmarks.paper_plans [PART-OF-A-NAME ...] [--only-stated] [--jobs 1]`.  One machine profile for all rows;
+every plan of the paper's grid is priced, a model's batch sizes in one search.  Beside the paper's best plan stand its
+rank in our table and our first three.  DistIR needs 78 s of a core for the 75 plans of MLP 1B at one batch size, 8.6 hours for the
 1,035 of GPT-2 1.6B.
 """
 
@@ -145,7 +145,8 @@ def main() -> None:
     options = parser.parse_args()
     columns = "model", "batch", "paper's best", "its rank", "our first three", "plans that fit"
     plans = Table(*columns, title="The best plans for 16 V100s")
-    grids = Table("model", "plans", "fit", "CPU seconds", "plans a CPU second", "seconds", "memory, GB")
+    figures = "plans", "fit", "CPU seconds", "plans a CPU second", "seconds", "memory, GB"
+    grids = Table("model", *figures, title="Whole grids")
     kept: list[bool] = []
     for name, made in WORKLOADS.items():
         if not options.names or any(part in name for part in options.names):
