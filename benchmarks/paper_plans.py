@@ -2,8 +2,8 @@
 
 `python -m benchmarks.paper_plans [PART-OF-A-NAME ...] [--only-stated] [--jobs 1]`.  One machine profile for all rows;
 every plan of the paper's grid is priced, a model's batch sizes in one search.  Beside the paper's best plan stand its
-rank in our table and our first three.  DistIR needs 78 s of a core for the 75 plans of MLP 1B at one batch size, 8.6 hours for the
-1,035 of GPT-2 1.6B.
+rank in our table and our first three.  DistIR needs 78 s of a core for the 75 plans of MLP 1B at one batch size, 8.6
+hours for the 1,035 of GPT-2 1.6B.
 """
 
 from __future__ import annotations
