@@ -3,7 +3,7 @@
 `python -m benchmarks.pipeline_runs [PROGRAM ...] [--cover]`: a scan-based transformer with Adam and a perceptron of
 explicit layers, all D, T, P of at most eight CPU devices, K up to 4; `--cover` runs but so many that each pair of
 settings is among them, as the tests do.  A row's errors are those of the worst result, relative to its largest number.
-A loop lies in one stage: of the transformer at most three stages have work.
+The scan over the transformer's eight layers is cut between its trips.
 """
 
 from __future__ import annotations
