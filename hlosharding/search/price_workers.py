@@ -124,6 +124,10 @@ class _Worker:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe is not None:
+                with suppress(OSError):  # what was still to be written
+                    pipe.close()
 
     def _last_words(self) -> str:
         self._process.wait()
