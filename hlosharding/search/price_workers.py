@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import chain
 from queue import SimpleQueue
 from threading import Thread
@@ -47,25 +47,30 @@ class PriceWorkers:
                 f"a strategy cannot be handed to other processes: {error}",
                 remedy="take jobs=1, or a function of a module",
             ) from error
-        self._count, self._open = count, ExitStack()
+        self._count = count
         self._workers: list[_Worker] = []
+        self._listening: list[Thread] = []
 
     def __enter__(self) -> PriceWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        for worker in self._workers:
+            worker.kill()
+        for thread in self._listening:
+            thread.join()
+        for worker in self._workers:
+            worker.close()
 
     def priced(self, tasks: Sequence[Task]) -> Iterator[Answer]:
         """As they come.  Raises HloShardingError where a process dies."""
         shares = _shares(tasks, self._count)
         while len(self._workers) < len(shares):
-            worker = _Worker(self._job)
-            self._open.callback(worker.kill)
-            self._workers.append(worker)
+            self._workers.append(_Worker(self._job))
         answers = SimpleQueue[Answer | HloShardingError | None]()
         for worker, share in zip(self._workers, shares, strict=False):
-            Thread(target=worker.ask, args=(share, answers), daemon=True).start()
+            self._listening.append(Thread(target=worker.ask, args=(share, answers), daemon=True))
+            self._listening[-1].start()
         working = len(shares)
         while working:
             found = answers.get()
@@ -124,6 +129,9 @@ class _Worker:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def close(self) -> None:
+        """Once it is dead, and nobody listens."""
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None:
                 with suppress(OSError):  # what was still to be written
