@@ -42,8 +42,9 @@ class BatchSizes:
         self._planners = {self.given: first}
 
     def __reduce__(self) -> Any:
-        # A function need not be known elsewhere: what was traced is enough.
-        return _of_modules, ({size: each.module for size, each in self._planners.items()}, self.given, self._named)
+        # A function need not be known elsewhere: what was traced is enough.  (Graphs are too deep for pickles.)
+        written = {size: _written(each.module) for size, each in self._planners.items()}
+        return _of_traces, (written, self.given, self._named)
 
     @property
     def traced(self) -> list[int]:
@@ -71,8 +72,17 @@ class BatchSizes:
         return jax.tree.unflatten(tree, leaves)
 
 
-def _of_modules(modules: Mapping[int, Module], given: int, named: Any) -> BatchSizes:
+def _written(module: Module) -> tuple[Any, ...]:
+    """All that decides its prices."""
+    return module.to_hlo_proto(), module.mesh, module.partitionings, module.num_partitions
+
+
+def _of_traces(written: Mapping[int, tuple[Any, ...]], given: int, named: Any) -> BatchSizes:
     """Of these sizes alone."""
+    modules: dict[int, Module] = {}
+    for size, (proto, mesh, partitionings, num_partitions) in written.items():
+        modules[size] = module = Module.from_proto(proto)
+        module.mesh, module.partitionings, module.num_partitions = mesh, partitionings, num_partitions
     made = BatchSizes(modules[given], (), *named)
     made._planners.update({size: Planner(module, *named) for size, module in modules.items() if size != given})
     return made

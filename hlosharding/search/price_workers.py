@@ -31,7 +31,7 @@ _START = "from hlosharding.search.price_workers import serve; serve()"
 class PriceWorkers:
     """So many processes that price.  A context: at its end they are gone.
 
-    Raises ScheduleError where a strategy cannot be handed to other processes.
+    Raises ScheduleError where a strategy, or a rule of `custom_partitioning`, cannot be handed to other processes.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PriceWorkers:
             self._job = pickle.dumps((sizes, plans, machine, most))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ScheduleError(
-                f"a strategy cannot be handed to other processes: {error}",
+                f"the search cannot be handed to other processes: {error}",
                 remedy="take jobs=1, or a function of a module",
             ) from error
         self._count = count

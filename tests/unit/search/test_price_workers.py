@@ -84,6 +84,16 @@ def test_a_strategy_that_stays_here_is_refused() -> None:
         searched(jobs=2, strategies={"mine": lambda module, ways, batch: {"x": P("data")}})
 
 
+def test_programs_deeper_than_pythons_stack_are_handed_over() -> None:
+    def deep(x: jax.Array) -> jax.Array:
+        for n in range(3000):
+            x = x + n
+        return x
+
+    given: dict[str, Any] = {"batch": ["x"], "machine": machines.h100(2), "plans": [hs.Plan(2)], "keep": 0}
+    assert outcome(hs.search(deep, X, jobs=2, **given)) == outcome(hs.search(deep, X, **given))
+
+
 def test_a_process_that_dies_says_of_what(workers: list[_Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(price_workers, "_START", "raise SystemExit('out of memory')")
     with pytest.raises(HloShardingError, match="a process that prices plans died: out of memory; take jobs=1"):
