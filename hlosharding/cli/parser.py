@@ -146,26 +146,15 @@ def _add_search(commands: Any) -> None:
     _batch_option(command)
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
-    command.add_argument(
-        "--schedules",
-        type=_words,
-        default=[""],
-        metavar="NAME,NAME...",
-        help="of pipelines, as 1f1b,zb-h1 (default: 1f1b)",
-    )
-    command.add_argument(
+    _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,zb-h1 (default: 1f1b)")
+    _words_option(
+        command,
         "--orders",
-        type=_words,
-        default=[""],
-        metavar="PDT,PTD...|all",
-        help="of stages, data and tensors on the links, the outermost first (default: PDT)",
+        "PDT,PTD...|all",
+        "of stages, data and tensors on the links, the outermost first (default: PDT)",
     )
-    command.add_argument(
-        "--strategies",
-        type=_words,
-        default=[""],
-        metavar="NAME,NAME...",
-        help="which weights are split: megatron, fsdp (default: megatron)",
+    _words_option(
+        command, "--strategies", "NAME,NAME...", "which weights are split: megatron, fsdp (default: megatron)"
     )
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")
@@ -180,6 +169,10 @@ def _batch_option(command: Any) -> None:
     command.add_argument(
         "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
     )
+
+
+def _words_option(command: Any, name: str, metavar: str, said: str) -> None:
+    command.add_argument(name, type=_words, default=[""], metavar=metavar, help=said)
 
 
 def _words(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from hlosharding.ir import custom_call_targets, rewrite
 from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
 from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
-from hlosharding.ir.callees import Callees
+from hlosharding.ir.callees import Callees, same_op
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
 from hlosharding.ir.edit import Edit
 from hlosharding.ir.excerpt import excerpt
@@ -108,6 +108,7 @@ __all__ = [
     "reducer_kind",
     "rewrite",
     "run_passes",
+    "same_op",
     "subprogram",
     "trip_count",
     "verify",

@@ -14,19 +14,24 @@ CopyOp = Callable[[ComputationBuilder, Instruction, Sequence[Instruction], Seque
 """(into, the op, its new operands, what it calls there) to the new op."""
 
 
+def same_op(
+    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
+) -> Instruction:
+    """The same op on other operands."""
+    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
+
+
 class Callees:
     """Each computation is copied once, before the one that calls it.
 
     >>> import hlosharding as hs
     >>> module = hs.trace(lambda x: x.sum())(__import__("numpy").ones(4, "f"))
     >>> [reduce] = module.of_opcodes("reduce")
-    >>> def again(into, op, operands, called):
-    ...     return into.again(op, op.opcode, op.shape, operands, called, op.name)
-    >>> [len(made.instructions) for made in Callees(Builder("other"), again).of(reduce)]
+    >>> [len(made.instructions) for made in Callees(Builder("other")).of(reduce)]
     [3]
     """
 
-    def __init__(self, builder: Builder, copy: CopyOp, *, name: str = "") -> None:
+    def __init__(self, builder: Builder, copy: CopyOp = same_op, *, name: str = "") -> None:
         self._builder, self._copy, self._name = builder, copy, name
         self._done: dict[Computation, Computation] = {}
 

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Self
@@ -181,6 +181,11 @@ class Computation:
     def set_root(self, root: Instruction) -> None:
         """Make `root` the result of the computation."""
         self._root = root
+
+    @property
+    def results(self) -> Sequence[Instruction]:
+        """What it gives: the elements of a tuple that its root packs, else the root."""
+        return self.root.operands if self.root.opcode == "tuple" else (self.root,)
 
     @property
     def is_entry(self) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hlosharding.ir.builder import Builder, ComputationBuilder
-from hlosharding.ir.callees import Callees
-from hlosharding.ir.graph import Computation, Instruction
+from hlosharding.ir.builder import Builder
+from hlosharding.ir.callees import Callees, same_op
+from hlosharding.ir.graph import Instruction
 from hlosharding.ir.module import Module
 
 
@@ -36,18 +36,12 @@ def subprogram(
     """
     builder = Builder(name, like=module)
     builder.module.signature = None
-    callees = Callees(builder, _again)
+    callees = Callees(builder)
     chosen = list(instructions)
     called = {inst: callees.of(inst) for inst in chosen}
     main = builder.computation(module.entry.name)
     made = {inst: main.parameter(number, inst.shape, name=inst.name) for number, inst in enumerate(reads)}
     for inst in chosen:
-        made[inst] = _again(main, inst, [made[operand] for operand in inst.operands], called[inst])
+        made[inst] = same_op(main, inst, [made[operand] for operand in inst.operands], called[inst])
     main.root(main.op("tuple", [made[inst] for inst in makes]))
     return builder.finish(main)
-
-
-def _again(
-    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
-) -> Instruction:
-    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)

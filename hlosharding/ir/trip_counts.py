@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from typing import NamedTuple
 
 from hlosharding.errors import ModuleError
@@ -133,10 +134,9 @@ class _Counter:
         self.body, self.condition = while_parts(loop)
 
     def counter(self) -> LoopCounter | None:
-        found = self._index_and_limit()
-        if found is None:
+        if self.index_and_limit is None:
             return None
-        index, direction, limit = found
+        index, direction, limit = self.index_and_limit
         start, step = self._start(index), self._step(index)
         if start is None or step is None:
             return None
@@ -144,16 +144,18 @@ class _Counter:
         return None if count is None else LoopCounter(index, start, step, count)
 
     def trips(self) -> Trips:
-        counter, found = self.counter(), self._index_and_limit()
+        counter = self.counter()
         if counter is not None:
             return Trips(counter.trips, True)
-        if found is None:
+        if self.index_and_limit is None:
             return Trips(1, False)
-        _, direction, limit = found
+        _, direction, limit = self.index_and_limit
         # Most such loops count from zero in steps of one: the limit is the best guess.
         return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(1, False)
 
-    def _index_and_limit(self) -> tuple[int, str, int] | None:
+    @cached_property
+    def index_and_limit(self) -> tuple[int, str, int] | None:
+        """Which element counts, and up to what, by which comparison."""
         root, scope = _source(self.condition.root, None)
         if root.opcode != "compare":
             return None

@@ -5,14 +5,16 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hlosharding.errors import ScheduleError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,14 @@ class Interface:
 
     def joined(self, values: Sequence[Any], join: Callable[[Sequence[Any], Stack], Any]) -> list[Any]:
         """@main's results as the caller's."""
-        rest: Iterator[Any] = iter(values)
-        taken = [(kind, list(islice(rest, kind.parts))) for kind in self.results]
-        return [join(parts, kind) if kind.parts > 1 else parts[0] for kind, parts in taken]
+        taken = zip(by_stack(self.results, values), self.results, strict=True)
+        return [join(parts, kind) if kind.parts > 1 else parts[0] for parts, kind in taken]
+
+
+def by_stack(stacks: Sequence[Stack], values: Sequence[T]) -> list[list[T]]:
+    """Of each array its parts, from those of all."""
+    rest = iter(values)
+    return [list(islice(rest, stack.parts)) for stack in stacks]
 
 
 def whole_arrays(parameters: int, results: int) -> Interface:

@@ -44,9 +44,7 @@ def from_lowering(module: Module) -> Module:
 
 
 def _open_outputs(module: Module) -> bool | tuple[bool, ...]:
-    root = module.entry.root
-    results = root.operands if root.opcode == "tuple" else (root,)
-    given = tuple(result.custom_call_target == targets.FUNC_RESULT_SHARDING for result in results)
+    given = tuple(result.custom_call_target == targets.FUNC_RESULT_SHARDING for result in module.entry.results)
     if any(given):
         return tuple(not said for said in given)
-    return module.sharding(root) is None
+    return module.sharding(module.entry.root) is None

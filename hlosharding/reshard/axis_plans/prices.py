@@ -107,11 +107,17 @@ def _permuted(grid: Grid, before: tuple[Axes, ...], after: tuple[Axes, ...], mac
     slowest = moved
     if machine.topology == "switch":
         # There are two kinds of pairs: within a node and between nodes.
-        nodes = np.array([machine.node_of(device) for device in range(len(sources))])
+        nodes = _nodes(machine, len(sources))
         far = moved[nodes[sources[moved]] != nodes[moved]]
         slowest = far[:1] if len(far) else moved[:1]
     pairs = tuple(zip(sources[slowest].tolist(), slowest.tolist(), strict=True))
     return _Permuted(len(moved) / len(sources), permute_placement(pairs, machine))
+
+
+@lru_cache(maxsize=64)
+def _nodes(machine: Machine, devices: int) -> Table:
+    """[device]: the node that holds it."""
+    return np.array([machine.node_of(device) for device in range(devices)])
 
 
 @lru_cache(maxsize=16384)

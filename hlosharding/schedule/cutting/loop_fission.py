@@ -7,7 +7,7 @@ they enter and joined where they leave (`Interface`).  Whatever needs a stack as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -18,10 +18,11 @@ from hlosharding.ir import (
     Module,
     Shape,
     SliceDim,
+    same_op,
 )
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
-from hlosharding.schedule.cutting.loop_parts import LoopParts, again
+from hlosharding.schedule.cutting.loop_parts import LoopParts
 from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import Interface, Stack, whole_arrays
 
@@ -57,13 +58,8 @@ def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
     """
     loops = _loops_over_layers(module, batch, parts) if parts > 1 else {}
     if not loops:
-        return Fission(module, whole_arrays(len(module.entry.parameters), len(_results(module))))
+        return Fission(module, whole_arrays(len(module.entry.parameters), len(module.entry.results)))
     return _Writer(module, batch, parts, loops).fission()
-
-
-def _results(module: Module) -> Sequence[Instruction]:
-    root = module.entry.root
-    return root.operands if root.opcode == "tuple" else (root,)
 
 
 def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> dict[Instruction, LayerLoop]:
@@ -112,7 +108,7 @@ class _Writer:
         self.in_parts = StackedValues(loops)
         self.builder = Builder(module.name, like=module)
         self.builder.module.signature = None
-        self.callees = Callees(self.builder, again)
+        self.callees = Callees(self.builder)
         self.loop_parts = LoopParts(self.builder, parts)
         self.cut = {p for p in module.entry.parameters if p in self.in_parts.dims and p.parameter_number not in batch}
         self.whole: dict[Instruction, Instruction] = {}
@@ -134,13 +130,13 @@ class _Writer:
         for inst in entry.instructions:
             if inst.opcode != "parameter" and inst not in packed and not inst.is_root:
                 self._write(inst)
-        results = [self._result(inst) for inst in _results(self.module)]
+        results = [self._result(inst) for inst in entry.results]
         self.main.root(self.main.op("tuple", [part for found in results for part in found]))
         interface = Interface(
             tuple(self._stack(p) if p in self.cut else Stack() for p in entry.parameters),
             tuple(
                 self._stack(inst) if len(found) > 1 else Stack()
-                for inst, found in zip(_results(self.module), results, strict=True)
+                for inst, found in zip(entry.results, results, strict=True)
             ),
         )
         return Fission(self.builder.finish(self.main), interface, self.origin, self.stages)
@@ -177,7 +173,7 @@ class _Writer:
         elif inst in self.in_parts.factors:
             self._write_parts(inst, self.in_parts.factors[inst])
         else:
-            self._keep(inst, [again(self.main, inst, [self._whole(o) for o in inst.operands], self.callees.of(inst))])
+            self._keep(inst, [same_op(self.main, inst, [self._whole(o) for o in inst.operands], self.callees.of(inst))])
 
     def _write_parts(self, inst: Instruction, factor: int) -> None:
         signature = signature_of(inst)

@@ -10,16 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Shape, while_parts
+from hlosharding.ir import Builder, Callees, Computation, ComputationBuilder, Instruction, Shape, same_op, while_parts
 from hlosharding.schedule.cutting.layer_loops import LayerLoop
-
-
-def again(
-    into: ComputationBuilder, inst: Instruction, operands: Sequence[Instruction], called: Sequence[Computation]
-) -> Instruction:
-    """The same op on other operands."""
-    return into.again(inst, inst.opcode, inst.shape, operands, called, inst.name)
-
 
 _ROW_OPS = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 """Ops that take a row of a stack, or put one there, and which operand says which."""
@@ -71,7 +63,7 @@ class LoopParts:
 
     def _one_trip(self, main: ComputationBuilder, found: LayerLoop, taken: Sequence[Instruction]) -> list[Instruction]:
         """A single trip needs no loop, and a stack of one row no number of it."""
-        body, callees = while_parts(found.loop).body, Callees(self._builder, again)
+        body, callees = while_parts(found.loop).body, Callees(self._builder)
         made: dict[Instruction, Instruction] = {}
         packed: dict[Instruction, Sequence[Instruction]] = {body.parameters[0]: taken}
         for inst in body.instructions:
@@ -83,7 +75,7 @@ class LoopParts:
             elif inst.opcode in _ROW_OPS and operands[0].shape.dims != inst.operands[0].shape.dims:
                 made[inst] = operands[0 if inst.opcode == "dynamic-slice" else 1]
             elif inst.opcode != "parameter":
-                made[inst] = again(main, inst, operands, callees.of(inst))
+                made[inst] = same_op(main, inst, operands, callees.of(inst))
         return list(packed[body.root])
 
     def _elements(
@@ -101,7 +93,7 @@ class LoopParts:
         ]
 
     def _body(self, found: LayerLoop, run: _Run, shape: Shape) -> Computation:
-        body, callees = while_parts(found.loop).body, Callees(self._builder, again)
+        body, callees = while_parts(found.loop).body, Callees(self._builder)
         called = {inst: callees.of(inst) for inst in body.instructions}
         into = self._builder.computation(body.name)
         writer, [carry] = _Body(into, dict(run.offsets)), body.parameters

@@ -235,7 +235,7 @@ class _Writer:
         Of a dim that is split over devices a microbatch has some rows of each tile; here a row's place matters.
         """
         dims = {p: self.program.batch[p.parameter_number] for p in self._parameters() if self._is_batch(p)}
-        dims |= {self._results()[number]: dim for number, dim in self.program.joined.items()}
+        dims |= {self.program.module.entry.results[number]: dim for number, dim in self.program.joined.items()}
         for inst, dim in dims.items():
             self.shardings[inst.name] = replicate_on_dims(self._sharding(inst), [dim])
 
@@ -259,7 +259,9 @@ class _Writer:
         number = self.program.number
         parameters = self._parameters()
         types = {p: self._type(p, devices) for p in parameters}
-        results = [inst.operands[0] if inst in self.program.sums else inst for inst in self._results()]
+        results = [
+            inst.operands[0] if inst in self.program.sums else inst for inst in self.program.module.entry.results
+        ]
         return Pipeline(
             devices,
             pieces,
@@ -270,10 +272,6 @@ class _Writer:
             results=[(inst.name, self.program.joined.get(n, 0)) for n, inst in enumerate(results)],
             number=number.name if number is not None else "",
         )
-
-    def _results(self) -> Sequence[Instruction]:
-        root = self.program.module.entry.root
-        return root.operands if root.opcode == "tuple" else (root,)
 
     def _is_batch(self, parameter: Instruction) -> bool:
         return parameter.parameter_number in self.program.batch

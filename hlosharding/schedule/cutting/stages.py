@@ -198,13 +198,13 @@ class _Placing:
             )
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
-        crossing = _crossing_bytes(forward)
+        crossing, wanted = _crossing_bytes(forward), list(self._wanted(forward))
         starts: list[int] = []
         for number in range(1, self.count):
             first = (starts[-1] if starts else 0) + 1
             last = len(forward) - (self.count - number)
             ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
-            places = self._where_wanted(forward, number, range(first, last + 1))
+            places = _where_wanted(wanted, number, range(first, last + 1))
             near = [n for n in places if abs(before[n] - ideal) <= slack]
             near = near or [min(places, key=lambda n: abs(before[n] - ideal))]
             # The same place for microbatches of any size: behind the light ops that follow a heavy one.
@@ -212,16 +212,12 @@ class _Placing:
             starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))
         return starts
 
-    def _where_wanted(self, forward: Sequence[Instruction], number: int, places: range) -> range:
-        """Of the places where a stage may begin those that leave parameters where they are wanted, if there are any."""
-        begins, ends = 0, len(forward)
-        for place, inst in enumerate(forward):
-            wanted = [self.wanted[value.name] for value in self._values_read(inst) if value.name in self.wanted]
-            if any(stage < number for stage in wanted):
-                begins = place + 1
-            if any(stage >= number for stage in wanted):
-                ends = min(ends, place)
-        return range(max(begins, places.start), min(ends + 1, places.stop)) or places
+    def _wanted(self, forward: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
+        """(place among forward ops, stage) of those that read parameters which are wanted somewhere."""
+        for place, inst in enumerate(forward if self.wanted else ()):
+            for value in self._values_read(inst):
+                if value.name in self.wanted:
+                    yield place, self.wanted[value.name]
 
     # Backward
 
@@ -307,6 +303,13 @@ def seconds_of(module: Module, machine: Machine) -> Mapping[Instruction, float]:
             own[inst] += sum(of[called] for called in inst.called)
             of[computation] += own[inst]
     return own
+
+
+def _where_wanted(wanted: Sequence[tuple[int, int]], number: int, places: range) -> range:
+    """Of the places where a stage may begin those that leave parameters where they are wanted, if there are any."""
+    begins = max((place + 1 for place, stage in wanted if stage < number), default=places.start)
+    ends = min((place for place, stage in wanted if stage >= number), default=places.stop)
+    return range(max(begins, places.start), min(ends + 1, places.stop)) or places
 
 
 def _crossing_bytes(forward: Sequence[Instruction]) -> list[int]:

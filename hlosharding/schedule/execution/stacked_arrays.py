@@ -6,16 +6,27 @@ Floor: schedule.  Nothing is copied then, neither where such an array enters nor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import array_of_tiles, is_shared, lay_out_checked, tiles_by_device
 from hlosharding.schedule.execution.given_arrays import whole_on_host
-from hlosharding.schedule.interface import Interface, Stack, joined_whole, part_of
+from hlosharding.schedule.interface import Interface, Stack, by_stack, joined_whole, part_of
 from hlosharding.schedule.value_type import ValueType
 from hlosharding.sharding import HloSharding
+
+
+class _Array(NamedTuple):
+    """One of the caller's arrays."""
+
+    kinds: Sequence[ValueType]
+    """Of its parts."""
+    stack: Stack
+    lies_as: ValueType
+    is_copied: bool
+    """Else its tiles are those of its parts."""
 
 
 class StackedArrays:
@@ -31,15 +42,16 @@ class StackedArrays:
         results: Sequence[ValueType],
         devices: Sequence[Any],
     ) -> None:
-        self._interface, self._devices = interface, devices
-        self._is_shared = is_shared(devices)
-        self._parameters = _by_stack(interface.parameters, parameters)
-        self._results = _by_stack(interface.results, results)
-        self.arguments = [self._whole(kinds, stack) for kinds, stack in self._parameters]
+        self._devices, self._is_shared = devices, is_shared(devices)
+        self._parameters = self._arrays(interface.parameters, parameters)
+        self._results = self._arrays(interface.results, results)
+        self.arguments = [array.lies_as for array in self._parameters]
         """How each of the caller's arrays is to lie."""
-        self._outcomes = [self._whole(kinds, stack) for kinds, stack in self._results]
 
-    def _whole(self, kinds: Sequence[ValueType], stack: Stack) -> ValueType:
+    def _arrays(self, stacks: Sequence[Stack], kinds: Sequence[ValueType]) -> list[_Array]:
+        return [self._array(own, stack) for own, stack in zip(by_stack(stacks, kinds), stacks, strict=True)]
+
+    def _array(self, kinds: Sequence[ValueType], stack: Stack) -> _Array:
         found = stacked_type(kinds, stack.dim)
         if found is None and self._is_shared:
             raise ScheduleError(
@@ -47,55 +59,48 @@ class StackedArrays:
                 " processes",
                 remedy="take stages that divide the layers, or one process",
             )
-        return found or ValueType(_shape(kinds, stack.dim), kinds[0].devices)
+        lies_as = found or ValueType(_shape(kinds, stack.dim), kinds[0].devices)
+        return _Array(kinds, stack, lies_as, is_copied=found is None)
 
     def apart(self, given: Mapping[int, Any]) -> dict[int, Any]:
         """Arrays for @main's parameters, by number, from those of the caller that are here."""
         found: dict[int, Any] = {}
         first = 0
-        for number, (kinds, stack) in enumerate(self._parameters):
+        for number, array in enumerate(self._parameters):
             if number in given:
-                found.update((first + n, part) for n, part in self._parts(given[number], kinds, stack).items())
-            first += len(kinds)
+                found.update((first + n, part) for n, part in self._parts(given[number], array).items())
+            first += len(array.kinds)
         return found
 
-    def _parts(self, array: Any, kinds: Sequence[ValueType], stack: Stack) -> dict[int, Any]:
-        if len(kinds) == 1:
-            return {0: array}
-        if stacked_type(kinds, stack.dim) is None:
-            whole = whole_on_host(array)
-            parts = [part_of(whole, stack, n) for n in range(stack.parts)]
-            return {n: lay_out_checked(parts[n], kind.sharding, self._on(kind)) for n, kind in enumerate(kinds)}
-        tiles = tiles_by_device(array)
-        own = [{device: tiles[device] for device in self._on(kind) if device in tiles} for kind in kinds]
-        pairs = enumerate(zip(own, kinds, strict=True))
+    def _parts(self, given: Any, array: _Array) -> dict[int, Any]:
+        if len(array.kinds) == 1:
+            return {0: given}
+        if array.is_copied:
+            whole = whole_on_host(given)
+            parts = [part_of(whole, array.stack, n) for n in range(array.stack.parts)]
+            return {n: lay_out_checked(parts[n], kind.sharding, self._on(kind)) for n, kind in enumerate(array.kinds)}
+        tiles = tiles_by_device(given)
+        own = [{device: tiles[device] for device in self._on(kind) if device in tiles} for kind in array.kinds]
+        pairs = enumerate(zip(own, array.kinds, strict=True))
         return {n: array_of_tiles(here, kind.shape, kind.sharding, self._on(kind)) for n, (here, kind) in pairs if here}
 
     def together(self, made: Sequence[Any]) -> list[Any]:
         """The caller's arrays from @main's results."""
-        rest = iter(made)
-        taken = [[next(rest) for _ in kinds] for kinds, _ in self._results]
-        return [
-            self._joined(parts, kinds, stack, whole)
-            for parts, (kinds, stack), whole in zip(taken, self._results, self._outcomes, strict=True)
-        ]
+        taken = by_stack([array.stack for array in self._results], made)
+        return [self._joined(parts, array) for parts, array in zip(taken, self._results, strict=True)]
 
-    def _joined(self, parts: Sequence[Any], kinds: Sequence[ValueType], stack: Stack, whole: ValueType) -> Any:
-        if len(kinds) == 1:
+    def _joined(self, parts: Sequence[Any], array: _Array) -> Any:
+        if len(parts) == 1:
             return parts[0]
-        if stacked_type(kinds, stack.dim) is None:
-            host = joined_whole([whole_on_host(part) for part in parts], stack)
+        whole = array.lies_as
+        if array.is_copied:
+            host = joined_whole([whole_on_host(part) for part in parts], array.stack)
             return lay_out_checked(host, whole.sharding, self._on(whole))
         tiles = {device: tile for part in parts for device, tile in tiles_by_device(part).items()}
         return array_of_tiles(tiles, whole.shape, whole.sharding, self._on(whole))
 
     def _on(self, kind: ValueType) -> list[Any]:
         return [self._devices[device] for device in kind.devices]
-
-
-def _by_stack(stacks: Sequence[Stack], kinds: Sequence[ValueType]) -> list[tuple[Sequence[ValueType], Stack]]:
-    rest = iter(kinds)
-    return [([next(rest) for _ in range(stack.parts)], stack) for stack in stacks]
 
 
 def _shape(kinds: Sequence[ValueType], dim: int) -> Any:
