@@ -14,6 +14,7 @@ from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import LoadError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
+from hlosharding.frontends.onnx import from_onnx, is_onnx
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
@@ -59,7 +60,9 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
         format = format or _SUFFIXES.get(origin.suffix.lower())
         content = _read(origin)
     try:
-        module, is_prepared_by_default = _parse(content, format, inputs)
+        if format == "onnx" or is_onnx(content):
+            return from_onnx(content, inputs, path=origin, prepare=prepare is not False)
+        module, is_prepared_by_default = _parse(content, format)
     except LoadError as error:
         if origin is None:
             raise
@@ -81,7 +84,7 @@ def _read(path: Path) -> bytes:
         raise LoadError(f"not a path: {str(path)[:200]!r} ({error})") from error
 
 
-def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bool]:
+def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:
     """The module, and whether it is one to be prepared by default."""
     if hasattr(content, "compiler_ir") and hasattr(content, "as_text"):
         return _from_lowered(content), True
@@ -100,11 +103,9 @@ def _parse(content: Any, format: Format | None, inputs: Any) -> tuple[Module, bo
             return _from_hlo(from_hlo_text(_text(content)))
         case "hlo-proto":
             return _from_hlo(from_hlo_proto(_bytes(content)))
-        case "stablehlo":
+        case _:
             is_text = isinstance(content, str) or not content.startswith(MLIR_BYTECODE)
             return from_stablehlo(_text(content) if is_text else content), True
-        case _:
-            return _from_onnx(content, inputs), True
 
 
 def _from_hlo(module: Module) -> tuple[Module, bool]:
@@ -156,14 +157,8 @@ def _from_compiled(compiled: Any) -> Module:
 
 
 def _from_object(source: Any) -> tuple[Module, bool]:
-    if hasattr(source, "graph") and hasattr(source, "opset_import"):
-        return _from_onnx(source, None), True
     if isinstance(source, Module):
         return source, False
     raise LoadError(
         f"{type(source).__name__} is no program", remedy="pass a path, text, bytes, a jax Lowered or an onnx.ModelProto"
     )
-
-
-def _from_onnx(_source: Any, _inputs: Any) -> Module:
-    raise LoadError("ONNX import comes with a later issue", remedy="export the model as StableHLO or HLO")

@@ -192,8 +192,13 @@ class Frame:
         """True for frames inside installed packages, which a user does not look at first."""
         return "site-packages" in self.file or "dist-packages" in self.file
 
+    @property
+    def is_node(self) -> bool:
+        """True in an ONNX model, where nodes stand for lines: `function` is the node."""
+        return self.file.endswith(".onnx")
+
     def __str__(self) -> str:
-        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.function if self.is_node else self.line}"
 
 
 Groups = tuple[tuple[int, ...], ...]

@@ -1,0 +1,151 @@
+"""The walk over a model's nodes while JAX traces: each node becomes what its operator's function does.
+
+Floor: frontends.  What is known before anything runs is not traced but computed; everything else is traced under the
+node's name.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hlosharding.errors import HloShardingError, LoadError
+from hlosharding.frontends.onnx.graph import Graph, Node, Weight
+from hlosharding.frontends.onnx.known import KnownOutputs, is_computable
+from hlosharding.frontends.onnx.operators import OPERATORS, Operator
+from hlosharding.frontends.onnx.values import Entry, NeedsInput, Value, unwrapped, wrapped
+
+_FOLDED = 200_000
+"""Elements of its inputs up to which a node of known values is computed while the model is read."""
+_LITERAL = 1024
+"""Elements up to which a known value is written into the program; a larger one is computed there."""
+
+Environment = MutableMapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Traces graphs."""
+
+    weights: Mapping[Weight, Any]
+    """Their traced values."""
+    scope: Callable[[Node], str]
+    mark: Callable[[Any, str], Any]
+    """Gives a traced tensor its name."""
+    laid_out: Callable[[Node, str, Any], Any]
+    """A traced tensor of that name as the node's device annotation wants it."""
+
+    def run(self, graph: Graph, given: Mapping[str, Entry], outer: Environment | None = None) -> tuple[Entry, ...]:
+        """The outputs of a graph whose inputs are `given`; names of `outer` graphs are seen inside."""
+        names: Environment = ChainMap({}, outer if outer is not None else {})
+        names.update({name: self._constant(constant) for name, constant in graph.constants.items()})
+        names.update(given)
+        for node in graph.nodes:
+            names.update(zip(node.outputs, self._node(node, names), strict=False))
+        return tuple(_entry(name, names, f"output of graph {graph.name!r}") for name in graph.outputs)
+
+    def _constant(self, constant: np.ndarray | Weight) -> Value:
+        if isinstance(constant, Weight):
+            return Value(self.weights[constant], evaluate=lambda: constant.value)
+        return Value(known=constant)
+
+    def _node(self, node: Node, names: Environment) -> Sequence[Entry]:
+        try:
+            return self._outputs(node, [_entry(name, names, f"input of {node}") for name in node.inputs], names)
+        except NeedsInput as error:
+            raise NeedsInput(error.name, error.where or str(node)) from None
+        except HloShardingError as error:
+            raise LoadError(error.what, where=error.where or str(node), remedy=error.remedy) from error
+        except (TypeError, ValueError, IndexError, KeyError, NotImplementedError, ArithmeticError) as error:
+            raise LoadError(f"cannot be traced: {_first_line(error)}", where=str(node)) from error
+
+    def _outputs(self, node: Node, inputs: Sequence[Entry], names: Environment) -> Sequence[Entry]:
+        operator = _operator(node)
+        if not is_computable(node, inputs):
+            return self._traced(node, operator, inputs, names)
+        known = KnownOutputs(node, inputs)
+        if all(v is None or v.is_constant for v in inputs) and _elements(inputs) <= _FOLDED:
+            values = known.tried()
+            if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
+                return [Value(known=value) for value in values]
+        outputs = self._traced(node, operator, inputs, names)
+        for number, output in enumerate(outputs):
+            if isinstance(output, Value) and output.evaluate is None:
+                output.evaluate = partial(known.output, number)
+        return outputs
+
+    def _traced(self, node: Node, operator: Operator, inputs: Sequence[Entry], names: Environment) -> list[Entry]:
+        import jax
+
+        with jax.named_scope(self.scope(node)):
+            arguments = [self._argument(node, operator, n, entry) for n, entry in enumerate(inputs)]
+            found = operator.function(*arguments, **self._attributes(node, operator, names))
+            outputs = found if isinstance(found, tuple) else (found,)
+            _check_types(node, outputs)
+            return [self._named(node, output, name) for output, name in zip(outputs, node.outputs, strict=False)]
+
+    def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:
+        if operator.is_static(position):
+            if entry is not None and not isinstance(entry, Value):
+                raise LoadError(f"input {position} is a sequence, where a tensor is wanted")
+            return entry.static() if entry is not None else None
+        value = unwrapped(entry)
+        return self.laid_out(node, node.inputs[position], value) if isinstance(entry, Value) else value
+
+    def _attributes(self, node: Node, operator: Operator, names: Environment) -> dict[str, Any]:
+        unknown = sorted(set(node.attributes) - operator.attributes)
+        if unknown:
+            raise LoadError(f"attribute {unknown[0]!r} is not handled")
+        attributes = {
+            name: partial(self._subgraph, value, names) if isinstance(value, Graph) else value
+            for name, value in node.attributes.items()
+        }
+        return attributes | ({"node": node} if "node" in operator.attributes else {})
+
+    def _subgraph(self, graph: Graph, names: Environment, *arguments: Any) -> tuple[Any, ...]:
+        """What a graph inside a node gives for arrays (numpy arrays are known values inside)."""
+        given = {port.name: wrapped(a) for port, a in zip(graph.inputs, arguments, strict=True)}
+        return tuple(unwrapped(entry) for entry in self.run(graph, given, names))
+
+    def _named(self, node: Node, found: Any, name: str) -> Entry:
+        entry = wrapped(found)
+        if not isinstance(entry, Value) or entry.is_constant or not name:
+            return entry
+        return Value(self.mark(self.laid_out(node, name, entry.array), name))
+
+
+def _entry(name: str, names: Environment, role: str) -> Entry:
+    if not name:
+        return None
+    if name not in names:
+        raise LoadError(f"no node gives {name!r}, {role}", remedy="check the file with onnx.checker")
+    return names[name]
+
+
+def _operator(node: Node) -> Operator:
+    found = OPERATORS.get((node.domain, node.op_type))
+    if found is None:
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        raise LoadError(f"operator {operator} is not handled", where=str(node))
+    return found
+
+
+def _elements(inputs: Sequence[Entry]) -> int:
+    return sum(int(np.size(entry.array)) for entry in inputs if isinstance(entry, Value))
+
+
+def _check_types(node: Node, outputs: Sequence[Any]) -> None:
+    """What a function gives has the type that ONNX infers: JAX's own promotions are others."""
+    for output, dtype, name in zip(outputs, node.output_types, node.outputs, strict=False):
+        if dtype is not None and hasattr(output, "dtype") and output.dtype != dtype:
+            raise LoadError(f"gives {name!r} as {output.dtype}, and ONNX wants {dtype}", where=str(node))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

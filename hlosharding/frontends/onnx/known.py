@@ -1,0 +1,59 @@
+"""What a node gives where all that it reads is known: computed by ONNX's own reference evaluator.
+
+Floor: frontends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.graph import Graph, Node
+from hlosharding.frontends.onnx.values import Entry, Value
+
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+
+
+def is_computable(node: Node, inputs: Sequence[Entry]) -> bool:
+    """Can the evaluator compute it: an operator of ONNX on tensors, without subgraphs and chance?"""
+    has_graphs = any(isinstance(a, Graph) for a in node.attributes.values())
+    return not (node.domain or has_graphs or node.op_type in _RANDOM or any(isinstance(i, list) for i in inputs))
+
+
+class KnownOutputs:
+    """The outputs of one node from the values of its inputs, computed at most once."""
+
+    def __init__(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        self._node, self._inputs = node, inputs
+
+    @cached_property
+    def all(self) -> tuple[np.ndarray, ...]:
+        """Raises LoadError where an input is not known, or the evaluator cannot do it."""
+        from onnx.reference import ReferenceEvaluator
+
+        named = zip(self._node.inputs, self._inputs, strict=True)
+        values = {name: value.static() for name, value in named if value is not None}
+        try:
+            with np.errstate(all="ignore"):
+                found = ReferenceEvaluator(self._node.proto).run(None, values)
+        except Exception as error:
+            raise LoadError(f"its value cannot be computed beforehand: {error}", where=str(self._node)) from error
+        if not all(isinstance(each, np.ndarray | np.generic) for each in found):
+            raise LoadError("its value is no tensor", where=str(self._node))
+        return tuple(np.asarray(each) for each in found)
+
+    def output(self, number: int) -> np.ndarray:
+        """One of them."""
+        return self.all[number]
+
+    def tried(self) -> tuple[np.ndarray, ...] | None:
+        """All of them; None where that cannot be."""
+        try:
+            return self.all
+        except LoadError:
+            return None

@@ -1,0 +1,130 @@
+"""A model file as one graph of one opset: external data beside it, local functions inlined, nodes converted.
+
+Floor: frontends.  Knows protos only.  `onnx.version_converter` drops local functions and device annotations, so these
+are dealt with before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hlosharding.errors import LoadError
+
+OPSET = 28
+"""Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
+_LARGE = 1 << 16
+"""Bytes of a weight that stays behind when a model is converted."""
+_BEHIND = "hlosharding.detached"
+
+
+def is_onnx(source: Any) -> bool:
+    """Is it an `onnx.ModelProto`?"""
+    return hasattr(source, "graph") and hasattr(source, "opset_import")
+
+
+def read_model(source: Any) -> Any:
+    """The `onnx.ModelProto` of a serialized one, or a copy of one.  Raises LoadError."""
+    import onnx
+
+    model = onnx.ModelProto()
+    if is_onnx(source):
+        model.CopyFrom(source)
+        return model
+    from google.protobuf.message import DecodeError
+
+    try:
+        model.ParseFromString(source)
+    except DecodeError as error:
+        raise LoadError(f"not an ONNX model: {error}", remedy="give the bytes of an onnx.ModelProto") from error
+    if not model.HasField("graph"):
+        raise LoadError("not an ONNX model: it has no graph", remedy="give the bytes of an onnx.ModelProto")
+    return model
+
+
+def normal_form(model: Any, folder: Path | None) -> Any:
+    """The same model in opset `OPSET`, without local functions, with all its data and with inferred types.
+
+    `folder`: where files named in it lie.  The model may be changed.  Raises LoadError.
+    """
+    from onnx import shape_inference
+
+    model = _with_functions_inlined(model)
+    kept = dict(_detached(model))
+    model = _in_one_opset(model)
+    try:
+        model = shape_inference.infer_shapes(model)
+    except Exception as error:
+        raise LoadError(
+            f"contradicts itself: {_first_line(error)}", remedy="check the file with onnx.checker"
+        ) from error
+    _attach(model, kept)
+    _read_external_data(model, folder)
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _with_functions_inlined(model: Any) -> Any:
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:
+        raise LoadError(f"local functions cannot be inlined: {_first_line(error)}") from error
+
+
+def _in_one_opset(model: Any) -> Any:
+    from onnx import version_converter
+
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
+    if version == OPSET:
+        return model
+    if version > OPSET:
+        raise LoadError(f"opset {version} is newer than {OPSET}", remedy=f"export the model for opset {OPSET} or older")
+    try:
+        return version_converter.convert_version(model, OPSET)
+    except Exception as error:
+        raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {_first_line(error)}") from error
+
+
+def _detached(model: Any) -> Iterator[tuple[str, bytes]]:
+    """Takes the bytes of large weights out of the model: conversion and inference copy all of it, several times."""
+    for number, tensor in enumerate(model.graph.initializer):
+        if len(tensor.raw_data) >= _LARGE:
+            key = f"{_BEHIND}.{number}"
+            yield key, tensor.raw_data
+            tensor.ClearField("raw_data")
+            tensor.data_location = tensor.EXTERNAL
+            tensor.external_data.add(key="location", value=key)
+
+
+def _attach(model: Any, kept: dict[str, bytes]) -> None:
+    for tensor in model.graph.initializer:
+        location = tensor.external_data[0].value if tensor.external_data else ""
+        if location in kept:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = kept[location]
+
+
+def _read_external_data(model: Any, folder: Path | None) -> None:
+    from onnx import external_data_helper as helper
+
+    outside = [t.name for t in model.graph.initializer if helper.uses_external_data(t)]
+    if not outside:
+        return
+    if folder is None:
+        raise LoadError(
+            f"the values of {outside[0]!r} ({len(outside)} weights in all) lie in files beside the model",
+            remedy="load the model by its path, or read them first with onnx.load",
+        )
+    try:
+        helper.load_external_data_for_model(model, str(folder))
+    except Exception as error:
+        raise LoadError(f"external data: {_first_line(error)}", where=str(folder)) from error
