@@ -137,6 +137,8 @@ class Decoder:
                 return [s.decode(errors="replace") for s in attribute.strings]
             case AttributeProto.FLOAT | AttributeProto.INT | AttributeProto.FLOATS | AttributeProto.INTS:
                 return helper.get_attribute_value(attribute)
+            case AttributeProto.TYPE_PROTO:
+                return attribute.tp
             case _:
                 kind = AttributeProto.AttributeType.Name(attribute.type)
                 raise LoadError(f"is of type {kind}, which is not handled", where=where)

@@ -17,7 +17,7 @@ import numpy as np
 from hlosharding.errors import HloShardingError, LoadError
 from hlosharding.frontends.onnx.graph import Graph, Node, Weight
 from hlosharding.frontends.onnx.known import KnownOutputs, is_computable
-from hlosharding.frontends.onnx.operators import OPERATORS, Operator
+from hlosharding.frontends.onnx.operators import OPERATORS, MustBeKnown, Operator
 from hlosharding.frontends.onnx.values import Entry, NeedsInput, Value, unwrapped, wrapped
 
 _FOLDED = 200_000
@@ -83,17 +83,23 @@ class Interpreter:
         import jax
 
         with jax.named_scope(self.scope(node)):
-            arguments = [self._argument(node, operator, n, entry) for n, entry in enumerate(inputs)]
-            found = operator.function(*arguments, **self._attributes(node, operator, names))
+            found = self._called(node, operator, inputs, self._attributes(node, operator, names))
             outputs = found if isinstance(found, tuple) else (found,)
             _check_types(node, outputs)
             return [self._named(node, output, name) for output, name in zip(outputs, node.outputs, strict=False)]
 
+    def _called(self, node: Node, operator: Operator, inputs: Sequence[Entry], attributes: Mapping[str, Any]) -> Any:
+        arguments = [self._argument(node, operator, n, entry) for n, entry in enumerate(inputs)]
+        while True:
+            try:
+                return operator.function(*arguments, **attributes)
+            except MustBeKnown as wanted:
+                position = operator.inputs.index(wanted.name)
+                arguments[position] = _known(inputs[position])
+
     def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:
         if operator.is_static(position):
-            if entry is not None and not isinstance(entry, Value):
-                raise LoadError(f"input {position} is a sequence, where a tensor is wanted")
-            return entry.static() if entry is not None else None
+            return _known(entry)
         value = unwrapped(entry)
         return self.laid_out(node, node.inputs[position], value) if isinstance(entry, Value) else value
 
@@ -102,21 +108,38 @@ class Interpreter:
         if unknown:
             raise LoadError(f"attribute {unknown[0]!r} is not handled")
         attributes = {
-            name: partial(self._subgraph, value, names) if isinstance(value, Graph) else value
+            name: _Subgraph(self, value, names) if isinstance(value, Graph) else value
             for name, value in node.attributes.items()
         }
         return attributes | ({"node": node} if "node" in operator.attributes else {})
-
-    def _subgraph(self, graph: Graph, names: Environment, *arguments: Any) -> tuple[Any, ...]:
-        """What a graph inside a node gives for arrays (numpy arrays are known values inside)."""
-        given = {port.name: wrapped(a) for port, a in zip(graph.inputs, arguments, strict=True)}
-        return tuple(unwrapped(entry) for entry in self.run(graph, given, names))
 
     def _named(self, node: Node, found: Any, name: str) -> Entry:
         entry = wrapped(found)
         if not isinstance(entry, Value) or entry.is_constant or not name:
             return entry
-        return Value(self.mark(self.laid_out(node, name, entry.array), name))
+        return Value(self.mark(self.laid_out(node, name, entry.array), name), evaluate=entry.evaluate)
+
+
+@dataclass(frozen=True)
+class _Subgraph:
+    """A graph inside a node, as the node's function calls it: numpy arrays are known values inside."""
+
+    interpreter: Interpreter
+    graph: Graph
+    outer: Environment
+
+    def entries(self, *arguments: Any) -> tuple[Entry, ...]:
+        given = {port.name: wrapped(a) for port, a in zip(self.graph.inputs, arguments, strict=True)}
+        return self.interpreter.run(self.graph, given, self.outer)
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        return tuple(unwrapped(entry) for entry in self.entries(*arguments))
+
+
+def _known(entry: Entry) -> np.ndarray | None:
+    if isinstance(entry, list):
+        raise LoadError("a sequence, where a tensor is wanted")
+    return entry.static() if entry is not None else None
 
 
 def _entry(name: str, names: Environment, role: str) -> Entry:

@@ -10,8 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax import lax
 
-from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.element_types import dtype_of, is_float
 
 _SATURATING = frozenset(
@@ -22,6 +22,9 @@ _SATURATING = frozenset(
     )
 )  # fmt: skip
 
+_WRAPPING = frozenset(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
+"""What does not fit keeps its lowest bits."""
+
 
 def converted(x: Any, to: int, *, saturate: bool = True, round_mode: str = "up") -> Any:
     """`x` in the type of a `TensorProto.DataType`."""
@@ -29,15 +32,36 @@ def converted(x: Any, to: int, *, saturate: bool = True, round_mode: str = "up")
 
 
 def converted_to_dtype(x: Any, dtype: Any, *, saturate: bool = True, round_mode: str = "up") -> Any:
-    """`x` in another type.  Raises LoadError for ways to round that are not handled."""
+    """`x` in another type."""
     x = jnp.asarray(x)
+    if not is_float(x.dtype):
+        return x.astype(dtype)
     if dtype == ml_dtypes.float8_e8m0fnu:
-        raise LoadError("conversions to FLOAT8E8M0 are not handled")
-    if dtype in _SATURATING and saturate and is_float(x.dtype) and x.dtype not in _SATURATING:
-        x = _saturated(x, dtype)
+        return _power_of_two(x, saturate, round_mode)
+    if dtype in _SATURATING and saturate and x.dtype not in _SATURATING:
+        return _saturated(x, dtype).astype(dtype)
+    if dtype in _WRAPPING:
+        return x.astype(jnp.int32).astype(dtype)
     return x.astype(dtype)
 
 
 def _saturated(x: Any, dtype: Any) -> Any:
     largest = float(ml_dtypes.finfo(dtype).max)
     return jnp.where(jnp.isnan(x), x, jnp.clip(x, -largest, largest))
+
+
+def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
+    """An exponent alone, for scales of blocks: numbers between two powers go as `round_mode` says."""
+    bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    half = 1 << 22
+    goes_up = {
+        "up": fraction > 0,
+        "down": jnp.zeros(x.shape, bool),
+        "nearest": (fraction > half) | ((fraction == half) & (exponent > 0)),
+    }[round_mode]
+    is_special = exponent == 0xFF
+    exponent = jnp.where(goes_up & ~is_special, exponent + 1, exponent)
+    if saturate:
+        exponent = jnp.where(jnp.isnan(x), exponent, jnp.minimum(exponent, 0xFE))
+    return lax.bitcast_convert_type(exponent.astype(jnp.uint8), jnp.float8_e8m0fnu)

@@ -40,7 +40,6 @@ _SAME_IN_JAX: dict[str, tuple[int, Callable[..., Any]]] = {
     "Floor": (13, jnp.floor),
     "Greater": (13, jnp.greater),
     "GreaterOrEqual": (16, jnp.greater_equal),
-    "Identity": (25, lambda x: x),
     "IsNaN": (20, jnp.isnan),
     "Less": (13, jnp.less),
     "LessOrEqual": (16, jnp.less_equal),
@@ -168,3 +167,8 @@ _folded("Sum", 13, jnp.add)
 @operator("Mean", 13)
 def _mean(*xs: Any) -> Any:
     return reduce(jnp.add, map(jnp.asarray, xs)) / len(xs)
+
+
+@operator("Identity", 25)
+def _identity(x: Any) -> Any:
+    return x

@@ -153,7 +153,8 @@ def _depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 
 
 @operator("SpaceToDepth", 13)
-def _space_to_depth(x: Any, *, blocksize: int) -> Any:
+def _space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
-    parts = jnp.reshape(x, (n, c, h // blocksize, blocksize, w // blocksize, blocksize)).transpose(0, 3, 5, 1, 2, 4)
+    order = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}[mode]
+    parts = jnp.reshape(x, (n, c, h // blocksize, blocksize, w // blocksize, blocksize)).transpose(order)
     return jnp.reshape(parts, (n, c * blocksize**2, h // blocksize, w // blocksize))

@@ -18,12 +18,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 MICROSOFT = "com.microsoft"
 
 
+class MustBeKnown(Exception):  # noqa: N818  (a question, not an error: the interpreter answers it)
+    """Raised by a function that needs the value of one of its inputs, and got a traced array."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+        """Of the function's parameter."""
+
+
 class NodeFacts(Protocol):
     """What a function may ask of its node beside inputs and attributes."""
 
     @property
     def wanted(self) -> tuple[bool, ...]:
         """Per output: has it a name?"""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs; "" of those that nobody wants."""
+
+    @property
+    def number(self) -> int:
+        """In the model."""
 
     @property
     def output_types(self) -> tuple[Any, ...]:
