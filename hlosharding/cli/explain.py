@@ -15,7 +15,8 @@ from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
 
-_LINE = re.compile(r".+:\d+")
+_LINE = re.compile(r".+:\d+|.+\.onnx:.+")
+"""Of a Python file; in an ONNX model nodes stand for lines."""
 
 
 def execute(arguments: Namespace) -> None:
@@ -42,10 +43,9 @@ def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
 
 
 def meant(module: Module, name: str) -> list[Instruction]:
-    """The values a name means: a parameter's path, a source line, or an instruction.  Raises ModuleError if none."""
-    parameters = [p for p in module.entry.parameters if p.op_name == name]
-    if parameters:
-        return parameters
+    """The values a name means: a parameter's path, a tensor of an ONNX model, a source line, or an instruction.  Raises ModuleError if none."""
+    if name in module.paths:
+        return [module.paths[name]]
     return _made_at(module, name) if _LINE.fullmatch(name) else [module.by_name(name)]
 
 

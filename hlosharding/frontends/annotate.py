@@ -30,7 +30,7 @@ def annotate(
 ) -> Module:
     """A new module whose named values carry shardings.
 
-    Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), or a glob (`*`, `?`) over them; each
+    Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), an ONNX tensor, or a glob (`*`, `?`) over them; each
     must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
     `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and stays open where
     its signature says so).  `annotate_for_users`: the users see the value in that
@@ -90,10 +90,10 @@ class _Names:
             if not any(site.opcode in _EMBEDDING for site in sites.get(computation, ())):
                 for instruction in computation.instructions:
                     self._by_name.setdefault(instruction.name, []).append(instruction)
-        for parameter in module.entry.parameters:
-            found = self._by_name.setdefault(parameter.op_name or parameter.name, [])
-            if parameter not in found:
-                found.append(parameter)
+        for path, instruction in module.paths.items():
+            found = self._by_name.setdefault(path, [])
+            if instruction not in found:
+                found.append(instruction)
 
     def find(self, name: str) -> list[Instruction]:
         """All instructions of that name; raises AnnotationError with near misses if there is none."""

@@ -285,6 +285,12 @@ class ModuleGraph:
         return found
 
     @cached_property
+    def paths(self) -> dict[str, Instruction]:
+        """What users call values in the program that they wrote: entry parameters by path, tensors of an ONNX model."""
+        found = {tensor: self._by_name[name] for tensor, name in self.tensors.items() if name in self._by_name}
+        return found | {p.op_name: p for p in self.entry.parameters if p.op_name}
+
+    @cached_property
     def _by_opcode(self) -> dict[str, list[Instruction]]:
         found: dict[str, list[Instruction]] = defaultdict(list)
         for instruction in self.instructions:
@@ -328,6 +334,7 @@ class ModuleGraph:
             if number in old and number >= 0:
                 self.shardings[position] = old[number]
         self.__dict__.pop("_by_name", None)
+        self.__dict__.pop("paths", None)
         self.forget_opcodes()
 
     def frames(self, frame_id: int) -> tuple[Frame, ...]:

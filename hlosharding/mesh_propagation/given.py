@@ -72,8 +72,8 @@ class _Names:
     def __init__(self, module: Module, program: LoopProgram) -> None:
         self._values = {value.name: value for values in program.values.values() for value in values}
         self._found: dict[str, Instruction] = {i.name: i for i in program.values}
-        for parameter in module.entry.parameters:
-            self._found.setdefault(parameter.op_name or parameter.name, parameter)
+        for path, inst in module.paths.items():
+            self._found.setdefault(path, inst)
         self._program = program
 
     def value(self, name: str) -> LoopValue:

@@ -87,13 +87,12 @@ class Propagation(InNotebooks):
 
     def _value(self, name: str) -> ValueLeaf:
         module = self._state.nodes.graph.module
-        paths = {p.op_name: p for p in module.entry.parameters if p.op_name}
-        if name in paths:
-            return paths[name].id, None
+        if name in module.paths:
+            return module.paths[name].id, None
         plain, brace, leaf = name.removesuffix("}").partition("{")
         if not (brace and name.endswith("}")):
-            return _named(module, name, paths).id, None
-        inst = _named(module, plain, paths)
+            return _named(module, name).id, None
+        inst = _named(module, plain)
         count = len(inst.shape.leaves) if inst.shape.is_tuple else 0
         if not (leaf.isdecimal() and int(leaf) < count):
             remedy = f"it has elements 0 to {count - 1}" if count else "it is no tuple"
@@ -101,11 +100,11 @@ class Propagation(InNotebooks):
         return inst.id, int(leaf)
 
 
-def _named(module: Module, name: str, paths: Mapping[str, Instruction]) -> Instruction:
+def _named(module: Module, name: str) -> Instruction:
     try:
-        return paths.get(name) or module.by_name(name)
+        return module.paths.get(name) or module.by_name(name)
     except ModuleError as error:
-        near = get_close_matches(name, [*paths, *(i.name for i in module.instructions)], 3)
+        near = get_close_matches(name, [*module.paths, *(i.name for i in module.instructions)], 3)
         raise ModuleError(error.what, remedy=f"did you mean {', '.join(near)}?" if near else error.remedy) from None
 
 
