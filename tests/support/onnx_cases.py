@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from random import Random
 from typing import Any
 
 import numpy as np
+
+import hlosharding as hs
+from hlosharding.ir import Module
+from tests.support.program_check import RUNNERS, WrongResult, is_close, one_device, wide
+from tests.support.random_programs.shardings import random_sharding
+
+_COARSE = 2.0**-7
+"""One unit in the last place of bfloat16: XLA keeps more digits between ops than the cases' numpy does."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,22 @@ class Case:
     outputs: tuple[Any, ...]
     rtol: float
     atol: float
+
+    @property
+    def expected(self) -> list[np.ndarray]:
+        """The arrays of all outputs, those of sequences too."""
+        return list(_leaves(self.outputs))
+
+    def load(self) -> Module:
+        """As a user would."""
+        return hs.load(self.model, inputs=self.inputs)
+
+    def arguments(self, module: Module) -> list[np.ndarray]:
+        """The arrays of the inputs that are parameters, without weights."""
+        given: dict[str, np.ndarray] = {}
+        for name, value in self.inputs.items():
+            given |= {f"{name}[{n}]": a for n, a in enumerate(value)} if isinstance(value, list) else {name: value}
+        return [given[p.op_name] for p in module.entry.parameters if p.name not in module.weights]
 
 
 @cache
@@ -52,3 +78,57 @@ def array(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [array(each) for each in value]
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
+def _leaves(value: Any) -> Iterator[np.ndarray]:
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield value
+
+
+def check_on_one_device(case: Case, module: Module, *, has_values: bool = True) -> None:
+    """Raises WrongResult where XLA computes other outputs on one device; `has_values`: else only their types count."""
+    weights = [np.asarray(w) for w in module.weights.values()]
+    found = one_device(module, [*case.arguments(module), *weights])
+    if len(found) != len(case.expected):
+        raise WrongResult(f"{case.name}: {len(found)} outputs for {len(case.expected)}")
+    for got, want in zip(found, case.expected, strict=True):
+        if (got.shape, got.dtype) != (want.shape, want.dtype):
+            raise WrongResult(f"{case.name}: {got.dtype}{got.shape} for {want.dtype}{want.shape}")
+        rtol = _COARSE if want.dtype.name == "bfloat16" else case.rtol
+        if has_values and not np.allclose(wide(got), wide(want), rtol, case.atol, equal_nan=True):
+            raise WrongResult(f"{case.name}: {got} for {want}")
+
+
+def partitioned(module: Module, devices: int, random: Random) -> hs.Partitioned | None:
+    """With a random sharding of each parameter; None where no parameter has a dim."""
+    shapes = {p.name: p.shape for p in module.entry.parameters if p.shape.rank and p.shape.num_elements}
+    if not shapes:
+        return None
+    wanted = {name: random_sharding(random, shape, devices) for name, shape in shapes.items()}
+    return hs.partition(hs.propagate(hs.annotate(module, wanted)), num_partitions=devices)
+
+
+def check_partitioned(case: Case, module: Module, devices: int, random: Random, how: str = "run") -> bool:
+    """Raises WrongResult where the partitioned program gives other numbers than one device; False: nothing to split."""
+    program = partitioned(module, devices, random)
+    if program is None:
+        return False
+    arguments = case.arguments(module)
+    found = RUNNERS[how](program, arguments)
+    expected = one_device(module, [*arguments, *(np.asarray(w) for w in module.weights.values())])
+    for got, want in zip(found, expected, strict=True):
+        coarse = _COARSE if want.dtype.name == "bfloat16" else case.rtol
+        if not is_close(got, want) and not np.allclose(wide(got), wide(want), coarse, case.atol, equal_nan=True):
+            raise WrongResult(f"{case.name} on {devices} devices: {got} for {want}")
+    return True
+
+
+_DRAWN = re.compile(r"bernoulli|training_dropout(_default)?(_mask)?$|random")
+
+
+def has_values(name: str) -> bool:
+    """Are the numbers of a case's outputs right or wrong?  Chance makes those of some."""
+    return _DRAWN.search(name) is None
