@@ -66,7 +66,9 @@ def _met(case: Any, counts: list[int], options: argparse.Namespace) -> dict[str,
     try:
         check_on_one_device(case, module, has_values=has_values(case.name))
         for devices in counts:
-            split += check_partitioned(case, module, devices, Random(f"{options.seed} {case.name} {devices}"), options.how)
+            split += check_partitioned(
+                case, module, devices, Random(f"{options.seed} {case.name} {devices}"), options.how
+            )
     except Exception as error:  # noqa: BLE001  (whatever went wrong is the finding)
         return {"failed": f"{type(error).__name__}: {error}"[:400], "split": split}
     return {"split": split}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -39,15 +40,27 @@ _SUFFIXES: dict[str, Format] = {
 
 @deep_stack
 @collector_waits
-def load(source: Any, *, format: Format | None = None, prepare: bool | None = None, inputs: Any = None) -> Module:
+def load(
+    source: Any,
+    *,
+    format: Format | None = None,
+    prepare: bool | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    configuration: str | None = None,
+) -> Module:
     """A Module of a program.
 
-    `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto or StableHLO
-    bytecode), a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides
+    `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto, StableHLO bytecode,
+    ONNX), an `onnx.ModelProto`, a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides
     where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
     for what JAX lowered (StableHLO, lowerings, HLO with Shardy's marks), not for other HLO, which is taken as it
     stands.  Of what JAX lowered, parameters and outputs without a sharding are open, as JAX tells XLA; of HLO text,
-    those that its first line names.  Raises LoadError.
+    those that its first line names.
+
+    `inputs`, of an ONNX model: by name arrays or `jax.ShapeDtypeStruct`; they bind dims that are open, and values that
+    decide shapes.  Parameters are the other inputs in order, then the weights, whose values `Module.weights` holds.
+    `configuration`: by which of the model's own device annotations it is sharded, where it has several.  Raises
+    LoadError; AnnotationError for device annotations that contradict the model.
 
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)
@@ -60,8 +73,9 @@ def load(source: Any, *, format: Format | None = None, prepare: bool | None = No
         format = format or _SUFFIXES.get(origin.suffix.lower())
         content = _read(origin)
     try:
-        if format == "onnx" or is_onnx(content):
-            return from_onnx(content, inputs, path=origin, prepare=prepare is not False)
+        if format == "onnx" or (format is None and is_onnx(content)):
+            is_prepared = prepare is not False
+            return from_onnx(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
         module, is_prepared_by_default = _parse(content, format)
     except LoadError as error:
         if origin is None:

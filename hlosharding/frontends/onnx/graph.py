@@ -14,6 +14,7 @@ import numpy as np
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.element_types import dtype_of, is_float, is_low_precision
 from hlosharding.frontends.onnx.operators import OPERATORS
+from hlosharding.frontends.onnx.protos import label_of, nodes_of
 
 _MANY = 1024
 """Elements from which a constant of whole numbers is a weight, too."""
@@ -49,8 +50,8 @@ class Node:
 
     @property
     def label(self) -> str:
-        """By which people know it: its name; of a node without one its operator and first output."""
-        return self.proto.name or f"{self.op_type}({next((name for name in self.outputs if name), '')})"
+        """By which people know it."""
+        return label_of(self.proto)
 
     def __str__(self) -> str:
         named = f" {self.proto.name!r}" if self.proto.name else ""
@@ -207,19 +208,11 @@ def _used_for_shapes_only(graph: Any) -> Iterator[str]:
     """Names that nodes read, but only where an operator wants values that are known."""
     static: set[str] = set()
     used: set[str] = {output.name for output in graph.output}
-    for node in _with_subgraphs(graph):
+    for node in nodes_of(graph):
         operator = OPERATORS.get((_DOMAINS.get(node.domain, node.domain), node.op_type))
         for position, name in enumerate(node.input):
             (static if operator is not None and operator.is_static(position) else used).add(name)
     yield from static - used
-
-
-def _with_subgraphs(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _with_subgraphs(inner)
 
 
 def _tensor_dtype(type_proto: Any) -> Any:

@@ -18,6 +18,7 @@ from hlosharding.errors import HloShardingError, LoadError
 from hlosharding.frontends.onnx.graph import Graph, Node, Weight
 from hlosharding.frontends.onnx.known import KnownOutputs, is_computable
 from hlosharding.frontends.onnx.operators import OPERATORS, MustBeKnown, Operator
+from hlosharding.frontends.onnx.protos import first_line
 from hlosharding.frontends.onnx.values import Entry, NeedsInput, Value, unwrapped, wrapped
 
 _FOLDED = 200_000
@@ -62,7 +63,7 @@ class Interpreter:
         except HloShardingError as error:
             raise LoadError(error.what, where=error.where or str(node), remedy=error.remedy) from error
         except (TypeError, ValueError, IndexError, KeyError, NotImplementedError, ArithmeticError) as error:
-            raise LoadError(f"cannot be traced: {_first_line(error)}", where=str(node)) from error
+            raise LoadError(f"cannot be traced: {first_line(error)}", where=str(node)) from error
 
     def _outputs(self, node: Node, inputs: Sequence[Entry], names: Environment) -> Sequence[Entry]:
         operator = _operator(node)
@@ -167,8 +168,3 @@ def _check_types(node: Node, outputs: Sequence[Any]) -> None:
     for output, dtype, name in zip(outputs, node.output_types, node.outputs, strict=False):
         if dtype is not None and hasattr(output, "dtype") and output.dtype != dtype:
             raise LoadError(f"gives {name!r} as {output.dtype}, and ONNX wants {dtype}", where=str(node))
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -94,5 +94,5 @@ def set_frames(module: Module, nodes: Sequence[Node], file: str) -> None:
         index.stack_frames.add(file_location_id=node.number)
     for instruction in module.instructions:
         numbers = _SCOPE.findall(instruction.op_name or "")
-        instruction.proto.metadata.stack_frame_id = int(numbers[-1]) if numbers else 0
+        rewrite.set_metadata(instruction, stack_frame_id=int(numbers[-1]) if numbers else 0)
     module._frames.clear()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.protos import first_line
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
@@ -19,56 +20,28 @@ _LARGE = 1 << 16
 _BEHIND = "hlosharding.detached"
 
 
-def is_onnx(source: Any) -> bool:
-    """Is it an `onnx.ModelProto`?"""
-    return hasattr(source, "graph") and hasattr(source, "opset_import")
-
-
-def read_model(source: Any) -> Any:
-    """The `onnx.ModelProto` of a serialized one, or a copy of one.  Raises LoadError."""
-    import onnx
-
-    model = onnx.ModelProto()
-    if is_onnx(source):
-        model.CopyFrom(source)
-        return model
-    from google.protobuf.message import DecodeError
-
-    try:
-        model.ParseFromString(source)
-    except DecodeError as error:
-        raise LoadError(f"not an ONNX model: {error}", remedy="give the bytes of an onnx.ModelProto") from error
-    if not model.HasField("graph"):
-        raise LoadError("not an ONNX model: it has no graph", remedy="give the bytes of an onnx.ModelProto")
-    return model
-
-
 def normal_form(model: Any, folder: Path | None) -> Any:
-    """The same model in opset `OPSET`, without local functions, with all its data and with inferred types.
+    """The same model in opset `OPSET`, with all its data and with inferred types.
 
     `folder`: where files named in it lie.  The model may be changed.  Raises LoadError.
     """
     from onnx import shape_inference
 
-    model = _with_functions_inlined(model)
     kept = dict(_detached(model))
     model = _in_one_opset(model)
     try:
         model = shape_inference.infer_shapes(model)
     except Exception as error:
         raise LoadError(
-            f"contradicts itself: {_first_line(error)}", remedy="check the file with onnx.checker"
+            f"contradicts itself: {first_line(error)}", remedy="check the file with onnx.checker"
         ) from error
     _attach(model, kept)
     _read_external_data(model, folder)
     return model
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _with_functions_inlined(model: Any) -> Any:
+def with_functions_inlined(model: Any) -> Any:
+    """Each call of a function of the model's own is the nodes of its body; annotations of nodes stay."""
     if not model.functions:
         return model
     from onnx import inliner
@@ -76,7 +49,7 @@ def _with_functions_inlined(model: Any) -> Any:
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:
-        raise LoadError(f"local functions cannot be inlined: {_first_line(error)}") from error
+        raise LoadError(f"local functions cannot be inlined: {first_line(error)}") from error
 
 
 def _in_one_opset(model: Any) -> Any:
@@ -90,7 +63,7 @@ def _in_one_opset(model: Any) -> Any:
     try:
         return version_converter.convert_version(model, OPSET)
     except Exception as error:
-        raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {_first_line(error)}") from error
+        raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {first_line(error)}") from error
 
 
 def _detached(model: Any) -> Iterator[tuple[str, bytes]]:
@@ -127,4 +100,4 @@ def _read_external_data(model: Any, folder: Path | None) -> None:
     try:
         helper.load_external_data_for_model(model, str(folder))
     except Exception as error:
-        raise LoadError(f"external data: {_first_line(error)}", where=str(folder)) from error
+        raise LoadError(f"external data: {first_line(error)}", where=str(folder)) from error

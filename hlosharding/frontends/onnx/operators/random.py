@@ -60,9 +60,7 @@ def _bernoulli(x: Any, *, dtype: int | None = None, seed: float | None = None, n
 
 
 @operator("Multinomial", 22)
-def _multinomial(
-    x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, node: Any
-) -> Any:
+def _multinomial(x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, node: Any) -> Any:
     drawn = jax.random.categorical(_key(seed, node), x[:, None, :], axis=-1, shape=(x.shape[0], sample_size))
     return drawn.astype(dtype_of(dtype))
 

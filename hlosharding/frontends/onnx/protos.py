@@ -1,0 +1,71 @@
+"""What is asked of an `onnx.ModelProto` in more than one place.
+
+Floor: frontends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hlosharding.errors import LoadError
+
+
+def is_onnx(source: Any) -> bool:
+    """Is it an `onnx.ModelProto`, or the bytes of one?
+
+    These begin with the version of the format; other programs begin with a name, or are text.
+
+    >>> is_onnx(bytes([8, 11])), is_onnx("HloModule m")
+    (True, False)
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source[:1]) == b"\x08"
+    return hasattr(source, "graph") and hasattr(source, "opset_import")
+
+
+def read_model(source: Any) -> Any:
+    """The `onnx.ModelProto` of a serialized one, or a copy of one.  Raises LoadError."""
+    import onnx
+
+    model = onnx.ModelProto()
+    if isinstance(source, onnx.ModelProto):
+        model.CopyFrom(source)
+        return model
+    if not isinstance(source, bytes | bytearray | memoryview):
+        raise LoadError(f"a {type(source).__name__} is no ONNX model", remedy="give an onnx.ModelProto, or its bytes")
+    from google.protobuf.message import DecodeError
+
+    try:
+        model.ParseFromString(bytes(source))
+    except DecodeError as error:
+        raise LoadError(f"not an ONNX model: {error}", remedy="give the bytes of an onnx.ModelProto") from error
+    if not model.HasField("graph"):
+        raise LoadError("not an ONNX model: it has no graph", remedy="give the bytes of an onnx.ModelProto")
+    return model
+
+
+def all_nodes(model: Any) -> Iterator[Any]:
+    """Every node of a model: those of graphs inside nodes, and of local functions, too."""
+    yield from nodes_of(model.graph)
+    for function in model.functions:
+        yield from nodes_of(function)
+
+
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """Every node of a graph, each before those of the graphs inside it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from nodes_of(inner)
+
+
+def label_of(node: Any) -> str:
+    """By which people know a node: its name; of one without it its operator and first output."""
+    return node.name or f"{node.op_type}({next(filter(None, node.output), '')})"
+
+
+def first_line(error: Exception) -> str:
+    """What a foreign error says first: bare C++ exceptions bring their call stacks."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
