@@ -32,7 +32,7 @@ def convert(sharding: Any, to: str, *, mesh: Any = None, ndim: int | None = None
     >>> convert("[[x]] partial=max[y]", to="hlo", mesh={"x": 2, "y": 4})
     Traceback (most recent call last):
         ...
-    hlosharding.errors.ShardingError: hlo cannot say that partial values are combined by max; reduce the value first
+    hlosharding.errors.ShardingError: hlo cannot say that partial values are combined by max; it knows sum
     """
     target = _format(to)
     frame = Frame.of(mesh, ndim)
@@ -100,7 +100,5 @@ def _check(found: Interchange, target: Format) -> None:
             raise ShardingError(f"{target.name} cannot say {said}", remedy=remedy)
     is_partial = FEATURES["partial values"][0](found) is not None
     if is_partial and found.reduction not in target.reductions:
-        raise ShardingError(
-            f"{target.name} cannot say that partial values are combined by {found.reduction}",
-            remedy=f"it knows {', '.join(target.reductions)}; reduce the value first",
-        )
+        what = f"{target.name} cannot say that partial values are combined by {found.reduction}"
+        raise ShardingError(what, remedy=f"it knows {', '.join(target.reductions)}")

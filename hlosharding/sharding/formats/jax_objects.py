@@ -14,14 +14,22 @@ from hlosharding.sharding import jax_forms
 from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.mesh import MeshInfo
 
+_NAMED = re.compile(
+    r"\s*NamedSharding\(mesh=\w*Mesh\((?P<axes>[^()]*)(?P<types>\([^()]*\))?\)\s*,\s*spec=(?P<rest>.*)\)\s*", re.S
+)
+_AXIS = re.compile(r"\s*'(?P<name>[^'\\]*)'\s*:\s*(?P<size>\d{1,9})\s*")
+_KIND = re.compile(r",\s*memory_kind=\w+\s*$")
 _SPEC = re.compile(r"\s*(P|PartitionSpec)\s*\(")
 _LONGEST = 100_000
 _DEEPEST = 50
 
 
 def is_jax(source: Any) -> bool:
-    """A sharding of JAX's, or None, which says nothing?"""
+    """A sharding of JAX's, its text, or None, which says nothing?"""
+    if isinstance(source, str):
+        return source.lstrip().startswith("NamedSharding(")
     names = {base.__name__ for base in type(source).__mro__}
     return source is None or "Sharding" in names or "UnspecifiedValue" in names
 
@@ -30,11 +38,13 @@ def is_spec(source: Any) -> bool:
     """A PartitionSpec, its text, or a sequence of axis names, tuples of them and None?"""
     if isinstance(source, str):
         return _SPEC.match(source) is not None
-    return isinstance(source, tuple | list) or type(source).__name__ == "PartitionSpec"
+    return isinstance(source, tuple | list) or hasattr(source, "partitions")
 
 
 def read_sharding(source: Any, frame: Frame) -> Interchange:
-    """From a NamedSharding; its memory kind is no part of a sharding."""
+    """From a NamedSharding or its text; its memory kind is no part of a sharding."""
+    if isinstance(source, str):
+        return _over(*_named_from_text(source), frame)
     spec = getattr(source, "spec", None)
     if spec is not None:
         return _over(source.mesh, spec, frame)
@@ -45,6 +55,20 @@ def read_spec(source: Any, frame: Frame) -> Interchange:
     """From a PartitionSpec over the caller's mesh."""
     spec = spec_from_text(source) if isinstance(source, str) else source
     return _over(frame.jax_mesh or frame.needed_mesh(f"{source}"), spec, frame)
+
+
+def _named_from_text(text: str) -> tuple[MeshInfo, Any]:
+    """`NamedSharding(mesh=Mesh('x': 2, axis_types=(Auto,)), spec=P('x',), memory_kind=device)`, as JAX prints it."""
+    found = _NAMED.fullmatch(text)
+    parts = found["axes"].removesuffix("axis_types=").strip().rstrip(",").split(",") if found is not None else []
+    axes = [_AXIS.fullmatch(part) for part in parts]
+    if found is None or not all(axes):
+        remedy = "write NamedSharding(mesh=Mesh('x': 2), spec=P('x'))"
+        raise ShardingParseError("no NamedSharding", text=text, position=0, remedy=remedy)
+    if "Manual" in (found["types"] or ""):
+        raise ShardingError(f"{text} is of a mesh with manual axes", remedy="pass the NamedSharding itself")
+    mesh = MeshInfo([axis["name"] for axis in axes if axis], [int(axis["size"]) for axis in axes if axis])
+    return mesh, spec_from_text(_KIND.sub("", found["rest"]))
 
 
 def _over(mesh: Any, spec: Any, frame: Frame) -> Interchange:
