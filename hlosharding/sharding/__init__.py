@@ -4,6 +4,7 @@ Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, c
 """
 
 from hlosharding.sharding.formats import (
+    FEATURES,
     FORMATS,
     PARTIAL_KINDS,
     Axes,
@@ -83,6 +84,7 @@ from hlosharding.sharding.transforms import (
 from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
 
 __all__ = [
+    "FEATURES",
     "FORMATS",
     "PARTIAL_KINDS",
     "REPLICATED",

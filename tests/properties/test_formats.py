@@ -1,8 +1,11 @@
-"""Every format of shardings: there and back over random meshes and axes, and no text that ends in anything but an error."""
+"""Every format of shardings: there and back over random meshes and axes; what is no sharding is an error, soon."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -53,7 +56,7 @@ def forms(draw: st.DrawFn, mesh: MeshInfo, *, plain: bool = False) -> NamedForm:
                 place.insert(len(place) if place in groups.values() else draw(st.integers(0, len(place))), part)
     for axes in (*dims, *groups.values()):
         spans = [(axis.name, axis.span(mesh)) for axis in axes]
-        assume(all(a[0] != b[0] or a[1][1] != b[1][0] for a, b in zip(spans, spans[1:], strict=False)))
+        assume(all(a[0] != b[0] or a[1][1] != b[1][0] for a, b in pairwise(spans)))
     opened = [DimAxes(tuple(axes), not plain and draw(st.booleans())) for axes in dims]
     return NamedForm(mesh, tuple(opened), tuple(groups["replicated"]), tuple(groups["unreduced"]))
 
@@ -67,30 +70,41 @@ def layout(sharding: HloSharding, ndim: int, devices: int) -> Any:
     return counts, tile_table(sharding, ndim, devices), partial, member_numbers(sharding, devices)
 
 
+LOSSES = re.compile(r"cannot say|no placement|V1 has no|has no axes for the replicated|how many devices")
+
+
+def converted_or_lost(sharding: Any, to: str, mesh: MeshInfo, ndim: int) -> Any:
+    """In that format; None where that says by name what it cannot."""
+    try:
+        return hs.convert(sharding, to=to, mesh=mesh, ndim=ndim)
+    except hs.ShardingError as error:
+        if LOSSES.search(str(error)) is None:
+            raise
+        return None
+
+
 def sharding_of(form: NamedForm) -> HloSharding:
     return HloSharding.from_named_form(form)
 
 
 @pytest.mark.parametrize("source", FORMATS)
-@pytest.mark.parametrize("target", FORMATS)
-@given(st.data())
+@given(st.sampled_from(list(FORMATS)), st.data())
 def test_there_and_back_or_a_named_loss(source: str, target: str, data: st.DataObject) -> None:
     mesh = data.draw(meshes())
     form = data.draw(forms(mesh, plain=data.draw(st.booleans())))
     ndim = len(form.dims)
     wanted = layout(sharding_of(form), ndim, mesh.num_devices)
-    try:
-        first = hs.convert(sharding_of(form), to=source, mesh=mesh, ndim=ndim)
-        second = hs.convert(first, to=target, mesh=mesh, ndim=ndim)
-    except hs.ShardingError as error:
-        assert not isinstance(error, hs.ShardingParseError), error
-        assert "cannot" in str(error) or "no " in str(error) or "out of order" in str(error), error
+    first = converted_or_lost(sharding_of(form), source, mesh, ndim)
+    second = None if first is None else converted_or_lost(first, target, mesh, ndim)
+    if second is None:
         return
     again = hs.convert(second, to="hlo", mesh=mesh, ndim=ndim)
     if mesh.num_devices > 1:
         assert layout(again, ndim, mesh.num_devices) == wanted
         assert hs.same_sharding(first, second, mesh=mesh, ndim=ndim)
-    assert str(hs.convert(again, to=source, mesh=mesh, ndim=ndim)) == str(first)
+        assert hs.same_sharding(hs.convert(again, to=source, mesh=mesh, ndim=ndim), first, mesh=mesh, ndim=ndim)
+    if {source, target} <= {"hlo", "v3", "sdy"}:
+        assert hs.convert(second, to="sdy", ndim=ndim) == hs.convert(sharding_of(form), to="sdy", ndim=ndim)
 
 
 @given(st.data())
@@ -138,17 +152,21 @@ TEXTS = [
     "device: -1 device: -2 index_to_device_group_map { key: -1 value: 0 value: 1 } index_to_device_group_map "
     "{ key: -2 value: 2 value: 3 } sharded_dim { axis: 0 simple_sharding { num_shards: 2 } }",
 ]
-MESHES = ["x=2,y=4", "2x4", 'sdy.mesh @m = <["x"=2]>', "mesh.cluster @m(rank = 2, dim_sizes = [2, 4])", "shard.grid @g(shape = 2x4)"]  # fmt: skip
+MESHES = [
+    "x=2,y=4",
+    "2x4",
+    'sdy.mesh @m = <["x"=2]>',
+    "mesh.cluster @m(rank = 2, dim_sizes = [2, 4])",
+    "shard.grid @g(shape = 2x4)",
+]
 CHARACTERS = st.sampled_from("{}[]()<>\"'\\,=:?@#%xyp019-. \n\x00é") | st.characters()
 
 
 def assert_read_or_refused(text: str, mesh: str | None, source: str | None = None) -> None:
     started = time.monotonic()
     for name in ("hlo", "sdy"):
-        try:
+        with contextlib.suppress(hs.ShardingError):
             hs.convert(text, to=name, mesh=mesh, source=source)
-        except hs.ShardingError as error:
-            assert str(error)
     assert time.monotonic() - started < 5
 
 

@@ -3,6 +3,7 @@
 from hlosharding.sharding.formats.axis_sharding import PARTIAL_KINDS, AxisSharding
 from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
 from hlosharding.sharding.formats.conversion import convert, same_sharding
+from hlosharding.sharding.formats.features import FEATURES
 from hlosharding.sharding.formats.formats_table import FORMATS, Format
 from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.jax_objects import spec_from_text
@@ -12,6 +13,7 @@ from hlosharding.sharding.formats.sdy_text import read_named_meshes as read_sdy_
 from hlosharding.sharding.formats.sdy_text import read_sharding as read_sdy_sharding
 
 __all__ = [
+    "FEATURES",
     "FORMATS",
     "PARTIAL_KINDS",
     "Axes",

@@ -213,13 +213,18 @@ def write(found: Interchange, frame: Frame) -> str:
         for name in form.mesh.names
     ]
     for dim, axes in enumerate(form.dims):
-        if _axes_of(dim, placements, form.mesh) != axes.axes:
+        if _splitters(_axes_of(dim, placements, form.mesh), form.mesh) != _splitters(axes.axes, form.mesh):
             raise ShardingError(
                 f"no placements say how parts of axes split dim {dim}: {axes}",
                 remedy="use a mesh with these axes split in two",
             )
     inner = ", ".join(map(str, placements))
     return f"({inner},)" if len(placements) == 1 else f"({inner})"
+
+
+def _splitters(axes: tuple[AxisRef, ...], mesh: MeshInfo) -> list[AxisRef]:
+    """Without axes of size 1, whose order says nothing."""
+    return [axis for axis in axes if axis.ways(mesh) > 1]
 
 
 def _whole(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:

@@ -82,7 +82,7 @@ class Interchange:
         {'b'} {'a'}
         """
         own = self.sharding.named_form
-        if mesh is None and own is None:
+        if mesh is None and own is None and not self.sharding.is_maximal():
             raise ShardingError(f"{self.sharding} carries no axis names", remedy='pass mesh=, as mesh="x=2,y=4"')
         form = own if mesh is None or own is None or own.mesh == mesh else None
         form = form or self._found(mesh or MeshInfo((), ()))

@@ -15,6 +15,7 @@ from hlosharding.cli.parser import build_parser
 from hlosharding.sharding import FORMATS, HloSharding, MeshInfo
 
 MESH = "x=2,y=4"
+BACKWARDS = range(7, -1, -1)
 ROWS_BY_Y: dict[str, Any] = {
     "hlo": HloSharding.parse("{mesh['x'=2,'y'=4], [{'y'}, {}]}"),
     "v1": "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",
@@ -103,7 +104,7 @@ def test_replicated_axes_say_nothing_where_all_dims_are_closed() -> None:
         (AbstractMesh((2, 4), ("x", "y")), MeshInfo(("x", "y"), (2, 4))),
         (MeshInfo(("x", "y"), (2, 4)), MeshInfo(("x", "y"), (2, 4))),
         ('sdy.mesh @m = <["x"=2, "y"=4]>', MeshInfo(("x", "y"), (2, 4))),
-        ('#sdy.mesh<["x"=2, "y"=4], device_ids=[7, 6, 5, 4, 3, 2, 1, 0]>', MeshInfo(("x", "y"), (2, 4), range(7, -1, -1))),
+        ('#sdy.mesh<["x"=2, "y"=4], device_ids=[7, 6, 5, 4, 3, 2, 1, 0]>', MeshInfo(("x", "y"), (2, 4), BACKWARDS)),
         ("mesh.cluster @m(rank = 2, dim_sizes = [2, 4])", MeshInfo(("0", "1"), (2, 4))),
         ("shard.grid @g(shape = 2x4)", MeshInfo(("0", "1"), (2, 4))),
         (hs.Cluster.of("x=2,y=4"), MeshInfo(("x", "y"), (2, 4))),
@@ -154,7 +155,7 @@ def test_what_is_no_sharding_is_refused(sharding: Any) -> None:
 
 @pytest.mark.parametrize(("sharding", "to"), [("{replicated}", "text"), ("{replicated}", "")])
 def test_no_format_is_an_error(sharding: str, to: str) -> None:
-    with pytest.raises(hs.ShardingError, match="no format .*; there are hlo, v1"):
+    with pytest.raises(hs.ShardingError, match=r"no format .*; there are hlo, v1"):
         hs.convert(sharding, to=to)
 
 

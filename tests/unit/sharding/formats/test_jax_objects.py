@@ -70,11 +70,12 @@ def test_other_shardings_of_jax() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "P(", "P(x", "P(x))", "P(1)", "P([x])", "P(x.y)", "P(x=y)", "P(*x)", "P(x)(y)", "P((x, (y, z)))", "P(x, unreduced=y)",
+        "P(", "P(x", "P(x))", "P(1)", "P([x])", "P(x.y)", "P(x=y)", "P(*x)", "P(x)(y)", "P((x, (y, z)))",
+        "P(x, unreduced=y)",
         "P(" + "(" * 200 + ")" * 200 + ")", "P(__import__('os'))", "PartitionSpec(f'{x}')", "P(lambda: 0)",
         "NamedSharding(mesh=Mesh('x': 2))", "NamedSharding(mesh=Mesh(x: 2), spec=P())", "NamedSharding(",
     ],
 )  # fmt: skip
 def test_bad_texts(text: str) -> None:
-    with pytest.raises(hs.ShardingParseError, match="no PartitionSpec|no NamedSharding"):
+    with pytest.raises(hs.ShardingParseError, match=r"no PartitionSpec|no NamedSharding"):
         hs.convert(text, to="hlo", mesh="x=2,y=4")

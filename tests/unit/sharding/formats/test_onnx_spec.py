@@ -1,4 +1,4 @@
-"""ONNX's ShardingSpecProto: what each device holds by the standard's own loop, written out here, and what is refused."""
+"""ONNX's ShardingSpecProto: what each device holds by the standard's own loop, and what is refused."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from jax.interpreters import mlir
 import hlosharding as hs
 from hlosharding.sharding import HloSharding
 
+HALVES = "{devices=[2,2]<=[4] last_tile_dim_replicate}"
 MESH = 'mesh<["a"=2, "b"=4]>'
 
 
@@ -38,7 +39,7 @@ def verified(attribute: str, ndim: int) -> str:
         ("#sdy.sharding<mesh<[], device_ids=[3]>, []>", "{maximal device=3}"),
         (f"#sdy.sharding<{MESH}, [{{}}, {{}}]>", "{replicated}"),
         (f"#sdy.sharding<{MESH}, []>", "{replicated}"),
-        ('#sdy.sharding<mesh<["a\\22b\\\\"=2, "\\C3\\A9"=2]>, [{"a\\22b\\\\"}]>', "{devices=[2,2]<=[4] last_tile_dim_replicate}"),
+        ('#sdy.sharding<mesh<["a\\22b\\\\"=2, "\\C3\\A9"=2]>, [{"a\\22b\\\\"}]>', HALVES),
     ],
 )  # fmt: skip
 def test_texts_are_read_and_written_as_shardy_does(text: str, hlo: str) -> None:

@@ -18,7 +18,7 @@ GRIDS = "shard.grid @grid0(shape = 2x2x4)\nshard.grid @grid1d_4(shape = 4)\n"
             "%s = shard.sharding @grid0 split_axes = [[2], [], [0, 1]] : !shard.sharding",
             "{devices=[4,1,4]<=[4,4]T(1,0)}",
         ),
-        ("%4 = shard.sharding @grid1d_4 split_axes = [[], [0]] sharded_dims_offsets = [0, 2, 4, 6, 7]", "{devices=[1,4]<=[4]}"),
+        ("shard.sharding @grid1d_4 split_axes = [[], [0]] sharded_dims_offsets=[0,2,4,6,7]", "{devices=[1,4]<=[4]}"),
         ("%4 = shard.sharding @grid1d_4 split_axes = [[0]] halo_sizes = [0, 0]", "{devices=[4]<=[4]}"),
         ("%s = mesh.sharding @grid1d_4 split_axes = [[]] partial = sum[0] : !mesh.sharding", "{unreduced}"),
     ],
@@ -28,7 +28,9 @@ def test_the_documentations_examples(text: str, expected: str) -> None:
 
 
 def test_the_older_name_of_the_dialect() -> None:
-    text = "mesh.mesh @mesh0(shape = 2x4)\n%0 = mesh.sharding @mesh0 split_axes = [[0]] partial = max[1] : !mesh.sharding"
+    text = (
+        "mesh.mesh @mesh0(shape = 2x4)\n%0 = mesh.sharding @mesh0 split_axes = [[0]] partial = max[1] : !mesh.sharding"
+    )
     assert hs.convert(text, to="mesh", mesh="x=2,y=4") == "[[x]] partial=max[y]"
 
 
@@ -46,7 +48,7 @@ def test_the_callers_mesh_names_the_axes_and_the_grid() -> None:
         ("shard.sharding @grid1d_4 split_axes = [[0]] halo_sizes = [1, 2]", "halo_sizes = .* tiles that overlap"),
         ("shard.sharding @grid1d_4 split_axes = [[0]] halo_sizes = [?, 2]", "known only when the program runs"),
         ("shard.sharding @grid1d_4 split_axes = [[0]] halo_sizes = [4, %c3]", "sizes that the program computes"),
-        ("shard.sharding @grid1d_4 split_axes = [[0]] sharded_dims_offsets = [0, 2, 5, 9, 14]", r"shards of \[2, 3, 4, 5\]"),
+        ("shard.sharding @grid1d_4 split_axes = [[0]] sharded_dims_offsets = [0, 2, 5, 9, 14]", "2, 3, 4, 5"),
         ("shard.sharding @grid1d_4 split_axes = [[0]] sharded_dims_offsets = [0, 2, 4]", "are not 5 for"),
         ("shard.sharding @grid7 split_axes = [[0]]", "grid @grid7 is not known"),
         ("shard.sharding @grid1d_4 split_axes = [[1]]", "has no axis 1"),
