@@ -32,26 +32,33 @@ if TYPE_CHECKING:
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
     from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
     from hlosharding.ir import Module, verify
-    from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, AxisSharding, Cluster, propagate_axes
+    from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import Plan, Ranking, SearchResult, Suggestion, rank, search, suggest
-    from hlosharding.sharding import HloSharding, TileAssignment
+    from hlosharding.sharding import AxisSharding, Cluster, HloSharding, TileAssignment, convert, same_sharding
     from hlosharding.spmd import Collective, collectives, verify_partitioned
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "hlosharding.sharding": ("HloSharding", "TileAssignment"),
+    "hlosharding.sharding": (
+        "AxisSharding",
+        "Cluster",
+        "HloSharding",
+        "TileAssignment",
+        "convert",
+        "same_sharding",
+    ),
     "hlosharding.ir": ("Module", "verify"),
     "hlosharding.rules": ("register_interface", "register_rule"),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
     "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
     "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
-    "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "AxisSharding", "Cluster", "propagate_axes"),
+    "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "propagate_axes"),
     "hlosharding.cost": (
         "Chip",
         "CostReport",
@@ -113,6 +120,7 @@ __all__ = [
     "annotate",
     "calibrate",
     "collectives",
+    "convert",
     "cost",
     "device_put",
     "draw",
@@ -129,6 +137,7 @@ __all__ = [
     "rank",
     "register_interface",
     "register_rule",
+    "same_sharding",
     "search",
     "shard_alike",
     "simulate",

@@ -29,6 +29,14 @@ def read_program(file: str) -> Path | bytes:
     return path if path.is_file() else read_file(path)
 
 
+def read_text() -> str:
+    """All of standard input.  Raises LoadError for what is no text."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise LoadError(f"standard input is no UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def read_file(path: Path) -> bytes:
     """All of it.  Raises LoadError."""
     try:

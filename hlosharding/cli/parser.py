@@ -6,7 +6,6 @@ Floor: cli.  Standard library only; every value is checked here as far as its sp
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import re
 from pathlib import Path
@@ -16,6 +15,7 @@ from hlosharding import __version__
 
 _ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*|\(.*)", re.DOTALL)
 _FORMATS = ("hlo", "hlo-proto", "stablehlo", "onnx")
+_SHARDING_FORMATS = ("hlo", "v1", "v2", "v3", "sdy", "shard", "mesh", "dtensor", "onnx", "jax", "spec")
 _DESCRIPTION = """Find the sharding of every value of a program, rewrite it to what each device runs, price it, run it.
 FILE is HLO text or proto, or StableHLO; `-` is standard input."""
 
@@ -248,14 +248,28 @@ def _add_draw(commands: Any) -> None:
 
 
 def _add_convert(commands: Any) -> None:
-    command = _command(commands, "convert", "write the program in another format")
+    command = _command(commands, "convert", "write the program, or a sharding, in another format", one_of=True)
     _load_options(command)
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json", required=True)
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
+    command.add_argument("--to", choices=_SHARDING_FORMATS, help="how to write the sharding")
+    command.add_argument(
+        "--from", dest="source", choices=_SHARDING_FORMATS, help="of the sharding, where its text does not tell"
+    )
+    command.add_argument("--mesh", metavar="AXIS=N,...", help="of the sharding: x=2,y=4, or as a program declares it")
+    command.add_argument("--ndim", type=_rank, metavar="N", help="rank of the array (default: the dims that are shown)")
+    command.set_defaults(usage_error=command.error)
 
 
-def _command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, summary: str, *, one_of: bool = False) -> argparse.ArgumentParser:
+    """A command on a program; `one_of`: or on a sharding."""
     command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    command.add_argument("file", metavar="FILE", help="the program; - for standard input")
+    help_file = "the program; - for standard input"
+    if not one_of:
+        command.add_argument("file", metavar="FILE", help=help_file)
+        return command
+    given = command.add_mutually_exclusive_group(required=True)
+    given.add_argument("file", metavar="FILE", nargs="?", help=help_file)
+    given.add_argument("--sharding", metavar="TEXT", help="a sharding, as {devices=[4,2]<=[8]}; - for standard input")
     return command
 
 
@@ -357,8 +371,16 @@ def _plans(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _seed(text: str) -> int:
+    return _natural(text, "no seed")
+
+
+def _rank(text: str) -> int:
+    return _natural(text, "no rank")
+
+
+def _natural(text: str, what: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is no seed: write 0, 1, 2 ...")
+        raise argparse.ArgumentTypeError(f"{text} is {what}: write 0, 1, 2 ...")
     return int(text)
 
 
@@ -389,27 +411,14 @@ def _annotation(text: str) -> tuple[str, Any]:
     return found["name"], sharding if sharding.startswith("{") else _spec(sharding)
 
 
-def _spec(text: str) -> tuple[Any, ...]:
+def _spec(text: str) -> Any:
     """The entries of 'P(data, None)'; axis names may be quoted or not."""
+    from hlosharding.sharding import spec_from_text
+
     try:
-        node = ast.parse(text.strip(), mode="eval").body
-        return tuple(
-            _entry(n) for n in (node.args if isinstance(node, ast.Call) else [*ast.iter_child_nodes(node)][:-1])
-        )
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return spec_from_text(text)
+    except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no PartitionSpec: write P(axis, None, (axis, axis))") from None
-
-
-def _entry(node: ast.AST) -> Any:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Constant(value=None | str() as value):
-            return value
-        case ast.Tuple(elts=parts):
-            return tuple(_entry(part) for part in parts)
-        case _:
-            raise ValueError(f"{ast.dump(node)[:80]} is no entry")
 
 
 def _trips(text: str) -> tuple[str, int]:

@@ -1,7 +1,5 @@
 """The mesh dialect's propagation over axes: a second policy on the same rules, for clusters of unknown size too."""
 
-from hlosharding.mesh_propagation.axis_sharding import PARTIAL_KINDS, AxisSharding
-from hlosharding.mesh_propagation.cluster import Axis, Cluster
 from hlosharding.mesh_propagation.loops import describe_loops, iterator_kind
 from hlosharding.mesh_propagation.notes import AxisAnnotation
 from hlosharding.mesh_propagation.offers import Conflict, Offer
@@ -9,12 +7,8 @@ from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
 from hlosharding.mesh_propagation.propagate import propagate_axes
 
 __all__ = [
-    "PARTIAL_KINDS",
-    "Axis",
     "AxisAnnotation",
     "AxisPropagation",
-    "AxisSharding",
-    "Cluster",
     "Conflict",
     "LoopOption",
     "Offer",

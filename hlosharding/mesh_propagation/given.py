@@ -13,13 +13,12 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.ir import Instruction, Module
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Cluster
 from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
 from hlosharding.mesh_propagation.loops import Option
 from hlosharding.mesh_propagation.notes import OUTPUT, USER, AxisAnnotation, Note, Notes, Place
 from hlosharding.mesh_propagation.offers import Offer
 from hlosharding.mesh_propagation.options import Inference
+from hlosharding.sharding import AxisSharding, Cluster
 
 
 def read_notes(module: Module, program: LoopProgram, cluster: Cluster, given: Any) -> Notes:

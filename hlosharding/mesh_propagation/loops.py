@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hlosharding.ir import Instruction
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Axes
 from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.rules import Dims, Factor, Halo, Reduce, Signature, Whole, signature_of
+from hlosharding.sharding import Axes, AxisSharding
 
 _PARTIAL = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "product", "and": "and", "or": "or"} | {
     "xor": "xor"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
 from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue
+from hlosharding.sharding import AxisSharding
 
 OUTPUT = "output"
 """The user of what the program returns."""

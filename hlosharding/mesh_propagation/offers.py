@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Axes
 from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.mesh_propagation.notes import USER, Note, Notes
+from hlosharding.sharding import Axes, AxisSharding
 
 
 @dataclass(frozen=True, slots=True)

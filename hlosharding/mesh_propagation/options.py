@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hlosharding.mesh_propagation.cluster import Axes, Cluster
 from hlosharding.mesh_propagation.loop_program import LoopOp
 from hlosharding.mesh_propagation.loops import Option, iterator_kind, major, minors, partial_kind, partial_loops
 from hlosharding.mesh_propagation.notes import Notes
 from hlosharding.mesh_propagation.offers import Conflict, Offer, Wish, operand_wish, result_wish
 from hlosharding.rules import Dims, Halo
+from hlosharding.sharding import Axes, Cluster
 
 
 @dataclass

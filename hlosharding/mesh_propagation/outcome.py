@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Module
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Cluster
 from hlosharding.mesh_propagation.notes import AxisAnnotation
 from hlosharding.mesh_propagation.offers import Conflict
 from hlosharding.mesh_propagation.tiled_module import tiled_module
 from hlosharding.notebook import InNotebooks
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import AxisSharding, Cluster, HloSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hlosharding.ir import Module
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Cluster
 from hlosharding.mesh_propagation.given import read_notes, read_options
 from hlosharding.mesh_propagation.loop_program import LoopOp, LoopProgram, LoopValue, read_program
 from hlosharding.mesh_propagation.loops import Option, implied
@@ -20,6 +18,7 @@ from hlosharding.mesh_propagation.notes import AxisAnnotation, Note, Notes
 from hlosharding.mesh_propagation.offers import Conflict, Offer
 from hlosharding.mesh_propagation.options import infer
 from hlosharding.mesh_propagation.outcome import AxisPropagation, LoopOption
+from hlosharding.sharding import AxisSharding, Cluster
 
 Given = Mapping[str, Any] | Iterable[AxisAnnotation]
 

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlosharding.ir import CONTROL_FLOW, Instruction, Module, rewrite
-from hlosharding.mesh_propagation.axis_sharding import AxisSharding
-from hlosharding.mesh_propagation.cluster import Cluster
 from hlosharding.mesh_propagation.notes import OUTPUT, AxisAnnotation
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import AxisSharding, Cluster, HloSharding
 
 _COPY = "copy"
 _TUPLE = frozenset({"tuple"})

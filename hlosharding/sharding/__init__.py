@@ -3,6 +3,24 @@
 Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
 """
 
+from hlosharding.sharding.formats import (
+    FEATURES,
+    FORMATS,
+    PARTIAL_KINDS,
+    Axes,
+    Axis,
+    AxisSharding,
+    Cluster,
+    Format,
+    Frame,
+    SdySharding,
+    convert,
+    read_mlir_string,
+    read_sdy_meshes,
+    read_sdy_sharding,
+    same_sharding,
+    spec_from_text,
+)
 from hlosharding.sharding.geometry import ceil_div, untile_shape
 from hlosharding.sharding.grouping import (
     GroupedSharding,
@@ -31,6 +49,7 @@ from hlosharding.sharding.ordering import (
     merge_sharding,
 )
 from hlosharding.sharding.reshaping import propagate_through_reshape, reshape_sharding
+from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.spelling import spell, spell_short
 from hlosharding.sharding.subgroups import SubgroupType
 from hlosharding.sharding.tile_assignment import IotaTile, TileAssignment, find_iota, prime_factors
@@ -65,21 +84,33 @@ from hlosharding.sharding.transforms import (
 from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_sharding
 
 __all__ = [
+    "FEATURES",
+    "FORMATS",
+    "PARTIAL_KINDS",
     "REPLICATED",
+    "Axes",
+    "Axis",
     "AxisRef",
+    "AxisSharding",
+    "Cluster",
     "DimAxes",
+    "Format",
+    "Frame",
     "GroupedSharding",
     "HloSharding",
     "IotaTile",
     "MeshInfo",
     "NamedForm",
     "OpMetadata",
+    "Scanner",
+    "SdySharding",
     "ShardGroup",
     "SubgroupType",
     "TileAssignment",
     "add_shape_dims",
     "along_dims",
     "ceil_div",
+    "convert",
     "copies_as_partials",
     "device_groups_along",
     "device_groups_match",
@@ -107,6 +138,9 @@ __all__ = [
     "partial_sum_groups",
     "prime_factors",
     "propagate_through_reshape",
+    "read_mlir_string",
+    "read_sdy_meshes",
+    "read_sdy_sharding",
     "remove_shape_dims",
     "replicate_all_data_dims",
     "replicate_on_all_dims_except",
@@ -116,6 +150,8 @@ __all__ = [
     "reshape_sharding",
     "reshape_to_tile_dimension",
     "reverse_sharding",
+    "same_sharding",
+    "spec_from_text",
     "spell",
     "spell_short",
     "split_dimension",

@@ -144,13 +144,23 @@ def _form_over(sharding: ShardingValue, mesh: Any) -> NamedForm:
 
 def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None = None) -> Any:
     """A NamedSharding over `mesh`; without one over an AbstractMesh of the axes that the sharding came with."""
-    from jax.sharding import AbstractMesh, NamedSharding
+    from jax.sharding import NamedSharding
 
+    spec = to_partition_spec(sharding, mesh)
+    jax_mesh = mesh
     if mesh is None or isinstance(mesh, MeshInfo):
-        info = _form_over(sharding, mesh).mesh
-        if not info.is_plain:
-            raise ShardingError(f"{info!r} numbers its devices out of order", remedy="pass a jax Mesh of the devices")
-        jax_mesh: Any = AbstractMesh(info.sizes, info.names)
-    else:
-        jax_mesh = mesh
-    return NamedSharding(jax_mesh, to_partition_spec(sharding, mesh), memory_kind=memory_kind)
+        jax_mesh = _abstract_mesh(_form_over(sharding, mesh).mesh, getattr(spec, "unreduced", ()))
+    try:
+        return NamedSharding(jax_mesh, spec, memory_kind=memory_kind)
+    except ValueError as error:
+        raise ShardingError(f"jax refuses {spec} over {jax_mesh}: {error}") from error
+
+
+def _abstract_mesh(info: MeshInfo, unreduced: Iterable[str]) -> Any:
+    """With axes of the type that jax asks for: only explicit ones may be unreduced."""
+    from jax.sharding import AbstractMesh, AxisType
+
+    if not info.is_plain:
+        raise ShardingError(f"{info!r} numbers its devices out of order", remedy="pass a jax Mesh of the devices")
+    types = tuple(AxisType.Explicit if name in unreduced else AxisType.Auto for name in info.names)
+    return AbstractMesh(info.sizes, info.names, axis_types=types)

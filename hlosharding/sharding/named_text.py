@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.axis_reader import AxisReader
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata
 from hlosharding.sharding.metadata_text import read_metadata
-from hlosharding.sharding.named import AxisRef, AxisUse, DimAxes, NamedForm
+from hlosharding.sharding.named import AxisRef, NamedForm
 from hlosharding.sharding.scanner import Scanner
 from hlosharding.sharding.tile_assignment import TileAssignment
 from hlosharding.sharding.value import S
@@ -58,9 +59,9 @@ def _form(scan: Scanner) -> NamedForm:
         return NamedForm(mesh, whole=word)
     if not mesh.names:
         scan.fail("a mesh without axes can only be replicated", at=at)
-    use = AxisUse(mesh)
-    dims = _dims(scan, use)
-    groups = _groups(scan, use)
+    reader = AxisReader(scan, mesh, lambda: scan.string("an axis name"))
+    dims = reader.dims()
+    groups = _groups(scan, reader)
     replicated, unreduced, manual = (groups.get(word, ()) for word in _GROUPS)
     return NamedForm(mesh, dims, replicated, unreduced, manual)
 
@@ -111,52 +112,7 @@ def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
         scan.fail(error.what, at=at)
 
 
-def _dims(scan: Scanner, use: AxisUse) -> tuple[DimAxes, ...]:
-    scan.expect("[")
-    dims: list[DimAxes] = []
-    while not scan.accept("]"):
-        if dims:
-            scan.expect(",", "the axes of a dim")
-        dims.append(_dim(scan, use))
-    return tuple(dims)
-
-
-def _dim(scan: Scanner, use: AxisUse) -> DimAxes:
-    scan.expect("{")
-    axes: list[AxisRef] = []
-    while not scan.accept("}"):
-        if axes:
-            scan.expect(",", str(axes[-1]))
-        if scan.accept("?"):
-            scan.expect("}", "'?'")
-            return DimAxes(tuple(axes), True)
-        axes.append(_axis(scan, use, axes))
-    return DimAxes(tuple(axes))
-
-
-def _axis(scan: Scanner, use: AxisUse, before: list[AxisRef]) -> AxisRef:
-    at = scan.skip()
-    axis = _axis_ref(scan)
-    try:
-        use.add(axis)
-    except ShardingError as error:
-        scan.fail(error.what, at=at, remedy=error.remedy)
-    if before and before[-1].name == axis.name and before[-1].span(use.mesh)[1] == axis.pre_size:
-        scan.fail(f"sub-axes {before[-1]} and {axis} are one", at=at, remedy="write them as one sub-axis")
-    return axis
-
-
-def _axis_ref(scan: Scanner) -> AxisRef:
-    name = scan.string("an axis name")
-    if not scan.accept(":"):
-        return AxisRef(name)
-    scan.expect("(", "':'")
-    pre_size = scan.integer("a pre-size")
-    scan.expect(")", "the pre-size")
-    return AxisRef(name, pre_size, scan.integer("a sub-axis size"))
-
-
-def _groups(scan: Scanner, use: AxisUse) -> dict[str, tuple[AxisRef, ...]]:
+def _groups(scan: Scanner, reader: AxisReader) -> dict[str, tuple[AxisRef, ...]]:
     """`replicated={...}`, `unreduced={...}`, `manual={...}`, each at most once; stops before `metadata`."""
     groups: dict[str, tuple[AxisRef, ...]] = {}
     while True:
@@ -171,7 +127,4 @@ def _groups(scan: Scanner, use: AxisUse) -> dict[str, tuple[AxisRef, ...]]:
         if word in groups:
             scan.fail(f"a second {word!r}", at=at)
         scan.equals(word)
-        found = _dim(scan, use)
-        if found.is_open:
-            scan.fail(f"'?' among the {word} axes", at=at)
-        groups[word] = found.axes
+        groups[word] = reader.group(word, at)

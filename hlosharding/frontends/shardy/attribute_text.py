@@ -1,65 +1,45 @@
-"""Shardy's attribute texts (`#sdy.mesh`, `#sdy.sharding`, `#sdy.sharding_per_value`) to meshes and shardings.
+"""Shardy's attribute texts (`#sdy.mesh`, `#sdy.sharding`, `#sdy.sharding_per_value`), as a program has them.
 
-Floor: frontends.  Shardy and XLA's named shardings say the same with other punctuation, so this file rewrites one into
-the other and lets `HloSharding.parse` check the result.
+Floor: frontends.  The texts are read in `sharding`; here stand the meshes of a module, and regions with manual axes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hlosharding.errors import LoadError
-from hlosharding.sharding import HloSharding, MeshInfo
-
-_MESH = re.compile(r'(?P<name>[\w.$-]+|"(?:[^"\\]|\\.)*")\s*=\s*#sdy\.mesh<(?P<body>[^>]*)>')
-_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=\s*(\d+)')
-_DEVICES = re.compile(r"device_ids\s*=\s*\[([\d,\s]*)\]")
-_SHARDING = re.compile(
-    r'<\s*(?:@(?P<mesh>[\w.$-]+|"(?:[^"\\]|\\.)*")|mesh<(?P<inline>[^>]*)>)\s*,\s*\[(?P<dims>[^\]]*)\](?P<rest>[^>]*)>'
+from hlosharding.sharding import (
+    AxisRef,
+    DimAxes,
+    HloSharding,
+    MeshInfo,
+    NamedForm,
+    Scanner,
+    SdySharding,
+    read_mlir_string,
+    read_sdy_meshes,
+    read_sdy_sharding,
 )
-_DIM = re.compile(r"\{([^{}]*)\}(?:p\d+)?")
-_GROUP = re.compile(r"(replicated|unreduced)\s*=\s*\{([^{}]*)\}")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Meshes:
     """The meshes of a module by symbol name."""
 
-    by_name: Mapping[str, MeshInfo]
+    forms: Mapping[str, NamedForm]
+    """What is replicated over each mesh, or lies on its only device."""
+
+    @property
+    def by_name(self) -> dict[str, MeshInfo]:
+        """The meshes alone."""
+        return {name: form.mesh for name, form in self.forms.items()}
 
     @property
     def main(self) -> MeshInfo | None:
         """The largest mesh: the one that a user means."""
         return max(self.by_name.values(), key=lambda m: m.num_devices, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class SdySharding:
-    """One value's sharding: its mesh, the axes of each dim as XLA spells them, and which dims are open."""
-
-    mesh: MeshInfo
-    dims: tuple[str, ...]
-    open_dims: tuple[int, ...]
-    groups: str
-
-    def to_hlo(self, manual: Iterable[str] = ()) -> HloSharding:
-        """As HloSharding, inside a region in which the axes `manual` are manual."""
-        inside = [axis for axis in self.mesh.names if axis in set(manual)]
-        if self.mesh.num_devices == 1 or not self.mesh.names:
-            return HloSharding.replicate()
-        groups = self.groups + (f", manual={{{', '.join(map(_quoted, inside))}}}" if inside else "")
-        dims = ", ".join(f"{{{axes}}}" for axes in self.dims)
-        return _tiled(f"{{{self.mesh}, [{dims}]{groups}}}")
-
-
-@lru_cache(maxsize=4096)
-def _tiled(named: str) -> HloSharding:
-    """A program says one sharding of many values."""
-    return HloSharding.parse(named).without_names()
 
 
 def parse_meshes(text: str) -> Meshes:
@@ -68,15 +48,7 @@ def parse_meshes(text: str) -> Meshes:
     >>> parse_meshes('{mesh = #sdy.mesh<["a"=2, "b"=4]>}').main
     MeshInfo('a'=2, 'b'=4)
     """
-    return Meshes({_unquoted(m["name"]): _mesh(m["body"]) for m in _MESH.finditer(text)})
-
-
-def _mesh(body: str) -> MeshInfo:
-    axes = [(_unescaped(name), int(size)) for name, size in _AXIS.findall(body)]
-    devices = _DEVICES.search(body)
-    if devices is None or not axes:
-        return MeshInfo([n for n, _ in axes], [s for _, s in axes])
-    return MeshInfo([n for n, _ in axes], [s for _, s in axes], [int(d) for d in devices[1].split(",")])
+    return Meshes(read_sdy_meshes(Scanner(text)) if text.strip() else {})
 
 
 def parse_shardings(text: str, meshes: Meshes) -> list[SdySharding]:
@@ -84,27 +56,41 @@ def parse_shardings(text: str, meshes: Meshes) -> list[SdySharding]:
 
     >>> meshes = parse_meshes('{mesh = #sdy.mesh<["a"=2, "b"=4]>}')
     >>> found = parse_shardings('#sdy.sharding_per_value<[<@mesh, [{"b", ?}, {}]>]>', meshes)[0]
-    >>> str(found.to_hlo()), found.open_dims
+    >>> str(to_hlo(found)), found.open_dims
     ('{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}', (0,))
     """
-    return [_sharding(match, meshes, text) for match in _SHARDING.finditer(text)]
+    scan = Scanner(text)
+    if not text.strip():
+        return []
+    if scan.accept("#sdy.sharding_per_value"):
+        scan.expect("<", "sharding_per_value")
+        found = _several(scan, meshes)
+        scan.expect(">", "the shardings")
+        return found
+    scan.expect("#sdy.sharding")
+    return [_one(scan, meshes)]
 
 
-def _sharding(match: re.Match[str], meshes: Meshes, text: str) -> SdySharding:
-    name = None if match["mesh"] is None else _unquoted(match["mesh"])
-    if name is not None and name not in meshes.by_name:
-        raise LoadError(f"sharding {text} names mesh @{name}, which the module does not define")
-    mesh = _mesh(match["inline"]) if name is None else meshes.by_name[name]
-    entries = [_axes(inner) for inner in _DIM.findall(match["dims"])]
-    groups = "".join(f", {kind}={{{_axes(inner)}}}" for kind, inner in _GROUP.findall(match["rest"]))
-    open_dims = tuple(n for n, entry in enumerate(entries) if "?" in entry)
-    closed = tuple(", ".join(part for part in entry.split(", ") if part and part != "?") for entry in entries)
-    return SdySharding(mesh, closed, open_dims, groups)
+def _several(scan: Scanner, meshes: Meshes) -> list[SdySharding]:
+    found: list[SdySharding] = []
+    scan.expect("[", "'<'")
+    while not scan.accept("]"):
+        if found:
+            scan.expect(",", "a sharding")
+        found.append(_one(scan, meshes))
+    return found
 
 
-def _axes(inner: str) -> str:
-    """`"a", "b":(1)2, ?` with XLA's quotes."""
-    return _STRING.sub(lambda m: _quoted(_unescaped(m[1])), inner)
+def _one(scan: Scanner, meshes: Meshes) -> SdySharding:
+    def find(symbol: str) -> NamedForm:
+        if symbol not in meshes.forms:
+            raise LoadError(f"sharding {scan.text} names mesh @{symbol}, which the module does not define")
+        return meshes.forms[symbol]
+
+    found = read_sdy_sharding(scan, find)
+    if found.reduction != "sum":
+        raise LoadError(f"sharding {found} is partial by {found.reduction}", remedy="HLO knows partial sums alone")
+    return found
 
 
 def parse_manual_axes(text: str) -> tuple[str, ...]:
@@ -113,16 +99,31 @@ def parse_manual_axes(text: str) -> tuple[str, ...]:
     >>> parse_manual_axes('#sdy<manual_axes{"a", "b"}>')
     ('a', 'b')
     """
-    return tuple(_unescaped(name) for name in _STRING.findall(text))
+    scan = Scanner(text)
+    found: list[str] = []
+    scan.expect("#sdy<manual_axes{")
+    while not scan.accept("}"):
+        if found:
+            scan.expect(",", "an axis")
+        found.append(read_mlir_string(scan, "an axis name"))
+    return tuple(found)
 
 
-def _unescaped(text: str) -> str:
-    return text.replace('\\"', '"').replace("\\\\", "\\")
+def to_hlo(sharding: SdySharding, manual: Iterable[str] = ()) -> HloSharding:
+    """As HloSharding, inside a region in which the axes `manual` are manual."""
+    form = sharding.form
+    if form.mesh.num_devices == 1:
+        return HloSharding.replicate()
+    inside = set(manual)
+    return _tiled(replace(form, manual=tuple(AxisRef(axis) for axis in form.mesh.names if axis in inside)))
 
 
-def _unquoted(name: str) -> str:
-    return _unescaped(name[1:-1]) if name.startswith('"') else name
+@lru_cache(maxsize=4096)
+def _tiled(form: NamedForm) -> HloSharding:
+    """A program says one sharding of many values."""
+    return HloSharding.from_named_form(form).without_names()
 
 
-def _quoted(name: str) -> str:
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def without_axes(sharding: SdySharding) -> SdySharding:
+    """Of the same rank over the same mesh, with nothing split."""
+    return SdySharding(NamedForm(sharding.form.mesh, (DimAxes(),) * len(sharding.form.dims)))

@@ -14,15 +14,16 @@ from typing import Any
 from hlosharding.errors import LoadError
 from hlosharding.frontends.shardy.attribute_text import (
     Meshes,
-    SdySharding,
     parse_manual_axes,
     parse_meshes,
     parse_shardings,
+    to_hlo,
+    without_axes,
 )
 from hlosharding.ir import RULE_MARK, Computation, Edit, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir import rewrite as ir_rewrite
-from hlosharding.sharding import HloSharding, ShardGroup
+from hlosharding.sharding import HloSharding, SdySharding, ShardGroup
 
 _BODY = "manual_computation"
 
@@ -188,7 +189,7 @@ def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]
     found = rewrite.shardings(call, "sharding")
     if not found:
         return
-    rewrite.edit.shardings[call] = found[0].to_hlo(manual)
+    rewrite.edit.shardings[call] = to_hlo(found[0], manual)
     if found[0].open_dims:
         ir_rewrite.set_attributes(call, opaque=_unspecified(found[0].open_dims))
     rewrite._drop_marks(call)
@@ -228,7 +229,7 @@ def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ..
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         annotated = rewrite.custom_call(
-            call, targets.SHARDING, operand, operand.shape, sharding.to_hlo(manual), sharding.open_dims
+            call, targets.SHARDING, operand, operand.shape, to_hlo(sharding, manual), sharding.open_dims
         )
         local = rewrite.custom_call(call, targets.FULL_TO_SHARD, annotated, shape, _inside(sharding, inside), every_dim)
         made.append(local)
@@ -246,19 +247,18 @@ def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ..
             call, targets.SHARDING, operand, operand.shape, _inside(sharding, inside), every_dim
         )
         made.append(
-            rewrite.custom_call(call, targets.SHARD_TO_FULL, local, shape, sharding.to_hlo(manual), sharding.open_dims)
+            rewrite.custom_call(call, targets.SHARD_TO_FULL, local, shape, to_hlo(sharding, manual), sharding.open_dims)
         )
     _replace_results(rewrite, call, made)
 
 
 def _is_partial(sharding: SdySharding, inside: Sequence[str]) -> bool:
-    return any(axis not in inside for axis in sharding.mesh.names)
+    return any(axis not in inside for axis in sharding.form.mesh.names)
 
 
 def _inside(sharding: SdySharding, inside: Sequence[str]) -> HloSharding:
     """Of a value inside the region: nothing but the manual axes."""
-    plain = SdySharding(sharding.mesh, ("",) * len(sharding.dims), (), "")
-    return plain.to_hlo(inside) if _is_partial(sharding, inside) else HloSharding.manual()
+    return to_hlo(without_axes(sharding), inside) if _is_partial(sharding, inside) else HloSharding.manual()
 
 
 def _result_shape(call: Instruction, number: int) -> Any:

@@ -49,6 +49,24 @@ def test_annotations_and_open_boundaries(capsys: pytest.CaptureFixture[str]) -> 
     assert "P('model', None)" in run(capsys, "propagate", MLP, *words, "--table")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--to", "dtensor", "--mesh", "x=2,y=4"), "(Shard(dim=1), Shard(dim=0))"),
+        (("--to", "mesh", "--mesh", "2x4", "--from", "v2", "--ndim", "2"), "[[1], [0]]"),
+        (("--to", "v1"), "{devices=[4,2]0,4,1,5,2,6,3,7}"),
+        (("--to", "spec", "--mesh", 'sdy.mesh @m = <["x"=2, "y"=4]>'), "P('y', 'x')"),
+    ],
+)
+def test_a_sharding_is_converted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], expected: str
+) -> None:
+    text = "{devices=[4,2]<=[2,4]T(1,0)}"
+    assert run(capsys, "convert", "--sharding", text, *words) == expected + "\n"
+    give(monkeypatch, text.encode() + b"\n")
+    assert run(capsys, "convert", "--sharding", "-", *words) == expected + "\n"
+
+
 def test_a_name_may_hold_an_equals_sign(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "m.hlo"
     file.write_text("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0), metadata={op_name=\"p['a=b']\"}\n}")

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from hlosharding import xla_bridge
 from hlosharding.errors import LoadError
 from hlosharding.frontends import load
-from hlosharding.frontends.shardy.attribute_text import parse_meshes, parse_shardings
+from hlosharding.frontends.shardy.attribute_text import parse_meshes, parse_shardings, to_hlo
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
 
@@ -199,7 +199,7 @@ def test_mesh_texts_of_shardy() -> None:
 def test_sharding_texts_of_shardy(text: str, expected: str, open_dims: tuple[int, ...]) -> None:
     meshes = parse_meshes('{mesh = #sdy.mesh<["a"=2, "b"=4]>}')
     found = parse_shardings(f"#sdy.sharding_per_value<[{text}]>", meshes)
-    assert [(str(f.to_hlo()), f.open_dims) for f in found] == [(expected, open_dims)]
+    assert [(str(to_hlo(f)), f.open_dims) for f in found] == [(expected, open_dims)]
 
 
 def test_a_sharding_over_an_unknown_mesh_is_an_error() -> None:

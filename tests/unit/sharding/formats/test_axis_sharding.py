@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import ShardingError, ShardingParseError
-from hlosharding.mesh_propagation import AxisSharding, Cluster
-from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.sharding import AxisSharding, Cluster, HloSharding, MeshInfo
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A cluster of devices as axes, whose sizes may be unknown: what the mesh dialect shards over.
 
-Floor: mesh_propagation.  A plain value with a text; nobody needs a size to propagate, and who does gets it or an error.
+Floor: sharding.  A plain value with a text; nobody needs a size to propagate, and who does gets it or an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding import MeshInfo
+from hlosharding.sharding.mesh import MeshInfo
 
 Axis: TypeAlias = int | str
 """The number of an axis, or its name."""
