@@ -30,7 +30,16 @@ from hlosharding.errors import (
 if TYPE_CHECKING:
     from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
-    from hlosharding.frontends import annotate, load, shard_alike, trace, with_sharding
+    from hlosharding.frontends import (
+        OnnxShardings,
+        annotate,
+        load,
+        read_onnx_shardings,
+        shard_alike,
+        trace,
+        with_sharding,
+        write_onnx_shardings,
+    )
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
@@ -55,7 +64,16 @@ _ROOMS = {
     ),
     "hlosharding.ir": ("Module", "verify"),
     "hlosharding.rules": ("register_interface", "register_rule"),
-    "hlosharding.frontends": ("annotate", "load", "shard_alike", "trace", "with_sharding"),
+    "hlosharding.frontends": (
+        "OnnxShardings",
+        "annotate",
+        "load",
+        "read_onnx_shardings",
+        "shard_alike",
+        "trace",
+        "with_sharding",
+        "write_onnx_shardings",
+    ),
     "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
     "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
     "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "propagate_axes"),
@@ -97,6 +115,7 @@ __all__ = [
     "Machine",
     "Module",
     "ModuleError",
+    "OnnxShardings",
     "PartitionError",
     "Partitioned",
     "Plan",
@@ -135,6 +154,7 @@ __all__ = [
     "propagate",
     "propagate_axes",
     "rank",
+    "read_onnx_shardings",
     "register_interface",
     "register_rule",
     "same_sharding",
@@ -149,6 +169,7 @@ __all__ = [
     "verify",
     "verify_partitioned",
     "with_sharding",
+    "write_onnx_shardings",
 ]
 
 

@@ -18,10 +18,12 @@ from hlosharding.frontends.jax import (
     with_sharding,
 )
 from hlosharding.frontends.loading import load
+from hlosharding.frontends.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.frontends.prepare import prepare
 
 __all__ = [
     "CustomPartitioning",
+    "OnnxShardings",
     "PerDevice",
     "TraceableFunction",
     "TracedCall",
@@ -31,8 +33,10 @@ __all__ = [
     "is_one_array",
     "load",
     "prepare",
+    "read_onnx_shardings",
     "said_by_jax",
     "shard_alike",
     "trace",
     "with_sharding",
+    "write_onnx_shardings",
 ]

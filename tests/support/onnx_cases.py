@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from random import Random
 from typing import Any
 
@@ -104,7 +105,7 @@ def check_on_one_device(case: Case, module: Module, *, has_values: bool = True) 
 
 def partitioned(module: Module, devices: int, random: Random) -> hs.Partitioned | None:
     """With a random sharding of each parameter; None where no parameter has a dim."""
-    shapes = {p.name: p.shape for p in module.entry.parameters if p.shape.rank and p.shape.num_elements}
+    shapes = {p.name: p.shape for p in module.entry.parameters if prod(p.shape.dims) > 1}
     if not shapes:
         return None
     wanted = {name: random_sharding(random, shape, devices) for name, shape in shapes.items()}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hlosharding.frontends.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.frontends.onnx.protos import is_onnx
 
 if TYPE_CHECKING:
     from hlosharding.ir import Module
 
-__all__ = ["from_onnx", "is_onnx"]
+__all__ = ["OnnxShardings", "from_onnx", "is_onnx", "read_onnx_shardings", "write_onnx_shardings"]
 
 
 def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: Any) -> Module:

@@ -164,7 +164,7 @@ def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iter
         if outside:
             raise AnnotationError(f"device {outside[0]} is none of the {devices}", where=where)
         try:
-            sharding = convert(spec, to="hlo", mesh=mesh, ndim=ranks.get(name))
+            sharding = convert(spec, to="hlo", mesh=mesh, ndim=ranks.get(name)).without_names()
         except ShardingError as error:
             raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
         yield OnnxUse(label_of(node), name, name in node.output, sharding, next(filter(None, node.output), ""))

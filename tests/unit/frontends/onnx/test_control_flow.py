@@ -1,0 +1,158 @@
+"""If, Loop and Scan: decided while tracing where that can be, JAX's own control flow elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import hlosharding as hs
+from tests.support.onnx_models import INT64, model, node, port, run
+
+BOOL = TensorProto.BOOL
+X = np.random.default_rng(0).standard_normal((4, 8), np.float32)
+
+
+def graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> Any:
+    return helper.make_graph(nodes, name, inputs, outputs)
+
+
+def branch(op: str, **attributes: Any) -> Any:
+    """A branch that reads the outer `x`."""
+    return graph(op, [node(op, ["x"], [f"{op}.out"], **attributes)], [], [port(f"{op}.out", None)])
+
+
+def chooser(condition: list[Any], *inputs: Any) -> Any:
+    chosen = node("If", ["c"], ["y"], then_branch=branch("Exp"), else_branch=branch("Neg"))
+    return model([*condition, chosen], [port("x", [4, 8]), *inputs], [port("y", None)])
+
+
+def test_a_condition_of_the_run_stays_a_conditional() -> None:
+    proto = chooser([], port("c", [], BOOL))
+    module = hs.load(proto)
+    assert module.of_opcodes("conditional")
+    for truth, want in ((True, np.exp(X)), (False, -X)):
+        module = hs.load(proto)
+        (found,) = hs.partition(hs.annotate(module, {"x": "{devices=[4,1]<=[4]}"})).run(X, np.array(truth))
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_a_condition_on_shapes_is_decided_beforehand() -> None:
+    condition = [
+        node("Size", ["x"], ["n"]),
+        node("Constant", [], ["k"], value_int=30),
+        node("Greater", ["n", "k"], ["c"]),
+    ]
+    module = hs.load(chooser(condition))
+    assert [i.opcode for i in module.entry.instructions] == ["parameter", "exponential"]
+
+
+def test_a_branch_that_makes_no_sense_needs_the_condition() -> None:
+    bad = node("If", ["c"], ["y"], then_branch=branch("Exp"), else_branch=branch("Transpose", perm=[0, 1, 2]))
+    condition = [node("Constant", [], ["k"], value_int=8000), node("Greater", ["sr", "k"], ["c"])]
+    proto = model([*condition, bad], [port("x", [4, 8]), port("sr", [], INT64)], [port("y", None)])
+    with pytest.raises(hs.LoadError, match="value of input 'sr'"):
+        hs.load(proto, inputs={"sr": jax.ShapeDtypeStruct((), np.int64)})
+    np.testing.assert_allclose(run(proto, x=X, sr=np.array(16000))[0], np.exp(X), rtol=1e-6)
+
+
+def loop(trips: list[str], body_nodes: list[Any], *, scanned: bool) -> Any:
+    """Carries v from x, in `trips` (names of trip count and condition)."""
+    inputs = [port("i", [], INT64), port("go", [], BOOL), port("v", None)]
+    outputs = [port("go_on", [], BOOL), port("v_out", None), *([port("seen", None)] if scanned else [])]
+    body = graph("body", body_nodes, inputs, outputs)
+    return node("Loop", [*trips, "x"], ["y", *(["all"] if scanned else [])], body=body)
+
+
+COUNTED = [
+    node("Constant", [], ["one"], value_float=1.0),
+    node("Add", ["v", "one"], ["v_out"]),
+    node("Mul", ["v_out", "outer"], ["seen"]),
+    node("Identity", ["go"], ["go_on"]),
+]
+
+
+def test_a_counted_loop_is_rolled_and_stacks_what_it_gives() -> None:
+    trips = node("Constant", [], ["n"], value_int=3)
+    outer = node("Constant", [], ["outer"], value_float=2.0)
+    proto = model(
+        [trips, outer, loop(["n", ""], COUNTED, scanned=True)],
+        [port("x", [4, 8])],
+        [port("y", None), port("all", None)],
+    )
+    assert hs.load(proto).of_opcodes("while")
+    last, grown = run(proto, x=X)
+    np.testing.assert_allclose(last, X + 3, rtol=1e-6)
+    np.testing.assert_allclose(grown, np.stack([2 * (X + n) for n in (1, 2, 3)]), rtol=1e-6)
+
+
+def test_a_loop_ended_by_values_of_the_run() -> None:
+    body = [
+        node("Constant", [], ["two"], value_float=2.0),
+        node("Constant", [], ["limit"], value_float=100.0),
+        node("Mul", ["v", "two"], ["v_out"]),
+        node("ReduceMax", ["v_out"], ["largest"], keepdims=0),
+        node("Less", ["largest", "limit"], ["go_on"]),
+    ]
+    proto = model([loop(["", ""], body, scanned=False)], [port("x", [4, 8])], [port("y", None)])
+    want = np.abs(X)
+    while True:
+        want = want * 2
+        if want.max() >= 100:
+            break
+    np.testing.assert_allclose(run(proto, x=np.abs(X))[0], want, rtol=1e-6)
+
+
+def test_a_number_of_trips_of_the_run() -> None:
+    body = [n for n in COUNTED if "seen" not in n.output]
+    proto = model([loop(["n", ""], body, scanned=False)], [port("x", [4, 8]), port("n", [], INT64)], [port("y", None)])
+    module = hs.load(proto, inputs={"n": jax.ShapeDtypeStruct((), np.int64)})
+    (found,) = hs.partition(hs.annotate(module, {"x": "{devices=[2,2]<=[4]}"})).run(X, np.array(5))
+    np.testing.assert_allclose(found, X + 5, rtol=1e-6)
+
+
+def test_what_grows_is_unrolled() -> None:
+    body = [node("Concat", ["v", "v"], ["v_out"], axis=0), node("Identity", ["go"], ["go_on"])]
+    trips = node("Constant", [], ["n"], value_int=2)
+    proto = model([trips, loop(["n", ""], body, scanned=False)], [port("x", [4, 8])], [port("y", None)])
+    np.testing.assert_array_equal(run(proto, x=X)[0], np.concatenate([X] * 4))
+
+
+def test_scan_with_axes_and_directions() -> None:
+    body = graph(
+        "body",
+        [node("Add", ["s", "v"], ["s_out"]), node("Identity", ["s_out"], ["o"])],
+        [port("s", [4]), port("v", [4])],
+        [port("s_out", [4]), port("o", [4])],
+    )
+    scan = node(
+        "Scan", ["s0", "x"], ["last", "sums"], body=body, num_scan_inputs=1,
+        scan_input_axes=[1], scan_input_directions=[1], scan_output_axes=[1], scan_output_directions=[1],
+    )  # fmt: skip
+    zero = {"s0": np.zeros(4, np.float32)}
+    proto = model([scan], [port("x", [4, 8])], [port("last", None), port("sums", None)], zero)
+    last, sums = run(proto, x=X)
+    want = np.flip(np.cumsum(np.flip(X, 1), 1), 1)
+    np.testing.assert_allclose(last, X.sum(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sums, want, rtol=1e-5, atol=1e-6)
+
+
+def test_sequences_live_while_tracing() -> None:
+    proto = model(
+        [
+            node("SplitToSequence", ["x"], ["seq"], axis=0, keepdims=0),
+            node("SequenceLength", ["seq"], ["n"]),
+            node("SequenceAt", ["seq", "place"], ["row"]),
+            node("ConcatFromSequence", ["seq"], ["back"], axis=0, new_axis=1),
+        ],
+        [port("x", [4, 8])],
+        [port("n", [], INT64), port("row", None), port("back", None)],
+        {"place": np.array(-1)},
+    )
+    n, row, back = run(proto, x=X)
+    assert n == 4
+    np.testing.assert_array_equal(row, X[-1])
+    np.testing.assert_array_equal(back, X)
