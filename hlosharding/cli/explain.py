@@ -43,7 +43,10 @@ def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
 
 
 def meant(module: Module, name: str) -> list[Instruction]:
-    """The values a name means: a parameter's path, a tensor of an ONNX model, a source line, or an instruction.  Raises ModuleError if none."""
+    """The values a name means: a parameter's path, an ONNX tensor, a source line, or an instruction.
+
+    Raises ModuleError if none.
+    """
     if name in module.paths:
         return [module.paths[name]]
     return _made_at(module, name) if _LINE.fullmatch(name) else [module.by_name(name)]

@@ -30,8 +30,8 @@ def annotate(
 ) -> Module:
     """A new module whose named values carry shardings.
 
-    Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), an ONNX tensor, or a glob (`*`, `?`) over them; each
-    must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
+    Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), an ONNX tensor, or a glob (`*`, `?`)
+    over them; each must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
     `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and stays open where
     its signature says so).  `annotate_for_users`: the users see the value in that
     sharding, the value itself stays free.  Raises AnnotationError.

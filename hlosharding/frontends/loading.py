@@ -51,8 +51,8 @@ def load(
     """A Module of a program.
 
     `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto, StableHLO bytecode,
-    ONNX), an `onnx.ModelProto`, a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).  `format` decides
-    where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
+    ONNX), an `onnx.ModelProto`, a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).
+    `format` decides where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
     for what JAX lowered (StableHLO, lowerings, HLO with Shardy's marks), not for other HLO, which is taken as it
     stands.  Of what JAX lowered, parameters and outputs without a sharding are open, as JAX tells XLA; of HLO text,
     those that its first line names.

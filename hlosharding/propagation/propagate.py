@@ -5,7 +5,7 @@ Floor: propagation.  Follows XLA's ShardingPropagation::Run step by step on a cl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property

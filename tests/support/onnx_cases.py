@@ -1,4 +1,4 @@
-"""The backend tests that the onnx package brings: models with inputs and expected outputs, as our importer takes them."""
+"""The backend tests that the onnx package brings, as our importer takes them: models, inputs, expected outputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a model takes: its inputs bound to shapes, or to values, that the user gave.
 
-Floor: frontends.  Dims come from the arrays given, not from symbols: exporters give one dim two symbols, and two dims one.
+Floor: frontends.  Dims come from the arrays given, not from symbols: exporters give one dim two symbols.
 """
 
 from __future__ import annotations

@@ -14,11 +14,10 @@ import numpy as np
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.element_types import dtype_of, is_float, is_low_precision
 from hlosharding.frontends.onnx.operators import OPERATORS
-from hlosharding.frontends.onnx.protos import label_of, nodes_of
+from hlosharding.frontends.onnx.protos import domain_of, label_of, nodes_of
 
 _MANY = 1024
 """Elements from which a constant of whole numbers is a weight, too."""
-_DOMAINS = {"ai.onnx": ""}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,7 +109,7 @@ class Decoder:
         self.nodes.append(None)  # type: ignore[arg-type]  # its place, before those of its subgraphs
         node = Node(
             proto=proto,
-            domain=_DOMAINS.get(proto.domain, proto.domain),
+            domain=domain_of(proto),
             op_type=proto.op_type,
             number=number,
             inputs=tuple(proto.input),
@@ -174,7 +173,7 @@ _VALUES = ("value", "sparse_value", "value_float", "value_floats", "value_int", 
 
 def constant_value(node: Any, known: dict[str, Any]) -> np.ndarray | None:
     """The value of a Constant, or of a ConstantOfShape whose shape stands in the model; None of other nodes."""
-    if node.domain not in ("", "ai.onnx"):
+    if domain_of(node):
         return None
     if node.op_type == "Constant":
         return _constant(node)
@@ -209,7 +208,7 @@ def _used_for_shapes_only(graph: Any) -> Iterator[str]:
     static: set[str] = set()
     used: set[str] = {output.name for output in graph.output}
     for node in nodes_of(graph):
-        operator = OPERATORS.get((_DOMAINS.get(node.domain, node.domain), node.op_type))
+        operator = OPERATORS.get((domain_of(node), node.op_type))
         for position, name in enumerate(node.input):
             (static if operator is not None and operator.is_static(position) else used).add(name)
     yield from static - used

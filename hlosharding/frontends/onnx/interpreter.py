@@ -67,10 +67,11 @@ class Interpreter:
 
     def _outputs(self, node: Node, inputs: Sequence[Entry], names: Environment) -> Sequence[Entry]:
         operator = _operator(node)
-        if not is_computable(node, inputs):
+        tensors = [entry for entry in inputs if not isinstance(entry, list)]
+        if len(tensors) < len(inputs) or not is_computable(node):
             return self._traced(node, operator, inputs, names)
-        known = KnownOutputs(node, inputs)
-        if all(v is None or v.is_constant for v in inputs) and _elements(inputs) <= _FOLDED:
+        known = KnownOutputs(node, tensors)
+        if all(v is None or v.is_constant for v in tensors) and _elements(tensors) <= _FOLDED:
             values = known.tried()
             if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
                 return [Value(known=value) for value in values]
@@ -159,8 +160,8 @@ def _operator(node: Node) -> Operator:
     return found
 
 
-def _elements(inputs: Sequence[Entry]) -> int:
-    return sum(int(np.size(entry.array)) for entry in inputs if isinstance(entry, Value))
+def _elements(tensors: Sequence[Value | None]) -> int:
+    return sum(int(np.size(tensor.array)) for tensor in tensors if tensor is not None)
 
 
 def _check_types(node: Node, outputs: Sequence[Any]) -> None:

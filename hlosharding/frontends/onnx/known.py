@@ -12,17 +12,17 @@ import numpy as np
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.graph import Graph, Node
-from hlosharding.frontends.onnx.values import Entry, Value
+from hlosharding.frontends.onnx.values import Value
 
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
 
-def is_computable(node: Node, inputs: Sequence[Entry]) -> bool:
-    """Can the evaluator compute it: an operator of ONNX on tensors, without subgraphs and chance?"""
+def is_computable(node: Node) -> bool:
+    """Can the evaluator compute it: an operator of ONNX without graphs inside and without chance?"""
     has_graphs = any(isinstance(a, Graph) for a in node.attributes.values())
-    return not (node.domain or has_graphs or node.op_type in _RANDOM or any(isinstance(i, list) for i in inputs))
+    return not (node.domain or has_graphs or node.op_type in _RANDOM)
 
 
 class KnownOutputs:

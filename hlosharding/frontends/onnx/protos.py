@@ -61,6 +61,11 @@ def nodes_of(graph: Any) -> Iterator[Any]:
                 yield from nodes_of(inner)
 
 
+def domain_of(node: Any) -> str:
+    """The set of operators that its operator is of; "" for ONNX's own, which has two names."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
 def label_of(node: Any) -> str:
     """By which people know a node: its name; of one without it its operator and first output."""
     return node.name or f"{node.op_type}({next(filter(None, node.output), '')})"

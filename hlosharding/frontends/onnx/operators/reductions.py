@@ -10,29 +10,28 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from hlosharding.frontends.onnx.element_types import is_float
 from hlosharding.frontends.onnx.operators.table import operator
 
 
 def _max(x: Any, axes: Any, keep: bool) -> Any:
-    return jnp.max(x, axes, keepdims=keep, initial=_lowest(x.dtype))
+    return jnp.max(x, axes, keepdims=keep, initial=_bounds(x.dtype)[0])
 
 
 def _min(x: Any, axes: Any, keep: bool) -> Any:
-    return jnp.min(x, axes, keepdims=keep, initial=_highest(x.dtype))
+    return jnp.min(x, axes, keepdims=keep, initial=_bounds(x.dtype)[1])
 
 
-def _lowest(dtype: Any) -> Any:
-    if dtype == bool:
-        return False
-    return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
-
-
-def _highest(dtype: Any) -> Any:
-    if dtype == bool:
-        return True
-    return jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+def _bounds(dtype: Any) -> tuple[Any, Any]:
+    """What no value is below, and above: the results over no elements."""
+    if dtype == np.bool_:
+        return False, True
+    if is_float(dtype):
+        return -np.inf, np.inf
+    return jnp.iinfo(dtype).min, jnp.iinfo(dtype).max
 
 
 def _sum(x: Any, axes: Any, keep: bool) -> Any:

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MICROSOFT = "com.microsoft"
 
 
-class MustBeKnown(Exception):  # noqa: N818  (a question, not an error: the interpreter answers it)
+class MustBeKnown(Exception):
     """Raised by a function that needs the value of one of its inputs, and got a traced array."""
 
     def __init__(self, name: str) -> None:
@@ -33,18 +33,22 @@ class NodeFacts(Protocol):
     @property
     def wanted(self) -> tuple[bool, ...]:
         """Per output: has it a name?"""
+        ...
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs; "" of those that nobody wants."""
+        ...
 
     @property
     def number(self) -> int:
         """In the model."""
+        ...
 
     @property
     def output_types(self) -> tuple[Any, ...]:
         """Per output its dtype as ONNX infers it; None where it does not."""
+        ...
 
 
 @dataclass(frozen=True)
