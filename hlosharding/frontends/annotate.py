@@ -31,10 +31,10 @@ def annotate(
     """A new module whose named values carry shardings.
 
     Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), an ONNX tensor, or a glob (`*`, `?`)
-    over them; each must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the module's).
-    `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and stays open where
-    its signature says so).  `annotate_for_users`: the users see the value in that
-    sharding, the value itself stays free.  Raises AnnotationError.
+    over them; each must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the
+    module's).  `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and
+    stays open where its signature says so).  `annotate_for_users`: the users see the value in that sharding, the value
+    itself stays free.  Raises AnnotationError.
 
     >>> from hlosharding.frontends.hlo import from_hlo_text
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"

@@ -52,10 +52,10 @@ def load(
 
     `source`: a path (PathLike, or str without a newline), HLO or StableHLO text, bytes (HLO proto, StableHLO bytecode,
     ONNX), an `onnx.ModelProto`, a `jax.stages.Lowered`, or a `jax.stages.Compiled` (XLA's own result, to be read).
-    `format` decides where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before propagation; by default
-    for what JAX lowered (StableHLO, lowerings, HLO with Shardy's marks), not for other HLO, which is taken as it
-    stands.  Of what JAX lowered, parameters and outputs without a sharding are open, as JAX tells XLA; of HLO text,
-    those that its first line names.
+    `format` decides where suffix and content cannot.  `prepare`: run what XLA's compile pipeline runs before
+    propagation; by default for what JAX lowered (StableHLO, lowerings, HLO with Shardy's marks), not for other HLO,
+    which is taken as it stands.  Of what JAX lowered, parameters and outputs without a sharding are open, as JAX tells
+    XLA; of HLO text, those that its first line names.
 
     `inputs`, of an ONNX model: by name arrays or `jax.ShapeDtypeStruct`; they bind dims that are open, and values that
     decide shapes.  Parameters are the other inputs in order, then the weights, whose values `Module.weights` holds.
