@@ -36,7 +36,8 @@ def _loss(log_probability: Any, target: Any, weight: Any, ignore_index: int | No
             return jnp.sum(loss)
         case "mean":
             return jnp.sum(loss) / jnp.sum(factors)
-    raise LoadError(f"reduction {reduction!r} is not handled")
+        case _:
+            raise LoadError(f"reduction {reduction!r} is not handled")
 
 
 @operator("NegativeLogLikelihoodLoss", 22)

@@ -40,7 +40,7 @@ def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
 
 _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "affine": (_affine, (1.0, 0.0)),
-    "elu": (lambda x, alpha: jax.nn.elu(x, alpha), (1.0,)),
+    "elu": (jax.nn.elu, (1.0,)),
     "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
     "leakyrelu": (lambda x, alpha: jnp.where(x >= 0, x, alpha * x), (0.01,)),
     "relu": (lambda x: jnp.maximum(x, 0), ()),

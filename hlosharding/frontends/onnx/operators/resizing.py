@@ -123,7 +123,8 @@ def _places(axis: _Axis, mode: str) -> Any:
             if wanted == 1:
                 return np.full(axis.new, (start + end) / 2 * (axis.old - 1))
             return start * (axis.old - 1) + numbers * (end - start) * (axis.old - 1) / (wanted - 1)
-    raise LoadError(f"coordinate_transformation_mode {mode!r} is not handled")
+        case _:
+            raise LoadError(f"coordinate_transformation_mode {mode!r} is not handled")
 
 
 def _weights(places: Any, axis: _Axis, kernel: Callable[[Any], Any], antialias: bool, exclude_outside: bool) -> Any:

@@ -47,7 +47,9 @@ class Window:
         ((0, 1),)
         """
         rows = zip(self.counts, self.strides, self.extents, self.sizes, self.pads, strict=True)
-        return tuple((low, (count - 1) * stride + extent - size - low) for count, stride, extent, size, (low, _) in rows)
+        return tuple(
+            (low, (count - 1) * stride + extent - size - low) for count, stride, extent, size, (low, _) in rows
+        )
 
     def places(self, dim: int) -> Any:
         """For each place of the window where its elements lie in the image, along one dim: int[count, kernel].
