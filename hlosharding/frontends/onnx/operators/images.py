@@ -6,6 +6,8 @@ Floor: frontends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ from jax import lax
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.operators.interpolation import cubic_taps, gathered, linear_taps, nearest_tap, sampled
 from hlosharding.frontends.onnx.operators.shapes import _ints
-from hlosharding.frontends.onnx.operators.table import operator
+from hlosharding.frontends.onnx.operators.table import MustBeKnown, operator
 
 _TAPS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "nearest": nearest_tap,
@@ -95,43 +97,61 @@ def _roi_align(
     output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Any:  # fmt: skip
     half = {"half_pixel": 0.5, "output_half_pixel": 0.0}[coordinate_transformation_mode]
+    if sampling_ratio <= 0 and not isinstance(rois, np.ndarray):
+        raise MustBeKnown("rois")  # there are as many samples as each region is large
     corners = rois * spatial_scale - half
-    outputs = {2: (output_height, 1, 3), 3: (output_width, 0, 2)}
-    if sampling_ratio <= 0:
-        raise LoadError(
-            "sampling_ratio 0 takes as many samples as each region is large, which is only known when the program runs",
-            remedy="export the model with a sampling_ratio of 1 or more",
-        )
-    taps = [
-        _bin_taps(corners[:, low], corners[:, high], x.shape[dim], count, sampling_ratio, at_least_one=not half)
-        for dim, (count, low, high) in outputs.items()
-    ]
+    taps: list[_Samples] = []
+    for bins, low, high, dim in ((output_height, 1, 3, 2), (output_width, 0, 2, 3)):
+        bin_size = (corners[:, high] - corners[:, low] if half else _at_least_one(corners, low, high)) / bins
+        counts = np.full(rois.shape[0], sampling_ratio) if sampling_ratio > 0 else np.ceil(bin_size).astype(int)
+        taps.append(_Samples.of(corners[:, low], bin_size, x.shape[dim], bins, np.maximum(counts, 0)))
     images = jnp.take(x, batch_indices, 0)
     if mode == "avg":
         return _averaged_bins(images, taps).astype(x.dtype)
-    return jax.vmap(_largest_in_bins)(images, [t[0] for t in taps], [t[1] for t in taps]).astype(x.dtype)
+    found = jax.vmap(_largest_in_bins)(images, [t.places for t in taps], [t.weights for t in taps])
+    is_empty = reduce(np.logical_or, [~t.shares.any(1) for t in taps])
+    return jnp.where(is_empty[:, None, None, None], 0, found).astype(x.dtype)
 
 
-def _bin_taps(low: Any, high: Any, size: int, bins: int, samples: int, *, at_least_one: bool) -> tuple[Any, Any]:
-    """Places and weights of the samples of each bin along one dim: [rois, bins, samples, taps]."""
-    length = jnp.maximum(high - low, 1) if at_least_one else high - low
-    inside_bins = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).astype(low.dtype)
-    place = low[:, None, None] + inside_bins * (length / bins)[:, None, None]
-    valid = (place >= -1) & (place <= size)
-    places, weights = linear_taps(jnp.clip(place, 0, size - 1))
-    return jnp.minimum(places, size - 1), jnp.where(valid[..., None], weights, 0)
+def _at_least_one(corners: Any, low: int, high: int) -> Any:
+    length = corners[:, high] - corners[:, low]
+    return np.maximum(length, 1) if isinstance(length, np.ndarray) else jnp.maximum(length, 1)
 
 
-def _averaged_bins(images: Any, taps: list[tuple[Any, Any]]) -> Any:
+@dataclass(frozen=True)
+class _Samples:
+    """Where regions are sampled along one dim."""
+
+    places: Any
+    """[rois, bins, samples, 2]; a region with fewer samples than others takes its first one several times."""
+    weights: Any
+    """Likewise."""
+    shares: np.ndarray
+    """[rois, samples]: the part of each sample in the mean; 0 of repeated ones."""
+
+    @classmethod
+    def of(cls, low: Any, bin_size: Any, size: int, bins: int, counts: np.ndarray) -> _Samples:
+        """`counts`: of samples, per region."""
+        numbers = np.arange(max(counts.max(initial=0), 1))
+        is_own, total = numbers < counts[:, None], np.maximum(counts, 1)[:, None]
+        inside_bin = (np.where(is_own, numbers, 0) + 0.5) / total
+        steps = (np.arange(bins)[:, None] + inside_bin[:, None, :]).astype(low.dtype)
+        place = low[:, None, None] + steps * bin_size[:, None, None]
+        places, weights = linear_taps(jnp.clip(place, 0, size - 1))
+        is_near = (place >= -1) & (place <= size)
+        return cls(jnp.minimum(places, size - 1), jnp.where(is_near[..., None], weights, 0), is_own / total)
+
+    def means(self, size: int) -> Any:
+        """[rois, bins, size]: how much of each element is in a bin's mean."""
+        shared = self.weights * self.shares[:, None, :, None].astype(self.weights.dtype)
+        is_there = self.places[..., None] == jnp.arange(size, dtype=self.places.dtype)
+        return jnp.sum(jnp.where(is_there, shared[..., None], 0), (2, 3))
+
+
+def _averaged_bins(images: Any, taps: list[_Samples]) -> Any:
     """Bilinear samples are products of both dims' weights: two matrix products, which can be split."""
-    rows, columns = (_mean_weights(*tap, size) for tap, size in zip(taps, images.shape[2:], strict=True))
+    rows, columns = (tap.means(size) for tap, size in zip(taps, images.shape[2:], strict=True))
     return jnp.einsum("rchw,rph,rqw->rcpq", images, rows, columns, precision=lax.Precision.HIGHEST)
-
-
-def _mean_weights(places: Any, weights: Any, size: int) -> Any:
-    """[rois, bins, size]: how much of each element is in a bin's mean."""
-    is_there = places[..., None] == jnp.arange(size, dtype=places.dtype)
-    return jnp.sum(jnp.where(is_there, weights[..., None], 0), (2, 3)) / places.shape[2]
 
 
 def _largest_in_bins(image: Any, places: Any, weights: Any) -> Any:
