@@ -15,9 +15,9 @@ from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.operators.convolution import _conv
+from hlosharding.frontends.onnx.operators.named_activations import activation
 from hlosharding.frontends.onnx.operators.normalization import _layer_normalization
 from hlosharding.frontends.onnx.operators.products import _gemm
-from hlosharding.frontends.onnx.operators.recurrent import _ACTIVATIONS
 from hlosharding.frontends.onnx.operators.table import MICROSOFT, operator
 from hlosharding.frontends.onnx.operators.windows import Ints
 
@@ -61,10 +61,7 @@ def _activated(x: Any, name: str, parameters: Sequence[float]) -> Any:
         return x
     if name == "Clip":
         return jnp.clip(x, *parameters)
-    if name.lower() not in _ACTIVATIONS:
-        raise LoadError(f"activation {name!r} is not handled")
-    function, defaults = _ACTIVATIONS[name.lower()]
-    return function(x, *(parameters or defaults)[: len(defaults)])
+    return activation(name, iter(parameters[:1]), iter(parameters[1:]))(x)
 
 
 @operator("FusedConv", 1, domain=MICROSOFT)
@@ -103,23 +100,11 @@ def _skip_simplified_layer_normalization(
     x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = x + skip if bias is None else x + skip + bias
-    out, inverse = _by_root_mean_square(total, gamma, -1, epsilon)
+    wide = total.astype(jnp.float32)
+    inverse = lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + epsilon)
+    out = (wide * inverse).astype(x.dtype) * gamma
     # The mean, which is not taken, has a place among the outputs.
     return out, jnp.zeros_like(inverse), inverse, total
-
-
-@operator("SimplifiedLayerNormalization", 1)
-def _simplified_layer_normalization(
-    x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Any:
-    return _by_root_mean_square(x, scale, axis, epsilon)
-
-
-def _by_root_mean_square(x: Any, scale: Any, axis: int, epsilon: float) -> tuple[Any, Any]:
-    wide = x.astype(jnp.float32)
-    dims = tuple(range(axis % x.ndim, x.ndim))
-    inverse = lax.rsqrt(jnp.mean(wide * wide, dims, keepdims=True) + epsilon)
-    return (wide * inverse).astype(x.dtype) * scale, inverse
 
 
 @operator("EmbedLayerNormalization", 1, domain=MICROSOFT)

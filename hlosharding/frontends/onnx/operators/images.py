@@ -62,9 +62,7 @@ def _grid_sample(
 
 
 def _kept_inside(place: Any, size: int, padding_mode: str, align_corners: int) -> Any:
-    """Coordinates beyond the border, as the mode moves them."""
-    if padding_mode == "border":
-        return jnp.clip(place, 0, size - 1)
+    """Coordinates beyond the border, mirrored if the mode says so."""
     if padding_mode == "reflection":
         return _reflected(place, size, align_corners)
     return place

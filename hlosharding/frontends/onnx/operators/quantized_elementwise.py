@@ -6,6 +6,7 @@ Floor: frontends.  Domain com.microsoft, after its ContribOperators.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -86,21 +87,7 @@ def _qlinear_global_average_pool(
     x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any, *, channels_last: int = 0
 ) -> Any:
     dims = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
-    return _mean(x, x_scale, x_zero, y_scale, y_zero, dims, keep=True)
-
-
-@operator("QLinearReduceMean", 1, domain=MICROSOFT)
-def _qlinear_reduce_mean(
-    x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, axes: list[int], keepdims: int = 1
-) -> Any:
-    return _mean(x, x_scale, x_zero, y_scale, y_zero, tuple(axes), keep=bool(keepdims))
-
-
-def _mean(
-    x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any, dims: tuple[int, ...], *, keep: bool
-) -> Any:  # fmt: skip
-    """Summed up exactly in 32 bits, then scaled once."""
-    total = jnp.sum(shifted(x, x_zero), dims, keepdims=keep, dtype=jnp.int32)
+    total = jnp.sum(shifted(x, x_zero), dims, keepdims=True, dtype=jnp.int32)
     count = np.float32(np.prod([x.shape[dim] for dim in dims]))
     return quantized(total.astype(jnp.float32) * (x_scale / (count * y_scale)), y_zero, x.dtype)
 
@@ -113,6 +100,8 @@ def _qlinear_average_pool(
 ) -> Any:  # fmt: skip
     sizes = x.shape[1:-1] if channels_last else x.shape[2:]
     window = window_over(sizes, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, ceil_mode=ceil_mode)
+    # Unlike AveragePool it counts what ceil_mode adds as padding.
+    window = replace(window, pads=window.padding)
 
     def pooled(image: Any) -> Any:
         return averaged(dequantized(image, x_scale, x_zero), window, bool(count_include_pad))

@@ -5,68 +5,24 @@ Floor: frontends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.operators.named_activations import Function, activation
 from hlosharding.frontends.onnx.operators.quantization import dynamically_quantized
 from hlosharding.frontends.onnx.operators.quantized_products import exact_product
 from hlosharding.frontends.onnx.operators.table import MICROSOFT, operator
 
-Function = Callable[[Any], Any]
 Product = Callable[[Any], Any]
 """With a weight: [..., in] to [..., gates * hidden]."""
 Floats = Sequence[float] | None
 Strings = Sequence[str] | None
-
-
-def _affine(x: Any, alpha: float, beta: float) -> Any:
-    return alpha * x + beta
-
-
-def _scaled_tanh(x: Any, alpha: float, beta: float) -> Any:
-    return alpha * jnp.tanh(beta * x)
-
-
-def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
-    return jnp.clip(alpha * x + beta, 0, 1)
-
-
-_ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
-    "affine": (_affine, (1.0, 0.0)),
-    "elu": (jax.nn.elu, (1.0,)),
-    "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
-    "leakyrelu": (lambda x, alpha: jnp.where(x >= 0, x, alpha * x), (0.01,)),
-    "relu": (lambda x: jnp.maximum(x, 0), ()),
-    "scaledtanh": (_scaled_tanh, (1.0, 1.0)),
-    "sigmoid": (jax.nn.sigmoid, ()),
-    "softplus": (jax.nn.softplus, ()),
-    "softsign": (jax.nn.soft_sign, ()),
-    "tanh": (jnp.tanh, ()),
-    "thresholdedrelu": (lambda x, alpha: jnp.where(x > alpha, x, 0), (1.0,)),
-}
-"""By name in lower case the function, and what its parameters alpha and beta are where a model gives none."""
-
-
-def _activations(names: Sequence[str], alphas: Floats, betas: Floats) -> Iterator[Function]:
-    """Parameters are given in one list for all, and taken by those activations that have them."""
-    alpha, beta = iter(alphas or ()), iter(betas or ())
-    for name in names:
-        if name.lower() not in _ACTIVATIONS:
-            raise LoadError(f"activation {name!r} is not handled")
-        function, defaults = _ACTIVATIONS[name.lower()]
-        given = [next(source, default) for source, default in zip((alpha, beta), defaults, strict=False)]
-        yield partial(_applied, function, tuple(given))
-
-
-def _applied(function: Callable[..., Any], parameters: tuple[float, ...], x: Any) -> Any:
-    return function(x, *parameters)
 
 
 @dataclass(frozen=True)
@@ -90,7 +46,8 @@ class _Layer:
         if direction not in ("forward", "reverse", "bidirectional"):
             raise LoadError(f"direction {direction!r} is not handled")
         names = activations or default.split() * (2 if direction == "bidirectional" else 1)
-        functions = tuple(_activations(names, alphas, betas))
+        given = iter(alphas or ()), iter(betas or ())
+        functions = tuple(activation(name, *given) for name in names)
         return cls(jnp.swapaxes(x, 0, 1) if layout else x, lengths, layout, direction, functions, clip)
 
     @property
@@ -225,7 +182,9 @@ def _lstm_run(
     hidden: int, coupled: bool,
 ) -> Any:  # fmt: skip
     """`coupled`: the forget gate is what the input gate leaves."""
-    f, g, h = layer.functions_of(number)
+    f, g, _ = layer.functions_of(number)
+    # ONNX Runtime clips what enters the gates, and not the cell on its way out.
+    h = layer.functions[3 * number + 2]
     fixed = enter(layer.x) + sum(_biases(b, number))
     peep_i, peep_o, peep_f = (0, 0, 0) if p is None else jnp.split(p[number], 3)
 

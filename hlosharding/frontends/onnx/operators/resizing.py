@@ -60,7 +60,8 @@ def _resize(
             continue
         places = _places(axis, coordinate_transformation_mode)
         if kernel is None:
-            picked = np.clip(_ROUNDED[nearest_mode](places), 0, axis.old - 1).astype(np.int64)
+            # In float32 an element that is meant to lie on another does: 3 / float32(0.6) is 5.
+            picked = np.clip(_ROUNDED[nearest_mode](places.astype(np.float32)), 0, axis.old - 1).astype(np.int64)
             out = jnp.take(out, picked, axis.dim)
         else:
             weights = _weights(places, axis, kernel, bool(antialias), bool(exclude_outside))
