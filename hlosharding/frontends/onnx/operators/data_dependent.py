@@ -43,10 +43,10 @@ def _non_max_suppression(
     boxes: Any, scores: Any, max_output_boxes_per_class: Any = None, iou_threshold: Any = None,
     score_threshold: Any = None, *, center_point_box: int = 0,
 ) -> Any:  # fmt: skip
-    return _evaluated(
-        "NonMaxSuppression", boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
-        center_point_box=center_point_box,
-    )  # fmt: skip
+    numbers = max_output_boxes_per_class, iou_threshold, score_threshold
+    # The evaluator wants vectors of one number.
+    vectors = [None if number is None else number.reshape(-1) for number in numbers]
+    return _evaluated("NonMaxSuppression", boxes, scores, *vectors, center_point_box=center_point_box)
 
 
 @operator("Compress", 28, static="condition")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlosharding.errors import LoadError
@@ -13,6 +13,7 @@ def _random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
+@settings(max_examples=15)
 @given(
     size=st.integers(4, 7), kernel=st.integers(1, 3), stride=st.integers(1, 3), dilation=st.integers(1, 2),
     low=st.integers(0, 2), high=st.integers(0, 2), group=st.sampled_from([1, 2]),
