@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.old_resizes import restore_old_resizes
 from hlosharding.frontends.onnx.protos import first_line
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
 _LARGE = 1 << 16
 """Bytes of a weight that stays behind when a model is converted."""
+_RESIZE_WITH_COORDINATES = 11
+"""Since this opset Resize says where elements lie; `onnx.version_converter` gives older ones a new meaning."""
 _BEHIND = "hlosharding.detached"
 
 
@@ -61,9 +64,12 @@ def _in_one_opset(model: Any) -> Any:
     if version > OPSET:
         raise LoadError(f"opset {version} is newer than {OPSET}", remedy=f"export the model for opset {OPSET} or older")
     try:
-        return version_converter.convert_version(model, OPSET)
+        converted = version_converter.convert_version(model, OPSET)
     except Exception as error:
         raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {first_line(error)}") from error
+    if version < _RESIZE_WITH_COORDINATES:
+        restore_old_resizes(converted)
+    return converted
 
 
 def _detached(model: Any) -> Iterator[tuple[str, bytes]]:
