@@ -19,6 +19,7 @@ from hlosharding.errors import (
     LoadError,
     ModuleError,
     PartitionError,
+    PlanError,
     PropagationError,
     RuleError,
     ScheduleError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+    from hlosharding.plans import PlanFile
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
@@ -91,6 +93,7 @@ _ROOMS = {
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
+    "hlosharding.plans": ("PlanFile",),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -119,6 +122,8 @@ __all__ = [
     "PartitionError",
     "Partitioned",
     "Plan",
+    "PlanError",
+    "PlanFile",
     "Propagation",
     "PropagationError",
     "Ranking",

@@ -160,6 +160,7 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
+    _save_plan_option(command, "the best plan")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
@@ -169,6 +170,10 @@ def _batch_option(command: Any) -> None:
     command.add_argument(
         "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
     )
+
+
+def _save_plan_option(command: Any, what: str) -> None:
+    command.add_argument("--save-plan", metavar="FILE", help=f"write {what}, for --plan (TOML; JSON if named so)")
 
 
 def _words_option(command: Any, name: str, metavar: str, said: str) -> None:
@@ -221,6 +226,7 @@ def _add_suggest(commands: Any) -> None:
     _propagation_options(command)
     _partition_options(command)
     command.add_argument("--conflict", metavar="VALUE", help="end the conflict with this neighbour (default: with all)")
+    _save_plan_option(command, "the best suggestion, on top of the annotations given")
     command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
     command.add_argument("--emit", choices=("json",), help="for programs")
 
@@ -292,6 +298,9 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME=SHARDING",
         help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
     )
+    command.add_argument(
+        "--plan", metavar="FILE", help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top"
+    )
     command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
     for edge in ("outputs", "parameters"):
         command.add_argument(
@@ -336,7 +345,7 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
         help_machine = "whose prices decide, as h100:16 (default: this one's)"
         command.add_argument("--machine", type=_machine, metavar="NAME[:N]", help=help_machine)
     command.add_argument(
-        "--objective", choices=("balanced", "bytes", "time"), default="balanced", help="what reshards minimise"
+        "--objective", choices=("balanced", "bytes", "time"), help="what reshards minimise (default: balanced)"
     )
 
 
@@ -402,21 +411,22 @@ def _mesh(text: str) -> dict[str, int]:
     return axes
 
 
-def _annotation(text: str) -> tuple[str, Any]:
-    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and HLO text or a tuple of axes."""
+def _annotation(text: str) -> tuple[str, str]:
+    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and the text of the sharding."""
     found = _ANNOTATION.fullmatch(text.strip())
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no annotation: write NAME={{...}} or NAME=P(axis, None)")
-    sharding = found["sharding"]
-    return found["name"], sharding if sharding.startswith("{") else _spec(sharding)
+    sharding = "P" + found["sharding"] if found["sharding"].startswith("(") else found["sharding"]
+    if not sharding.startswith("{"):
+        _check_spec(sharding)
+    return found["name"], sharding
 
 
-def _spec(text: str) -> Any:
-    """The entries of 'P(data, None)'; axis names may be quoted or not."""
+def _check_spec(text: str) -> None:
     from hlosharding.sharding import spec_from_text
 
     try:
-        return spec_from_text(text)
+        spec_from_text(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no PartitionSpec: write P(axis, None, (axis, axis))") from None
 
@@ -433,12 +443,10 @@ def _machine(text: str) -> tuple[str, int | None]:
     """'h100:16' or 'h100': a preset, and how many devices; or a TOML file."""
     if text.endswith(".toml"):
         return text, None
-    name, colon, count = text.partition(":")
-    if colon and not (count.isdecimal() and int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no machine: write a preset and a number of devices, as h100:16")
-    from hlosharding.cost import machine_presets
+    from hlosharding.cost import parse_machine
+    from hlosharding.errors import CostError
 
-    presets = machine_presets()
-    if name not in presets:
-        raise argparse.ArgumentTypeError(f"no machine {name!r}: there are {', '.join(presets)}")
-    return name, int(count) if colon else None
+    try:
+        return parse_machine(text)
+    except CostError as error:
+        raise argparse.ArgumentTypeError(f"{error.what}: {error.remedy}") from None
