@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_rank(commands)
     _add_suggest(commands)
+    _add_diff(commands)
     _add_convert(commands)
     _add_reshard(commands)
     _add_draw(commands)
@@ -229,6 +230,24 @@ def _add_suggest(commands: Any) -> None:
     _save_plan_option(command, "the best suggestion, on top of the annotations given")
     command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_diff(commands: Any) -> None:
+    summary = "say what differs between two programs, or two plans of one: shardings, collectives, cost"
+    command = commands.add_parser("diff", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("before", metavar="A", help="a program, or with --of a plan file")
+    command.add_argument("after", metavar="B", help="likewise")
+    command.add_argument("--of", metavar="PROGRAM", help="compare two plan files, applied to this program")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument("--most", type=_positive, default=40, metavar="N", help="rows of each table (default: 40)")
+    command.add_argument("--exit-code", action="store_true", help="exit with 1 where anything differs, else with 0")
+    _output_options(command)
+
+
+def _output_options(command: Any) -> None:
+    command.add_argument("--emit", choices=("json",), help="for programs")
+    command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
 
 
 def _add_reshard(commands: Any) -> None:

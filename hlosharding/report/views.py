@@ -13,9 +13,10 @@ from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
 from hlosharding.mesh_propagation import AxisPropagation
+from hlosharding.plans import Difference
 from hlosharding.propagation import Explanation, LostOffer, Propagation
 from hlosharding.report import html, json
-from hlosharding.report.changes import suggestions_view
+from hlosharding.report.changes import difference_view, suggestions_view
 from hlosharding.report.collectives import collective_view
 from hlosharding.report.costs import cost_view
 from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
@@ -40,6 +41,7 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Explanation: lambda explanation: explanations_view([explanation]),
     SplitExplanation: split_view,
     LostOffer: lambda lost: conflicts_view([lost]),
+    Difference: difference_view,
     Suggestion: lambda suggestion: suggestions_view([suggestion]),
     AxisPropagation: axes_view,
     Partitioned: partitioned_view,

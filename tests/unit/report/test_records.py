@@ -32,7 +32,7 @@ def records() -> dict[str, report.Record]:
         "partition": report.partitioned_view(partitioned()),
         "conflicts": report.conflicts_view(clash.conflicts),
         "trace": report.trace_view(clash),
-        "difference": report.difference_view(clash, other),
+        "difference": report.difference_view(hs.diff(clash, other)),
         "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
         "compile": report.executable_view(partitioned(), *executables(), "h100(8)"),
         "reshard": report.reshard_view(plan()),
