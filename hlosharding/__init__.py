@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
-    from hlosharding.plans import Difference, PlanFile, diff
+    from hlosharding.plans import Difference, PlanFile, check_plan, diff
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
@@ -93,7 +93,7 @@ _ROOMS = {
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
-    "hlosharding.plans": ("Difference", "PlanFile", "diff"),
+    "hlosharding.plans": ("Difference", "PlanFile", "check_plan", "diff"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -144,6 +144,7 @@ __all__ = [
     "TraceError",
     "annotate",
     "calibrate",
+    "check_plan",
     "collectives",
     "convert",
     "cost",

@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_rank(commands)
     _add_suggest(commands)
     _add_diff(commands)
+    _add_check(commands)
     _add_convert(commands)
     _add_reshard(commands)
     _add_draw(commands)
@@ -245,6 +246,22 @@ def _add_diff(commands: Any) -> None:
     _output_options(command)
 
 
+def _add_check(commands: Any) -> None:
+    summary = "hold a program to the figures recorded beside a plan file, for continuous integration"
+    command = commands.add_parser("check", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("plan", metavar="PLAN", help="the plan file; the figures of plan.toml are in plan.golden.toml")
+    command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
+    command.add_argument("--update", action="store_true", help="record the figures as they are now")
+    command.add_argument(
+        "--tolerance", type=_positive_float, default=0.0, metavar="T", help="by what fraction figures may grow: 0.01"
+    )
+    command.add_argument(
+        "--replicated-over", type=_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
+    )
+    _propagation_options(command, plan=False)
+    _partition_options(command)
+
+
 def _output_options(command: Any) -> None:
     command.add_argument("--emit", choices=("json",), help="for programs")
     command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
@@ -307,7 +324,7 @@ def _load_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _propagation_options(command: argparse.ArgumentParser) -> None:
+def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True) -> None:
     _load_options(command)
     command.add_argument(
         "--annotate",
@@ -317,9 +334,12 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME=SHARDING",
         help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
     )
-    command.add_argument(
-        "--plan", metavar="FILE", help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top"
-    )
+    if plan:
+        command.add_argument(
+            "--plan",
+            metavar="FILE",
+            help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top",
+        )
     command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
     for edge in ("outputs", "parameters"):
         command.add_argument(

@@ -1,8 +1,26 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
+from hlosharding.plans.check import Verdict, check_plan, judged
 from hlosharding.plans.difference import CollectiveChange, Difference, ShardingChange, diff
+from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
+from hlosharding.plans.replicated import ReplicatedValue, replicated_values
 from hlosharding.plans.side import is_per_device
 
-__all__ = ["CollectiveChange", "Difference", "PipelineSteps", "PlanFile", "ShardingChange", "diff", "is_per_device"]
+__all__ = [
+    "CollectiveChange",
+    "Difference",
+    "Golden",
+    "PipelineSteps",
+    "PlanFile",
+    "ReplicatedValue",
+    "ShardingChange",
+    "Verdict",
+    "check_plan",
+    "diff",
+    "golden_path",
+    "is_per_device",
+    "judged",
+    "replicated_values",
+]
