@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
-    from hlosharding.plans import Difference, PlanFile, check_plan, diff
+    from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
@@ -93,7 +93,7 @@ _ROOMS = {
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
-    "hlosharding.plans": ("Difference", "PlanFile", "check_plan", "diff"),
+    "hlosharding.plans": ("Difference", "ExportedPlan", "PlanFile", "check_plan", "diff", "export_plan"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -112,6 +112,7 @@ __all__ = [
     "Difference",
     "ExecutionError",
     "Explanation",
+    "ExportedPlan",
     "HloSharding",
     "HloShardingError",
     "LoadError",
@@ -152,6 +153,7 @@ __all__ = [
     "diff",
     "draw",
     "draw_svg",
+    "export_plan",
     "jit",
     "load",
     "machines",

@@ -1,7 +1,9 @@
 """Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
 
 from hlosharding.plans.check import Verdict, check_plan, judged
+from hlosharding.plans.constraints import Constraint
 from hlosharding.plans.difference import CollectiveChange, Difference, ShardingChange, diff
+from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
@@ -10,7 +12,9 @@ from hlosharding.plans.side import is_per_device
 
 __all__ = [
     "CollectiveChange",
+    "Constraint",
     "Difference",
+    "ExportedPlan",
     "Golden",
     "PipelineSteps",
     "PlanFile",
@@ -19,6 +23,7 @@ __all__ = [
     "Verdict",
     "check_plan",
     "diff",
+    "export_plan",
     "golden_path",
     "is_per_device",
     "judged",

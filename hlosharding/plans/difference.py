@@ -117,12 +117,16 @@ def diff(
     >>> [change.name for change in found.shardings], [(c.change, c.one.kind) for c in found.collectives]
     (['a', 'b'], [('added', 'reduce-scatter')])
     """
-    old, new = (Side.of(program, machine, options) for program in (before, after))
-    pairs, only_before, only_after = _matched(old.module, new.module)
+    return difference(*(Side.of(program, machine, options) for program in (before, after)))
+
+
+def difference(old: Side, new: Side) -> Difference:
+    """Of two programs as they are; values are compared where both are whole programs, or both per-device ones."""
+    pairs, only_before, only_after = _matched(old.module, new.module) if old.is_split == new.is_split else ([], [], [])
     shardings = [ShardingChange(b, old.shardings.get(a.name), new.shardings.get(b.name)) for a, b in pairs]
     return Difference(
         tuple(change for change in shardings if change.before != change.after),
-        tuple(sorted(_collective_changes(old.collectives, new.collectives), key=_weight)),
+        tuple(sorted(_collective_changes(old.cost.collectives, new.cost.collectives), key=_weight)),
         old.cost,
         new.cost,
         tuple(inst.name for inst in only_before),

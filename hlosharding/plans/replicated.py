@@ -65,11 +65,12 @@ def replicated_values(partitioned: Partitioned, *, over: int = 0) -> list[Replic
         is_whole = (
             sharding is None or sharding.is_replicated() or (sharding.kind == "tiled" and sharding.num_tiles == 1)
         )
-        if is_whole and _is_held(inst) and inst.shape.byte_size > over:
+        if is_whole and is_held(inst) and inst.shape.byte_size > over:
             found.append(ReplicatedValue(inst))
     return found
 
 
-def _is_held(inst: Instruction) -> bool:
+def is_held(inst: Instruction) -> bool:
+    """Is it an array that a device keeps, and does not make where it is read?"""
     is_inner_argument = inst.opcode == "parameter" and not inst.computation.is_entry
     return inst.shape.is_array and inst.opcode not in _HOLD_NOTHING | _MADE_IN_PLACE and not is_inner_argument

@@ -16,7 +16,6 @@ from hlosharding.ir import Module, collective_kind
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
-from hlosharding.spmd import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,8 @@ class Side:
     module: Module
     shardings: Mapping[str, HloSharding | None]
     cost: CostReport
-
-    @property
-    def collectives(self) -> tuple[Collective, ...]:
-        """In program order."""
-        return self.cost.collectives
+    is_split: bool = False
+    """Is `module` the program of one device?"""
 
     @classmethod
     def of(cls, program: Any, machine: Machine | None, options: PartitionOptions | None) -> Side:
@@ -41,7 +37,8 @@ class Side:
         program = getattr(program, "partitioned", program)
         if isinstance(program, Module) and is_per_device(program):
             shardings = {inst.name: program.sharding(inst) for inst in program.instructions}
-            return cls(program, shardings, cost(program, prices_of(machine, program.num_partitions, program)))
+            prices = prices_of(machine, program.num_partitions, program)
+            return cls(program, shardings, cost(program, prices), is_split=True)
         if isinstance(program, Module):
             program = propagate(program)
         if isinstance(program, Propagation):
