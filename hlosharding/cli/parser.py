@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_suggest(commands)
     _add_diff(commands)
     _add_check(commands)
+    _add_export(commands)
     _add_convert(commands)
     _add_reshard(commands)
     _add_draw(commands)
@@ -260,6 +261,16 @@ def _add_check(commands: Any) -> None:
     )
     _propagation_options(command, plan=False)
     _partition_options(command)
+
+
+def _add_export(commands: Any) -> None:
+    command = _command(commands, "export", "write what a stock jax.jit needs to lay the program out so, as Python")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument(
+        "--compare", action="store_true", help="compile it by XLA for CPU devices, and show its program beside ours"
+    )
+    _output_options(command)
 
 
 def _output_options(command: Any) -> None:

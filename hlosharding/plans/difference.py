@@ -65,7 +65,7 @@ class CollectiveChange:
         return self.after.bytes_per_device if self.after is not None else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Difference(InNotebooks):
     """What `diff` finds; `before` and `after` are the costs of either, by device and run."""
 
@@ -80,6 +80,8 @@ class Difference(InNotebooks):
     only_after: tuple[str, ...]
     module: Module
     """The second program: it knows axis names."""
+    has_values: bool = True
+    """Were values compared?  Those of a whole program are not those of one device's."""
 
     @property
     def is_same(self) -> bool:
@@ -89,8 +91,13 @@ class Difference(InNotebooks):
         )
 
     def __str__(self) -> str:
-        counts = f"{len(self.shardings)} shardings and {len(self.collectives)} collectives differ"
-        return f"{counts}; bytes received {self.before.comm_bytes:,.0f} -> {self.after.comm_bytes:,.0f}"
+        values = f"{len(self.shardings)} shardings and " if self.has_values else ""
+        old, new = self.before, self.after
+        moved = f"bytes received {old.comm_bytes:,.0f} -> {new.comm_bytes:,.0f}"
+        return f"{values}{len(self.collectives)} collectives differ; {moved}, FLOPs {old.flops:,.0f} -> {new.flops:,.0f}"
+
+    def __repr__(self) -> str:
+        return f"Difference({self})"
 
 
 _TOTALS = ("flops", "comm_bytes", "peak_memory_bytes", "time_s")
@@ -122,7 +129,8 @@ def diff(
 
 def difference(old: Side, new: Side) -> Difference:
     """Of two programs as they are; values are compared where both are whole programs, or both per-device ones."""
-    pairs, only_before, only_after = _matched(old.module, new.module) if old.is_split == new.is_split else ([], [], [])
+    has_values = old.is_split == new.is_split
+    pairs, only_before, only_after = _matched(old.module, new.module) if has_values else ([], [], [])
     shardings = [ShardingChange(b, old.shardings.get(a.name), new.shardings.get(b.name)) for a, b in pairs]
     return Difference(
         tuple(change for change in shardings if change.before != change.after),
@@ -132,6 +140,7 @@ def difference(old: Side, new: Side) -> Difference:
         tuple(inst.name for inst in only_before),
         tuple(inst.name for inst in only_after),
         new.module,
+        has_values,
     )
 
 
@@ -193,7 +202,10 @@ def _paired(
 
 def _collective_changes(before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[CollectiveChange]:
     """Equal ones are left out; of others those that do the same elsewhere, or something else at the same line."""
-    _, rest, others = _paired(before, after, lambda one: (_work(one), one.location, one.kind_of_cause))
+    has_causes = all(any(one.cause for one in side) for side in (before, after))  # XLA's programs say none
+    _, rest, others = _paired(
+        before, after, lambda one: (_work(one), one.location, one.kind_of_cause if has_causes else "")
+    )
     moved, rest, others = _paired(rest, others, _work)
     yield from (CollectiveChange("moved", old, new) for old, new in moved)
     changed, rest, others = _paired(rest, others, lambda one: (one.kind, one.location) if one.location else None)

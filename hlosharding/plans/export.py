@@ -58,6 +58,22 @@ class ExportedPlan(InNotebooks):
             raise ExecutionError(f"the plan is for {self.mesh.num_devices} devices, JAX has {len(devices)}")
         return Mesh(np.array(devices)[list(self.mesh.device_ids)].reshape(self.mesh.sizes), self.mesh.names)
 
+    @property
+    def arguments(self) -> tuple[tuple[str, Any], ...]:
+        """Of each flat argument its path and its PartitionSpec."""
+        signature, parameters = self.stock.signature, self.stock.entry.parameters
+        if signature is None:
+            return tuple(zip(_paths(parameters), self.in_specs, strict=True))
+        return tuple(
+            (f"argument {n}" if number is None else parameters[number].op_name, spec)
+            for n, (number, spec) in enumerate(zip(signature.parameters, self.in_specs, strict=True))
+        )
+
+    @property
+    def results(self) -> tuple[tuple[str, Any], ...]:
+        """Of each flat result its number and its PartitionSpec."""
+        return tuple((f"result {number}", spec) for number, spec in enumerate(self.out_specs))
+
     @cached_property
     def in_shardings(self) -> Any:
         """For `jax.jit`: the positional arguments' pytree of NamedShardings; a flat tuple if nothing was traced."""
@@ -91,7 +107,7 @@ class ExportedPlan(InNotebooks):
         return compile_by_xla(self.stock, devices, to_parameters=opened[0], to_outputs=opened[1])
 
     def __str__(self) -> str:
-        names = [p.op_name or p.name for p in self.stock.entry.parameters for _ in p.shape.leaves]
+        names = [name for name, _ in self.arguments]
         return "".join(
             (
                 head_text(self.stock.name.removeprefix("jit_"), self.mesh),
@@ -150,6 +166,11 @@ def _mesh_of_primes(count: int) -> MeshInfo:
     """Axes for a program without names: as fine as they can be, so that they say what can be said."""
     factors = prime_factors(count) or [1]
     return MeshInfo([f"axis{number}" for number in range(len(factors))], factors)
+
+
+def _paths(parameters: Sequence[Instruction]) -> list[str]:
+    """Of each array of them."""
+    return [p.op_name or p.name for p in parameters for _ in p.shape.leaves]
 
 
 def _edges(holders: Sequence[Instruction], shardings: Boundary, mesh: MeshInfo) -> list[Any]:

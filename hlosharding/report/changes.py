@@ -64,7 +64,7 @@ def difference_view(found: Difference, *, names: tuple[str, str] = ("before", "a
     `names`: of the two; `most`: how many rows of each table are shown.
     """
     old, new = names
-    is_same = () if found.shardings else (Text("No sharding differs."),)
+    is_same = () if found.shardings or not found.has_values else (Text("No sharding differs."),)
     costs = (
         Within("cost_before", cost_view(found.before), is_shown=False),
         Within("cost_after", cost_view(found.after), is_shown=False),

@@ -33,6 +33,7 @@ def records() -> dict[str, report.Record]:
         "conflicts": report.conflicts_view(clash.conflicts),
         "trace": report.trace_view(clash),
         "difference": report.difference_view(hs.diff(clash, other)),
+        "export": report.exported_view(hs.export_plan(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
         "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
         "compile": report.executable_view(partitioned(), *executables(), "h100(8)"),
         "reshard": report.reshard_view(plan()),
