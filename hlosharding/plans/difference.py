@@ -94,7 +94,9 @@ class Difference(InNotebooks):
         values = f"{len(self.shardings)} shardings and " if self.has_values else ""
         old, new = self.before, self.after
         moved = f"bytes received {old.comm_bytes:,.0f} -> {new.comm_bytes:,.0f}"
-        return f"{values}{len(self.collectives)} collectives differ; {moved}, FLOPs {old.flops:,.0f} -> {new.flops:,.0f}"
+        return (
+            f"{values}{len(self.collectives)} collectives differ; {moved}, FLOPs {old.flops:,.0f} -> {new.flops:,.0f}"
+        )
 
     def __repr__(self) -> str:
         return f"Difference({self})"

@@ -18,7 +18,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "cli.md").read_text()
 CLASH = (DOCS / "clash.hlo").read_text()
 ROWS, COLUMNS = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"
-NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options"}
+NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options", "mesh"}
 TEXT_BY_NAME = {"annotations", "shardings"}
 
 
@@ -68,7 +68,7 @@ def keys(value: Any) -> Iterator[str]:
 KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "compile", "reshard", "simulation", "sharding", "axes"])
+@pytest.mark.parametrize("kind", [*KINDS, "compile", "export", "reshard", "simulation", "sharding", "axes"])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
