@@ -32,10 +32,12 @@ def at(*axes, **more):
 
 '''
 _OPAQUE = """
-
 def {what}(*{of}):
-    # Its structure has nodes of other libraries.
-    return jax.tree.unflatten(jax.tree.structure({of}{first}), {entries})
+    # In the structure of the {of} that it is called with, which has nodes of other libraries.
+    entries = (
+{entries}    )
+    return jax.tree.unflatten(jax.tree.structure({of}{first}), entries)
+
 """
 
 
@@ -73,7 +75,7 @@ def shardings_text(
         return f"\n# Flat: one of each argument, and of each result, in order.\n{said[0]}\n{said[1]}\n"
     arguments, _ = _unflatten(signature.in_tree, in_specs)
     results = _unflatten(signature.out_tree, out_specs)
-    return _tree("in_shardings", "arguments", tuple(arguments), in_specs) + _tree(
+    return _tree("in_shardings", "arguments", tuple(arguments), in_specs, names) + _tree(
         "out_shardings", "result", results, out_specs
     )
 
@@ -84,11 +86,11 @@ def _unflatten(tree: Any, specs: Sequence[Any]) -> Any:
     return jax.tree.unflatten(tree, [_At(spec) for spec in specs])
 
 
-def _tree(what: str, of: str, tree: Any, specs: Sequence[Any]) -> str:
+def _tree(what: str, of: str, tree: Any, specs: Sequence[Any], names: Sequence[str] = ()) -> str:
     try:
         written = tuple(map(_node, cast("tuple[Any, ...]", tree))) if of == "arguments" else _node(tree)
     except TypeError:
-        entries = _pretty([_At(spec) for spec in specs])
+        entries = _lines(specs, names, indent=8)
         return _OPAQUE.format(what=what, of=of, first="" if of == "arguments" else "[0]", entries=entries)
     return f"\n{what} = {_pretty(written)}\n"
 
@@ -116,9 +118,9 @@ def _node(tree: Any) -> Any:
     raise TypeError("a node of another library")
 
 
-def _lines(specs: Sequence[Any], names: Sequence[str] = ()) -> str:
+def _lines(specs: Sequence[Any], names: Sequence[str] = (), indent: int = 4) -> str:
     said = [f"  # {_comment(name)}" for name in names] or [""] * len(specs)
-    return "".join(f"    {_at(spec)},{note}\n" for spec, note in zip(specs, said, strict=True))
+    return "".join(f"{' ' * indent}{_at(spec)},{note}\n" for spec, note in zip(specs, said, strict=True))
 
 
 def constraint_lines(constraints: Iterable[Constraint]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/plan_files.md show real output: every command behind a `$` in a console block is run and compared."""
+"""docs/cli.md and docs/plan_files.md show real output: every command behind a `$` in a console block is run."""
 
 from __future__ import annotations
 
