@@ -19,6 +19,7 @@ from hlosharding.errors import (
     LoadError,
     ModuleError,
     PartitionError,
+    PlanError,
     PropagationError,
     RuleError,
     ScheduleError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     )
     from hlosharding.ir import Module, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+    from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import draw, draw_svg, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
@@ -91,6 +93,7 @@ _ROOMS = {
     "hlosharding.reshard": ("ReshardPlan", "plan_reshard"),
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
+    "hlosharding.plans": ("Difference", "ExportedPlan", "PlanFile", "check_plan", "diff", "export_plan"),
     "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
     "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
 }
@@ -106,8 +109,10 @@ __all__ = [
     "Collective",
     "CostError",
     "CostReport",
+    "Difference",
     "ExecutionError",
     "Explanation",
+    "ExportedPlan",
     "HloSharding",
     "HloShardingError",
     "LoadError",
@@ -119,6 +124,8 @@ __all__ = [
     "PartitionError",
     "Partitioned",
     "Plan",
+    "PlanError",
+    "PlanFile",
     "Propagation",
     "PropagationError",
     "Ranking",
@@ -138,12 +145,15 @@ __all__ = [
     "TraceError",
     "annotate",
     "calibrate",
+    "check_plan",
     "collectives",
     "convert",
     "cost",
     "device_put",
+    "diff",
     "draw",
     "draw_svg",
+    "export_plan",
     "jit",
     "load",
     "machines",

@@ -53,6 +53,10 @@ class AnnotationError(HloShardingError, ValueError):
     """An annotation that names nothing, or does not fit what it names."""
 
 
+class PlanError(HloShardingError, ValueError):
+    """A plan file that says nothing sensible, or a program that does worse than the plan's recorded figures."""
+
+
 class RuleError(HloShardingError, ValueError):
     """A sharding rule that contradicts itself or its op."""
 

@@ -1,6 +1,7 @@
 """The `hlosharding` command: the library's words on files, for a shell.
 
-Floor: cli.  Exit status 0: good; 1: the input is wrong (one line on standard error); 2: wrong usage; 130: interrupted.
+Floor: cli.  Exit status 0: good; 1: the input is wrong (one line on standard error), or what a command was asked to
+judge is; 2: wrong usage; 130: interrupted.
 `--help` imports nothing but argparse: each command imports its rooms when it runs.
 """
 
@@ -45,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["propagate", "no-such-file.hlo"])
     1
     """
-    arguments = build_parser().parse_args(argv)
+    arguments, status = build_parser().parse_args(argv), 0
     try:
         chosen = importlib.import_module(f"hlosharding.cli.{arguments.command}")
-        chosen.execute(arguments)
+        status = chosen.execute(arguments) or 0
         sys.stdout.flush()
     except HloShardingError as error:
         return _complain(error)
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("hlosharding: interrupted", file=sys.stderr)
         return INTERRUPTED
-    return 0
+    return status
 
 
 def _write_no_more() -> None:

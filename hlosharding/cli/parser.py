@@ -35,6 +35,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_rank(commands)
     _add_suggest(commands)
+    _add_diff(commands)
+    _add_check(commands)
+    _add_export(commands)
     _add_convert(commands)
     _add_reshard(commands)
     _add_draw(commands)
@@ -160,6 +163,7 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")
     command.add_argument("--plot", metavar="FILE.svg", help="draw time against memory of all plans")
     command.add_argument("-o", "--output", metavar="OUT", help="write the best plan's schedule, for simulate")
+    _save_plan_option(command, "the best plan")
     command.add_argument("--all", action="store_true", help="price every plan, those of which it is certain, too")
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="how many to print (default: 10)")
     command.add_argument("--emit", choices=("json",), help="for programs")
@@ -169,6 +173,10 @@ def _batch_option(command: Any) -> None:
     command.add_argument(
         "--batch", metavar="PATH", action="append", required=True, help="an argument whose first dim is the batch"
     )
+
+
+def _save_plan_option(command: Any, what: str) -> None:
+    command.add_argument("--save-plan", metavar="FILE", help=f"write {what}, for --plan (TOML; JSON if named so)")
 
 
 def _words_option(command: Any, name: str, metavar: str, said: str) -> None:
@@ -221,8 +229,53 @@ def _add_suggest(commands: Any) -> None:
     _propagation_options(command)
     _partition_options(command)
     command.add_argument("--conflict", metavar="VALUE", help="end the conflict with this neighbour (default: with all)")
+    _save_plan_option(command, "the best suggestion, on top of the annotations given")
     command.add_argument("--most", type=_positive, default=5, metavar="N", help="how many to print (default: 5)")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_diff(commands: Any) -> None:
+    summary = "say what differs between two programs, or two plans of one: shardings, collectives, cost"
+    command = commands.add_parser("diff", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("before", metavar="A", help="a program, or with --of a plan file")
+    command.add_argument("after", metavar="B", help="likewise")
+    command.add_argument("--of", metavar="PROGRAM", help="compare two plan files, applied to this program")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument("--most", type=_positive, default=40, metavar="N", help="rows of each table (default: 40)")
+    command.add_argument("--exit-code", action="store_true", help="exit with 1 where anything differs, else with 0")
+    _output_options(command)
+
+
+def _add_check(commands: Any) -> None:
+    summary = "hold a program to the figures recorded beside a plan file, for continuous integration"
+    command = commands.add_parser("check", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    command.add_argument("plan", metavar="PLAN", help="the plan file; the figures of plan.toml are in plan.golden.toml")
+    command.add_argument("file", metavar="PROGRAM", help="the program; - for standard input")
+    command.add_argument("--update", action="store_true", help="record the figures as they are now")
+    command.add_argument(
+        "--tolerance", type=_positive_float, default=0.0, metavar="T", help="by what fraction figures may grow: 0.01"
+    )
+    command.add_argument(
+        "--replicated-over", type=_positive, metavar="BYTES", help="of which size replicated values count (1 MiB)"
+    )
+    _propagation_options(command, plan=False)
+    _partition_options(command)
+
+
+def _add_export(commands: Any) -> None:
+    command = _command(commands, "export", "write what a stock jax.jit needs to lay the program out so, as Python")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument(
+        "--compare", action="store_true", help="compile it by XLA for CPU devices, and show its program beside ours"
+    )
+    _output_options(command)
+
+
+def _output_options(command: Any) -> None:
+    command.add_argument("--emit", choices=("json",), help="for programs")
+    command.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: standard output)")
 
 
 def _add_reshard(commands: Any) -> None:
@@ -282,7 +335,7 @@ def _load_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _propagation_options(command: argparse.ArgumentParser) -> None:
+def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True) -> None:
     _load_options(command)
     command.add_argument(
         "--annotate",
@@ -292,6 +345,12 @@ def _propagation_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME=SHARDING",
         help="give a value its sharding: 'x={devices=[8]<=[8]}', or 'x=P(data,None)' with --mesh; may be repeated",
     )
+    if plan:
+        command.add_argument(
+            "--plan",
+            metavar="FILE",
+            help="annotations, mesh and machine of a TOML or JSON file; --annotate comes on top",
+        )
     command.add_argument("--mesh", type=_mesh, metavar="AXIS=N,...", help="axis names, major to minor: data=2,model=4")
     for edge in ("outputs", "parameters"):
         command.add_argument(
@@ -336,7 +395,7 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
         help_machine = "whose prices decide, as h100:16 (default: this one's)"
         command.add_argument("--machine", type=_machine, metavar="NAME[:N]", help=help_machine)
     command.add_argument(
-        "--objective", choices=("balanced", "bytes", "time"), default="balanced", help="what reshards minimise"
+        "--objective", choices=("balanced", "bytes", "time"), help="what reshards minimise (default: balanced)"
     )
 
 
@@ -402,21 +461,22 @@ def _mesh(text: str) -> dict[str, int]:
     return axes
 
 
-def _annotation(text: str) -> tuple[str, Any]:
-    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and HLO text or a tuple of axes."""
+def _annotation(text: str) -> tuple[str, str]:
+    """'x={devices=[8]<=[8]}' or 'x=P(data, None)': the name, and the text of the sharding."""
     found = _ANNOTATION.fullmatch(text.strip())
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no annotation: write NAME={{...}} or NAME=P(axis, None)")
-    sharding = found["sharding"]
-    return found["name"], sharding if sharding.startswith("{") else _spec(sharding)
+    sharding = "P" + found["sharding"] if found["sharding"].startswith("(") else found["sharding"]
+    if not sharding.startswith("{"):
+        _check_spec(sharding)
+    return found["name"], sharding
 
 
-def _spec(text: str) -> Any:
-    """The entries of 'P(data, None)'; axis names may be quoted or not."""
+def _check_spec(text: str) -> None:
     from hlosharding.sharding import spec_from_text
 
     try:
-        return spec_from_text(text)
+        spec_from_text(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no PartitionSpec: write P(axis, None, (axis, axis))") from None
 
@@ -433,12 +493,10 @@ def _machine(text: str) -> tuple[str, int | None]:
     """'h100:16' or 'h100': a preset, and how many devices; or a TOML file."""
     if text.endswith(".toml"):
         return text, None
-    name, colon, count = text.partition(":")
-    if colon and not (count.isdecimal() and int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no machine: write a preset and a number of devices, as h100:16")
-    from hlosharding.cost import machine_presets
+    from hlosharding.cost import parse_machine
+    from hlosharding.errors import CostError
 
-    presets = machine_presets()
-    if name not in presets:
-        raise argparse.ArgumentTypeError(f"no machine {name!r}: there are {', '.join(presets)}")
-    return name, int(count) if colon else None
+    try:
+        return parse_machine(text)
+    except CostError as error:
+        raise argparse.ArgumentTypeError(f"{error.what}: {error.remedy}") from None

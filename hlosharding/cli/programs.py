@@ -12,11 +12,12 @@ from pathlib import Path
 
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, machine_named, read_machine
-from hlosharding.errors import CostError, LoadError, ModuleError
-from hlosharding.frontends import annotate, load
+from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
+from hlosharding.errors import CostError, LoadError, ModuleError, PlanError
+from hlosharding.frontends import load
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
 from hlosharding.sharding import MeshInfo
@@ -43,17 +44,29 @@ def _verified(module: Module) -> Module:
 
 def annotated_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:
     """The same with the shardings and the mesh of the command line."""
-    module = load_program(arguments, source)
-    if not arguments.annotate and arguments.mesh is None:
-        return module
+    plan = plan_of(arguments)
+    if plan.pipeline is not None:
+        steps = f"{plan.pipeline.stages} stages and {plan.pipeline.microbatches} microbatches"
+        remedy = "take `hlosharding simulate`, or leave out [pipeline]"
+        raise PlanError(f"{arguments.plan} has {steps}, this is for one program", remedy=remedy)
+    return plan.apply(load_program(arguments, source))
+
+
+def plan_of(arguments: Namespace) -> PlanFile:
+    """What the command line wants of the program: the file of `--plan`, and what it says itself, which counts first.
+
+    Machine and objective are the command line's from then on.
+    """
     mesh = MeshInfo(tuple(arguments.mesh), tuple(arguments.mesh.values())) if arguments.mesh else None
-    annotated = annotate(module, dict(arguments.annotate), mesh=mesh)
-    if mesh is not None and annotated.num_partitions not in (1, mesh.num_devices):
-        raise ModuleError(
-            f"--mesh has {mesh.num_devices} devices, the program is for {annotated.num_partitions}",
-            remedy=f"name axes whose sizes multiply up to {annotated.num_partitions}",
-        )
-    return annotated
+    said = PlanFile(annotations=tuple(arguments.annotate), mesh=mesh)
+    if arguments.plan is None:
+        return said
+    plan = said.over(PlanFile.read(arguments.plan))
+    if plan.machine and getattr(arguments, "machine", None) is None:
+        arguments.machine = parse_machine(plan.machine)
+    if getattr(arguments, "objective", None) is None:
+        arguments.objective = plan.objective or None
+    return plan
 
 
 def propagated_program(arguments: Namespace, module: Module | None = None) -> Propagation:
@@ -87,7 +100,7 @@ def partitioned_program(
 def partition_options(arguments: Namespace) -> PartitionOptions:
     """How the command line wants the program partitioned."""
     return PartitionOptions(
-        objective=arguments.objective,
+        objective=arguments.objective or PartitionOptions().objective,
         overlap=arguments.overlap,
         trips=dict(arguments.trips),
         dump_passes=getattr(arguments, "dump_passes", None),
@@ -105,15 +118,7 @@ def partitions(arguments: Namespace, module: Module) -> int:
 
 def machine(arguments: Namespace, count: int) -> Machine | None:
     """The machine of `--machine`; None leaves the choice to the library."""
-    if arguments.machine is None:
-        return None
-    name, devices = arguments.machine
-    if devices is not None and devices < count:
-        raise CostError(
-            f"--machine {name}:{devices} has {devices} devices, {count} are needed",
-            remedy=f"write {name}:{count}, or {name} alone",
-        )
-    return named_machine(name, devices or count)
+    return None if arguments.machine is None else machine_said(arguments.machine, count)
 
 
 def named_machine(name: str, devices: int | None) -> Machine:

@@ -12,6 +12,7 @@ from hlosharding.cli.files import write
 from hlosharding.cli.programs import annotated_program, as_json, in_format, present, propagated_program
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
+from hlosharding.plans import diff
 from hlosharding.propagation import Propagation
 from hlosharding.report import View
 
@@ -38,5 +39,5 @@ def _view_asked_for(propagated: Propagation, module: Module, arguments: Namespac
         return report.trace_view(propagated)
     if arguments.diff:
         other = propagated_program(arguments, annotate(module, dict(arguments.diff)))
-        return report.difference_view(propagated, other)
+        return report.difference_view(diff(propagated, other))
     return report.conflicts_view(propagated.conflicts) if arguments.conflicts else None

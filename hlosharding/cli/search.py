@@ -5,12 +5,16 @@ Floor: cli.
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
 
 from hlosharding import report
 from hlosharding.cli.files import counting, write
 from hlosharding.cli.programs import load_program, named_machine, present
-from hlosharding.search import MICROBATCHES, ORDERS, search
+from hlosharding.plans import PlanFile
+from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
 
 
 def execute(arguments: Namespace) -> None:
@@ -34,4 +38,14 @@ def execute(arguments: Namespace) -> None:
         write(report.pareto_svg(found), arguments.plot)
     if arguments.output:
         write(found.schedule.to_text(), arguments.output)
+    if arguments.save_plan:
+        _as_file(found, arguments).write(arguments.save_plan)
     present(report.search_view(found, most=arguments.most), arguments.emit)
+
+
+def _as_file(found: SearchResult, arguments: Namespace) -> PlanFile:
+    """The best plan; a machine that stands in a file is named as seen from the plan's."""
+    plan, (name, _) = found.plan_file(), arguments.machine
+    if not name.endswith(".toml"):
+        return plan
+    return replace(plan, machine=os.path.relpath(name, Path(arguments.save_plan).parent))

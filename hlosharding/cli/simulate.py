@@ -12,9 +12,11 @@ from pathlib import Path
 from hlosharding import report
 from hlosharding.cli.files import read_file, read_program, working, write
 from hlosharding.cli.parser import build_parser
-from hlosharding.cli.programs import annotated_program, machine, partitioned_program, present
+from hlosharding.cli.programs import annotated_program, load_program, machine, partitioned_program, plan_of, present
 from hlosharding.errors import HloShardingError
-from hlosharding.schedule import parse_schedule, simulate
+from hlosharding.plans import PlanFile
+from hlosharding.schedule import Schedule, parse_schedule, simulate
+from hlosharding.search import schedule_of
 
 _SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
 _OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "most", "emit"})
@@ -25,7 +27,12 @@ def execute(arguments: Namespace) -> None:
     source = read_program(arguments.file)
     content = source if isinstance(source, bytes) else read_file(source)
     if _SCHEDULE.match(content):
-        _simulate_schedule(arguments, content)
+        _check_options(arguments)
+        with working("simulating"):
+            schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
+        _simulate_schedule(arguments, schedule)
+    elif (plan := plan_of(arguments)).pipeline is not None:
+        _simulate_schedule(arguments, _planned(arguments, plan, source))
     else:
         _simulate_program(arguments, source)
 
@@ -42,10 +49,15 @@ def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
         found.save_trace(arguments.trace)
 
 
-def _simulate_schedule(arguments: Namespace, content: bytes) -> None:
-    _check_options(arguments)
+def _planned(arguments: Namespace, plan: PlanFile, source: Path | bytes) -> Schedule:
+    """The program cut as a plan with stages and microbatches says."""
+    module = load_program(arguments, source)
+    with working("cutting into stages"):
+        return schedule_of(plan, module)
+
+
+def _simulate_schedule(arguments: Namespace, schedule: Schedule) -> None:
     with working("simulating"):
-        schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
         target = machine(arguments, 1 + max(schedule.devices, default=0))
         found = simulate(schedule, target, semantics=arguments.semantics)
     present(report.schedule_view(found, most=arguments.most), arguments.emit)

@@ -10,7 +10,7 @@ from hlosharding.compiler.optimized import (
     compile_by_xla,
     compile_for,
 )
-from hlosharding.compiler.partitioned import Partitioned, default_machine, partition
+from hlosharding.compiler.partitioned import Partitioned, default_machine, partition, prices_of
 from hlosharding.compiler.program_cache import versions
 from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.compiler.stages import Compiled, PartitionedStage, PropagatedStage, Traced
@@ -35,5 +35,6 @@ __all__ = [
     "device_put",
     "jit",
     "partition",
+    "prices_of",
     "versions",
 ]

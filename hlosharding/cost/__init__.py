@@ -12,6 +12,7 @@ from hlosharding.cost.collective_time import (
 )
 from hlosharding.cost.machine import Chip, Link, Machine
 from hlosharding.cost.machine_file import machine_text, read_machine
+from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
@@ -58,15 +59,18 @@ __all__ = [
     "machine_named",
     "machine_of",
     "machine_presets",
+    "machine_said",
     "machine_text",
     "machines",
     "node_topology",
     "op_cost",
     "op_time",
+    "parse_machine",
     "peak_memory",
     "permute_placement",
     "placement_time",
     "preset_of_kind",
+    "preset_text",
     "read_machine",
     "sharing",
     "simulate",

@@ -75,7 +75,7 @@ def write_whole(path: Any, text: str) -> None:
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        draft.write_text(text)
+        draft.write_text(text, encoding="utf-8")
         draft.replace(target)
     except OSError as error:
         raise CostError(f"cannot write {target}: {error.strerror or error}") from error

@@ -15,7 +15,7 @@ from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.hlo import devices_of
 from hlosharding.ir import Instruction, Module, callers, rewrite
 from hlosharding.ir import custom_call_targets as targets
-from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
 
 _EMBEDDING = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter", "sort", "map", "all-reduce"})
 
@@ -32,9 +32,9 @@ def annotate(
 
     Names: an instruction, a parameter's path as JAX prints it (`params['w1']`), an ONNX tensor, or a glob (`*`, `?`)
     over them; each must match something.  Shardings: HloSharding, HLO text, or PartitionSpec over `mesh` (default: the
-    module's).  `required=False` is a hint: propagation may split further (a parameter gets it as its sharding, and
-    stays open where its signature says so).  `annotate_for_users`: the users see the value in that sharding, the value
-    itself stays free.  Raises AnnotationError.
+    module's), also as text (`"P('data', None)"`).  `required=False` is a hint: propagation may split further (a
+    parameter gets it as its sharding, and stays open where its signature says so).  `annotate_for_users`: the users see
+    the value in that sharding, the value itself stays free.  Raises AnnotationError.
 
     >>> from hlosharding.frontends.hlo import from_hlo_text
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
@@ -133,7 +133,9 @@ def _as_hlo(wanted: Any, instruction: Instruction, mesh: Any, where: str) -> Hlo
     if isinstance(wanted, HloSharding):
         return wanted.without_names()
     if isinstance(wanted, str):
-        return HloSharding.parse(wanted).without_names()
+        if not is_spec(wanted):
+            return HloSharding.parse(wanted).without_names()
+        wanted = spec_from_text(wanted)
     rank = instruction.shape.rank if instruction.shape.is_array else 0
     if hasattr(wanted, "mesh") and hasattr(wanted, "spec"):
         return HloSharding.from_jax(wanted, rank).without_names()

@@ -13,6 +13,14 @@ class FunctionBoundary(Protocol):
     """Arguments and results of a traced function, flat, in the order of its pytrees."""
 
     @property
+    def in_tree(self) -> Any:
+        """Tree of `(args, kwargs)`."""
+        ...
+
+    @property
+    def out_tree(self) -> Any: ...
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Path of each flat argument: `params['w1']`."""
         ...

@@ -57,6 +57,11 @@ class Propagation(InNotebooks):
         return {i.name: s for i, s in zip(graph.instructions, graph.sharding, strict=True)}
 
     @property
+    def source(self) -> Module:
+        """The module that was given, with no more shardings than it came with."""
+        return self._state.nodes.graph.module
+
+    @property
     def annotated(self) -> frozenset[str]:
         """Names of the instructions that came with a sharding."""
         graph = self._state.nodes.graph

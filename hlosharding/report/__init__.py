@@ -10,6 +10,7 @@ from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.executables import executable_view
 from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
+from hlosharding.report.exports import exported_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.json import Record
 from hlosharding.report.model import (
@@ -69,6 +70,7 @@ __all__ = [
     "draw_svg",
     "executable_view",
     "explanations_view",
+    "exported_view",
     "improved_view",
     "module_view",
     "overrides_view",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlosharding.compiler import partition
 from hlosharding.ir import Instruction
+from hlosharding.plans import Difference
 from hlosharding.propagation import Propagation
+from hlosharding.report.collectives import participants
 from hlosharding.report.costs import comparison, cost_view
 from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Text, View, Within
 from hlosharding.search import Suggestion
@@ -57,30 +58,91 @@ def _name(inst: Instruction | None) -> Shown:
     return Shown(f"%{inst.name}", inst.name) if inst is not None else Shown("(removed)", None)
 
 
-def difference_view(before: Propagation, after: Propagation) -> View:
-    """Values that two propagations of one program shard differently, and what each then costs on one device."""
-    places, mesh = {i.name: i.location for i in before.module.instructions}, before.module.mesh
-    pairs = {name: (old, after.shardings.get(name)) for name, old in before.shardings.items()}
+def difference_view(found: Difference, *, names: tuple[str, str] = ("before", "after"), most: int = 40) -> View:
+    """What differs between two programs: values that they shard differently, collectives, and what each then costs.
+
+    `names`: of the two; `most`: how many rows of each table are shown.
+    """
+    old, new = names
+    is_same = () if found.shardings or not found.has_values else (Text("No sharding differs."),)
+    costs = (
+        Within("cost_before", cost_view(found.before), is_shown=False),
+        Within("cost_after", cost_view(found.after), is_shown=False),
+    )
+    compared = comparison(found.after, found.before, names=(new, old))
+    tables = (_differing(found, names, most), *is_same, _moved(found, names, most))
+    facts = Facts({"is_same": found.is_same, "only_before": found.only_before, "only_after": found.only_after})
+    only = [f"{len(left)} values only {name}" for left, name in zip(_left(found), names, strict=True) if left]
+    said = (Text("; ".join(only) + "."),) if only else ()
+    schema = "hlosharding.difference/1"
+    return View((facts, *tables, *said, replace(compared, key=""), *costs), schema=schema)
+
+
+def _left(found: Difference) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return found.only_before, found.only_after
+
+
+def _differing(found: Difference, names: tuple[str, str], most: int) -> Table:
     rows: list[Row] = [
-        {"name": Shown(f"%{name}", name), "location": places[name], "before": old, "after": new}
-        for name, (old, new) in pairs.items()
-        if old != new
+        {
+            "name": Shown(f"%{one.name}", one.name),
+            "location": one.location,
+            "before": one.before,
+            "after": one.after,
+        }
+        for one in found.shardings
     ]
     columns = (
         Column(key="name", heading="value"),
         Column(key="location", heading="source", kind=Kind.LOCATION, in_record=False, priority=1),
-        Column(key="before", heading="before", kind=Kind.SHARDING),
-        Column(key="after", heading="after", kind=Kind.SHARDING),
+        Column(key="before", heading=names[0], kind=Kind.SHARDING),
+        Column(key="after", heading=names[1], kind=Kind.SHARDING),
     )
-    title, none = "Shardings that differ", () if rows else (Text("No sharding differs."),)
-    table = Table(title=title, key="differing", by="name", columns=columns, rows=rows, mesh=mesh, is_shown=bool(rows))
-    old, new = (partition(one).cost for one in (before, after))
-    costs = (
-        Within("cost_before", cost_view(old), is_shown=False),
-        Within("cost_after", cost_view(new), is_shown=False),
+    return Table(
+        title="Shardings that differ",
+        key="differing",
+        by="name",
+        columns=columns,
+        rows=rows,
+        mesh=found.module.mesh,
+        is_shown=bool(rows),
+        most=most,
     )
-    compared = comparison(new, old, names=("after", "before"))
-    return View((table, *none, replace(compared, key=""), *costs), schema="hlosharding.difference/1")
+
+
+def _moved(found: Difference, names: tuple[str, str], most: int) -> Table:
+    rows: list[Row] = [
+        {
+            "change": one.change,
+            "kind": one.one.kind,
+            "axes": Shown(one.one.axes or participants(one.one), one.one.axes),
+            "shape": str(one.one.shape),
+            "bytes_before": one.bytes_before,
+            "bytes_after": one.bytes_after,
+            "location": one.one.location,
+            "cause": Shown(one.one.kind_of_cause, one.one.cause),
+        }
+        for one in found.collectives
+    ]
+    columns = (
+        Column(key="change", heading=""),
+        Column(key="kind", heading="kind"),
+        Column(key="axes", heading="axes", priority=1),
+        Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=2),
+        Column(key="bytes_before", heading=f"bytes {names[0]}", kind=Kind.COUNT, sums=True),
+        Column(key="bytes_after", heading=f"bytes {names[1]}", kind=Kind.COUNT, sums=True),
+        Column(key="location", heading="source", kind=Kind.LOCATION),
+        Column(key="cause", heading="cause", kind=Kind.PROSE, priority=1),
+    )
+    return Table(
+        title="Collectives that differ",
+        key="collectives",
+        columns=columns,
+        rows=rows,
+        joins=True,
+        is_shown=bool(rows),
+        most=most,
+    )
 
 
 def suggestions_view(suggestions: Sequence[Suggestion]) -> View:

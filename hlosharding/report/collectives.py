@@ -5,7 +5,6 @@ Floor: report.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,8 +12,6 @@ from hlosharding.cost import CostReport
 from hlosharding.printable import printable
 from hlosharding.report.model import Column, Facts, Figure, Kind, Shown, Table, Text, View
 from hlosharding.spmd import Collective, collectives
-
-_INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 
 _COLUMNS = (
     Column(key="kind", heading="kind"),
@@ -84,7 +81,7 @@ def _row(one: Collective) -> dict[str, Any]:
         "executions": Figure(one.executions, is_exact=one.is_exact),
         "is_exact": one.is_exact,
         # The name of the op that needed it would keep equal layers apart.
-        "cause": Shown(_INSTRUCTION.sub(r"\1", one.cause), one.cause),
+        "cause": Shown(one.kind_of_cause, one.cause),
         "location": one.location,
     }
 

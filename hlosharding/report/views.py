@@ -13,12 +13,14 @@ from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
 from hlosharding.mesh_propagation import AxisPropagation
+from hlosharding.plans import Difference, ExportedPlan
 from hlosharding.propagation import Explanation, LostOffer, Propagation
 from hlosharding.report import html, json
-from hlosharding.report.changes import suggestions_view
+from hlosharding.report.changes import difference_view, suggestions_view
 from hlosharding.report.collectives import collective_view
 from hlosharding.report.costs import cost_view
 from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
+from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
 from hlosharding.report.plans import axes_view, reshard_view
@@ -40,6 +42,8 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Explanation: lambda explanation: explanations_view([explanation]),
     SplitExplanation: split_view,
     LostOffer: lambda lost: conflicts_view([lost]),
+    Difference: difference_view,
+    ExportedPlan: exported_view,
     Suggestion: lambda suggestion: suggestions_view([suggestion]),
     AxisPropagation: axes_view,
     Partitioned: partitioned_view,

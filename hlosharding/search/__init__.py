@@ -1,6 +1,7 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.mutations import Change, Improved, spelled
+from hlosharding.search.plan_files import schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
@@ -35,6 +36,7 @@ __all__ = [
     "plan_space",
     "rank",
     "sampled",
+    "schedule_of",
     "search",
     "smallest_sets",
     "spelled",

@@ -15,10 +15,12 @@ from hlosharding.cost import Machine, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
+from hlosharding.plans import PlanFile
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
 from hlosharding.search.mutations import Improved, improved
+from hlosharding.search.plan_files import plan_file
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
@@ -70,6 +72,14 @@ class SearchResult(InNotebooks):
     def schedule(self) -> Schedule:
         """The best plan's, for the batch size with which it is the best, ready to be run."""
         return self.sizes.planner(self.table[0].batch_size).schedule(self.best, self.machine)
+
+    def plan_file(self) -> PlanFile:
+        """The best plan, to be kept in a file: `found.plan_file().write("plan.toml")`.
+
+        Raises ScheduleError where none fits.
+        """
+        best = self.best
+        return plan_file(self.sizes.planner(self.table[0].batch_size), best, self.machine)
 
     def measured(self, most: int = 10) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""

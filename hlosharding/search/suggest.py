@@ -15,6 +15,7 @@ from hlosharding.errors import AnnotationError, HloShardingError
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.plans import PlanFile
 from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.search.candidates import candidates
 from hlosharding.search.trials import Hit, Progress, smallest_sets
@@ -47,6 +48,10 @@ class Suggestion(InNotebooks):
     replaces: tuple[str, ...] = ()
     """Values whose annotation is not added but changed."""
     mesh: MeshInfo | None = field(default=None, repr=False)
+
+    def plan_file(self, plan: PlanFile | None = None) -> PlanFile:
+        """These annotations as a plan file, on top of those of `plan`."""
+        return PlanFile.of(dict(self.annotations), mesh=self.mesh).over(plan or PlanFile())
 
     def __str__(self) -> str:
         said = ", ".join(self._said(name, sharding) for name, sharding in self.annotations)

@@ -6,6 +6,7 @@ bodies times trip count, every branch of a conditional.  Knows no machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from hlosharding.spmd.participants import (
     permute_pairs,
 )
 
+_INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 CAUSE_ATTRIBUTE = "hlosharding.cause"
 """Frontend attribute under which a partitioned module's text keeps the cause of a collective."""
 
@@ -83,6 +85,11 @@ class Collective:
         if self.groups is None:
             return 2 if any(s != t for s, t in self.pairs or ()) else 1
         return max(map(len, self.groups))
+
+    @property
+    def kind_of_cause(self) -> str:
+        """The cause with opcodes in place of names: the same of equal layers."""
+        return _INSTRUCTION.sub(r"\1", self.cause)
 
     @cached_property
     def received(self) -> np.ndarray:

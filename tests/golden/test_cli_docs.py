@@ -1,4 +1,4 @@
-"""docs/cli.md shows real output: every command behind a `$` in a console block is run and compared."""
+"""docs/cli.md and docs/plan_files.md show real output: every command behind a `$` in a console block is run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hlosharding.cli import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "cli.md"
+PAGES = ("cli.md", "plan_files.md")
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 COMMAND = re.compile(r"\$ hlosharding (?P<words>.*?)(?: \| head -(?P<lines>\d+))?")
 
@@ -35,14 +35,15 @@ def replayed(block: str) -> str:
     return "\n".join(f"{command}\n{output_of(command)}" for command in commands)
 
 
+@pytest.mark.parametrize("name", PAGES)
 def test_the_page_shows_what_the_commands_print(
-    update_golden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, update_golden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(shutil.copytree(DOCS, tmp_path / "docs"))  # commands write files
     monkeypatch.setenv("COLUMNS", "160")
-    page = PAGE.read_text()
+    page = (DOCS / name).read_text()
     now = BLOCK.sub(lambda block: replayed(block.group()), page)
     if update_golden:
-        PAGE.write_text(now)
+        (DOCS / name).write_text(now)
     else:
         assert now == page

@@ -46,7 +46,9 @@ def _printed(source: str, names: dict[str, Any]) -> list[str]:
     return [line.rstrip() for line in seen.getvalue().rstrip("\n").splitlines()]
 
 
-@pytest.mark.parametrize("name", ["formats.md", "guide.md", "jit.md", "plans.md", "rfc.md", "walkthrough.md"])
+@pytest.mark.parametrize(
+    "name", ["formats.md", "guide.md", "jit.md", "plan_files.md", "plans.md", "rfc.md", "walkthrough.md"]
+)
 def test_sessions_print_what_the_page_shows(name: str, update_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT / "docs")

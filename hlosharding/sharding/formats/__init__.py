@@ -6,7 +6,7 @@ from hlosharding.sharding.formats.conversion import convert, same_sharding
 from hlosharding.sharding.formats.features import FEATURES
 from hlosharding.sharding.formats.formats_table import FORMATS, Format
 from hlosharding.sharding.formats.frame import Frame
-from hlosharding.sharding.formats.jax_objects import spec_from_text
+from hlosharding.sharding.formats.jax_objects import is_spec, spec_from_text
 from hlosharding.sharding.formats.mlir_text import read_string as read_mlir_string
 from hlosharding.sharding.formats.sdy_text import SdySharding
 from hlosharding.sharding.formats.sdy_text import read_named_meshes as read_sdy_meshes
@@ -24,6 +24,7 @@ __all__ = [
     "Frame",
     "SdySharding",
     "convert",
+    "is_spec",
     "read_mlir_string",
     "read_sdy_meshes",
     "read_sdy_sharding",

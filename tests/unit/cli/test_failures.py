@@ -54,7 +54,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("run", MLP, "--inputs", MLP), "is no .npz file"),
         (("explain", MLP, "nowhere"), "no instruction %nowhere; the names are those of the HLO text"),
         (("propagate", MLP, "--annotate", "x={devices=[2]"), "at x = %x f32[64,128], position 12: {devices=[2]>>>"),
-        (("propagate", MLP, "--mesh", "data=3"), "--mesh has 3 devices, the program is for 8; name axes"),
+        (("propagate", MLP, "--mesh", "data=3"), "the mesh has 3 devices, the program is for 8; name axes"),
         (("partition", MLP, "--machine", "h100:4"), "h100:4 has 4 devices, 8 are needed; write h100:8, or h100"),
         (("compile", MLP, "--target", "h100:16"), "has 16 devices, the program is for 8; write h100:8, or h100 alone"),
         (("compile", MLP, "--target", "cpu"), "cpu(8) from here: the machine says nothing of its chip; take a100"),

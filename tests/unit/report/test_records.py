@@ -18,7 +18,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "cli.md").read_text()
 CLASH = (DOCS / "clash.hlo").read_text()
 ROWS, COLUMNS = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"
-NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options"}
+NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options", "mesh"}
 TEXT_BY_NAME = {"annotations", "shardings"}
 
 
@@ -32,7 +32,8 @@ def records() -> dict[str, report.Record]:
         "partition": report.partitioned_view(partitioned()),
         "conflicts": report.conflicts_view(clash.conflicts),
         "trace": report.trace_view(clash),
-        "difference": report.difference_view(clash, other),
+        "difference": report.difference_view(hs.diff(clash, other)),
+        "export": report.exported_view(hs.export_plan(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
         "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
         "compile": report.executable_view(partitioned(), *executables(), "h100(8)"),
         "reshard": report.reshard_view(plan()),
@@ -67,7 +68,7 @@ def keys(value: Any) -> Iterator[str]:
 KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "compile", "reshard", "simulation", "sharding", "axes"])
+@pytest.mark.parametrize("kind", [*KINDS, "compile", "export", "reshard", "simulation", "sharding", "axes"])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record

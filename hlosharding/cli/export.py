@@ -1,0 +1,31 @@
+"""`hlosharding export`: what a stock `jax.jit` needs to follow the program's shardings.
+
+Floor: cli.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hlosharding import report
+from hlosharding.cli.devices import choose_devices
+from hlosharding.cli.files import working, write
+from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
+from hlosharding.plans import export_plan
+
+
+def execute(arguments: Namespace) -> None:
+    """Write the Python; with `--compare`, show XLA's own program under the plan beside ours."""
+    module = annotated_program(arguments)
+    choose_devices("cpu", partitions(arguments, module))
+    partitioned = partitioned_program(arguments, module)
+    with working("looking for constraints"):
+        exported = export_plan(partitioned)
+    if arguments.emit == "json":
+        present(report.exported_view(exported), "json", arguments.output)
+    elif arguments.output or not arguments.compare:
+        write(str(exported), arguments.output)
+    if arguments.compare:
+        with working("compiling by XLA"):
+            found = exported.compare()
+        report.show(report.difference_view(found, names=("XLA", "hlosharding")))

@@ -1,0 +1,31 @@
+"""Plans that are kept: in files, compared, held to their figures, and handed to a stock `jax.jit`."""
+
+from hlosharding.plans.check import Verdict, check_plan, judged
+from hlosharding.plans.constraints import Constraint
+from hlosharding.plans.difference import CollectiveChange, Difference, ShardingChange, diff
+from hlosharding.plans.export import ExportedPlan, export_plan
+from hlosharding.plans.golden import Golden, golden_path
+from hlosharding.plans.plan_file import PlanFile
+from hlosharding.plans.plan_reader import PipelineSteps
+from hlosharding.plans.replicated import ReplicatedValue, replicated_values
+from hlosharding.plans.side import is_per_device
+
+__all__ = [
+    "CollectiveChange",
+    "Constraint",
+    "Difference",
+    "ExportedPlan",
+    "Golden",
+    "PipelineSteps",
+    "PlanFile",
+    "ReplicatedValue",
+    "ShardingChange",
+    "Verdict",
+    "check_plan",
+    "diff",
+    "export_plan",
+    "golden_path",
+    "is_per_device",
+    "judged",
+    "replicated_values",
+]

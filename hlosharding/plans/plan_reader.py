@@ -1,0 +1,210 @@
+"""What a plan file may say, key by key, read with errors that name file, line and key.
+
+Floor: plans.  The file is a stranger's: nothing in it is run, every key and type is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from hlosharding.cost import parse_machine
+from hlosharding.errors import HloShardingError, PlanError
+from hlosharding.plans.toml_file import parsed_toml, read_text
+from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
+
+VERSION = 1
+OBJECTIVES = ("balanced", "bytes", "time")
+_MOST_DEVICES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSteps:
+    """Into what a step is cut, as of `hs.pipelined`: `stages` of as many devices as the plan's mesh has.
+
+    >>> PipelineSteps(stages=2, microbatches=8, batch=("x",)).schedule
+    ''
+    """
+
+    stages: int = 1
+    microbatches: int = 1
+    batch: tuple[str, ...] = ()
+    """Arguments whose first dim is the batch."""
+    schedule: str = ""
+    order: str = ""
+    """Of stages (P), data (D) and tensors (T) on the machine's devices, the outermost first."""
+
+
+def read_fields(path: str | Path) -> dict[str, Any]:
+    """The fields of the `PlanFile` in a TOML file, or in a JSON file with the same keys.  Raises PlanError."""
+    text = read_text(Path(path))
+    return _Reader(str(path), text).fields(_parsed_json(path, text) if Path(path).suffix == ".json" else None)
+
+
+def parse_fields(text: str, name: str = "the plan") -> dict[str, Any]:
+    """The same of a TOML text; `name`: what messages call it."""
+    return _Reader(name, text).fields()
+
+
+def _parsed_json(path: str | Path, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is no JSON: {str(error)[:200]}") from None
+    if not isinstance(found, dict):
+        raise PlanError(f"{path} holds no object", remedy="write one with the keys mesh, machine, annotations")
+    return cast("dict[str, Any]", found)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As TOML wants it: no key twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+class _Reader:
+    """Checks what one file says."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self._text = path, text
+
+    def fields(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The fields of a plan; `given`: where the text was parsed already."""
+        said = self._table(parsed_toml(self._path, self._text) if given is None else given, _KEYS)
+        if said.pop("version", VERSION) != VERSION:
+            raise self._error("version", f"this reads version {VERSION} only", f"write version = {VERSION}")
+        mesh, device_ids = said.pop("mesh", None), said.pop("device_ids", None)
+        if mesh is None and device_ids is not None:
+            raise self._error("device_ids", "there is no mesh whose devices these are", "write a table [mesh]")
+        if mesh is not None:
+            said["mesh"] = self._checked("device_ids" if device_ids else "mesh", partial(_mesh_of, mesh, device_ids))
+        for name, sharding in said.get("annotations", ()):
+            self._checked(f"annotations.{name}", partial(_check_sharding, sharding, said.get("mesh")))
+        if "machine" in said:
+            self._checked("machine", partial(parse_machine, said["machine"]))
+        if "pipeline" in said:
+            said["pipeline"] = PipelineSteps(**self._table(said["pipeline"], _PIPELINE, "pipeline."))
+        return said
+
+    def _table(self, given: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]], at: str = "") -> Any:
+        """Values by key, each read as `known` says."""
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in known:
+                near = get_close_matches(key, known, 1)
+                remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                raise self._error(at + key, "no such key", remedy)
+            try:
+                found[key] = known[key](value)
+            except TypeError as wanted:
+                raise self._error(at + key, f"it is {_shown(value)}", f"write {wanted}") from None
+        return found
+
+    def _checked(self, key: str, check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except HloShardingError as error:
+            what = f"{error.what}, at {error.where}" if error.where else error.what
+            raise self._error(key, what, error.remedy) from None
+
+    def _error(self, key: str, what: str, remedy: str | None = None) -> PlanError:
+        """Names file, line and key."""
+        last = re.escape(key.partition(".")[2] or key)
+        begins = re.compile(rf"""\s*(\[\s*|[{{,]\s*)?["']?{last}["']?\s*[\]=:.]""")
+        lines = self._text.split("\n")
+        line = next((f":{number}" for number, text in enumerate(lines, 1) if begins.match(text)), "")
+        return PlanError(f"{key[:200]}: {what}", where=self._path + line, remedy=remedy)
+
+
+def _mesh_of(axes: tuple[tuple[str, int], ...], device_ids: tuple[int, ...] | None) -> MeshInfo:
+    if math.prod(size for _, size in axes) > _MOST_DEVICES:
+        raise PlanError(f"the mesh has more than {_MOST_DEVICES:,} devices", remedy="take smaller axes")
+    return MeshInfo([name for name, _ in axes], [size for _, size in axes], device_ids)
+
+
+def _check_sharding(text: str, mesh: MeshInfo | None) -> None:
+    """Raises ShardingError for a text that is no sharding, or one over axes that the mesh has not."""
+    if not is_spec(text):
+        HloSharding.parse(text)
+        return
+    spec = spec_from_text(text)
+    if mesh is not None:
+        HloSharding.named(mesh, spec)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
+        raise TypeError("a whole number from 1 on")
+    return value
+
+
+def _objective(value: Any) -> str:
+    if value not in OBJECTIVES:
+        raise TypeError(f"one of {', '.join(OBJECTIVES)}")
+    return value
+
+
+def _list(element: Callable[[Any], Any], said: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise TypeError(said)
+    return tuple(map(element, cast("list[Any]", value)))
+
+
+def _pairs(element: Callable[[Any], Any], said: str, value: Any) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(value, dict):
+        raise TypeError(said)
+    try:
+        return tuple((key, element(each)) for key, each in cast("dict[str, Any]", value).items())
+    except TypeError:
+        raise TypeError(said) from None
+
+
+def _device(value: Any) -> int:
+    return _count(value + 1) - 1 if isinstance(value, int) and not isinstance(value, bool) else _count(value)
+
+
+def _any_table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("a table with stages and microbatches")
+    return cast("dict[str, Any]", value)
+
+
+_KEYS: Mapping[str, Callable[[Any], Any]] = {
+    "version": _count,
+    "comment": _text,
+    "machine": _text,
+    "objective": _objective,
+    "device_ids": partial(_list, _device, "a list of device numbers"),
+    "mesh": partial(_pairs, _count, "a table of axes, as data = 2"),
+    "pipeline": _any_table,
+    "annotations": partial(_pairs, _text, "a table of names and shardings, as x = \"P('data')\""),
+}
+_PIPELINE: Mapping[str, Callable[[Any], Any]] = {
+    "stages": _count,
+    "microbatches": _count,
+    "batch": partial(_list, _text, "a list of arguments' paths"),
+    "schedule": _text,
+    "order": _text,
+}
+
+
+def _shown(value: Any) -> str:
+    """Of a stranger's value as much as a message takes; nested ones may be too deep to be written."""
+    if isinstance(value, dict):
+        return "a table"
+    return "a list" if isinstance(value, list) else repr(value)[:100]

@@ -1,0 +1,76 @@
+"""Values of a partitioned program that every device holds whole.
+
+Floor: plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlosharding.compiler import Partitioned
+from hlosharding.ir import Instruction
+
+_HOLD_NOTHING = frozenset(
+    {"tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "optimization-barrier"}
+)
+_MADE_IN_PLACE = frozenset({"constant", "iota", "broadcast", "partition-id", "replica-id"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedValue:
+    """A value of which no dim is split."""
+
+    instruction: Instruction
+    """Of the whole program."""
+
+    @property
+    def name(self) -> str:
+        """An argument's path, or the opcode: instructions are numbered anew when a program changes."""
+        inst = self.instruction
+        return (inst.op_name or inst.name) if inst.opcode == "parameter" else inst.opcode
+
+    @property
+    def nbytes(self) -> int:
+        """On each device."""
+        return self.instruction.shape.byte_size
+
+    @property
+    def location(self) -> str:
+        return self.instruction.location
+
+
+def replicated_values(partitioned: Partitioned, *, over: int = 0) -> list[ReplicatedValue]:
+    """Values that devices hold whole, of more than `over` bytes, in program order.
+
+    What is made in place (constants, broadcasts) and what only holds values (tuples, loops) is left out.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}
+    ...   w = f32[4,8] parameter(1)
+    ...   ROOT y = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }'''
+    >>> made = hs.partition(hs.propagate(hs.load(text), to_outputs=True))
+    >>> [(value.name, value.nbytes) for value in replicated_values(made)]
+    [('w', 128)]
+    """
+    propagation = partitioned.propagation
+    if propagation is None or partitioned.num_partitions < 2:
+        return []
+    chosen = {one.instruction.name: one.chosen for one in partitioned.sharding_overrides}
+    found: list[ReplicatedValue] = []
+    for inst in propagation.module.instructions:
+        sharding = chosen.get(inst.name) or propagation.shardings.get(inst.name)
+        is_whole = (
+            sharding is None or sharding.is_replicated() or (sharding.kind == "tiled" and sharding.num_tiles == 1)
+        )
+        if is_whole and is_held(inst) and inst.shape.byte_size > over:
+            found.append(ReplicatedValue(inst))
+    return found
+
+
+def is_held(inst: Instruction) -> bool:
+    """Is it an array that a device keeps, and does not make where it is read?"""
+    is_inner_argument = inst.opcode == "parameter" and not inst.computation.is_entry
+    return inst.shape.is_array and inst.opcode not in _HOLD_NOTHING | _MADE_IN_PLACE and not is_inner_argument

@@ -1,0 +1,100 @@
+"""Where in the user's Python a value is made: the line, and the expression whose value it is.
+
+Floor: plans.  Source files are read for functions that were traced in this process only: a dump may name any file.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hlosharding.ir import Instruction, Module
+
+_OPERATORS: dict[str, type[ast.operator]] = {
+    "add": ast.Add,
+    "sub": ast.Sub,
+    "mul": ast.Mult,
+    "div": ast.Div,
+    "rem": ast.Mod,
+    "pow": ast.Pow,
+    "integer_pow": ast.Pow,
+    "dot_general": ast.MatMult,
+}
+"""Operators of Python by JAX's primitives; what stands for all others is a call."""
+_HOLD = frozenset(
+    {"tuple", "get-tuple-element", "while", "conditional", "call", "parameter", "constant", "custom-call"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression begins, and the last JAX op of it: all calls of one function have the same places."""
+
+    file: str
+    line: int
+    column: int
+    operator: str
+    """"add" and the like; "" for a call."""
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+def places(module: Module) -> dict[Place, list[Instruction]]:
+    """The values of a traced program that are values of expressions, in program order.
+
+    Gradients have no expression of their own, nor have values under `jax.vmap`, whose expressions have fewer dims.
+    """
+    found: dict[Place, list[Instruction]] = {}
+    at = {inst: place for inst in module.instructions if (place := _place_of(inst)) is not None}
+    for inst, place in at.items():
+        # What another op of the same expression reads is not its value yet.
+        if not any(at.get(user) == place for user in inst.users):
+            found.setdefault(place, []).append(inst)
+    return found
+
+
+def _place_of(inst: Instruction) -> Place | None:
+    if inst.opcode in _HOLD or not inst.shape.is_array or not inst.shape.rank:
+        return None
+    if any(mark in inst.op_name for mark in ("transpose(", "vmap(")):
+        return None
+    frame = next((f for f in inst.frames if not f.is_library), None)
+    if frame is None:
+        return None
+    primitive = inst.op_name.rpartition("/")[2]
+    return Place(frame.file, frame.line, frame.column, primitive if primitive in _OPERATORS else "")
+
+
+def expression(place: Place) -> str:
+    """The source of the expression; "" where it cannot be read.
+
+    >>> expression(Place("no-such-file.py", 1, 0, ""))
+    ''
+    """
+    nodes = [node for node in _expressions(place.file, place.line) if node.col_offset == place.column]
+    fitting = [node for node in nodes if _is_of(node, place.operator)]
+    outermost = max(fitting, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0), default=None)
+    return ast.unparse(outermost) if outermost is not None else ""
+
+
+def _is_of(node: ast.expr, operator: str) -> bool:
+    if operator and isinstance(node, ast.BinOp):
+        return isinstance(node.op, _OPERATORS[operator])
+    return isinstance(node, ast.Call) and not operator
+
+
+def _expressions(file: str, line: int) -> Iterator[ast.expr]:
+    tree = _parsed(file, "".join(linecache.getlines(file)))
+    return (node for node in ast.walk(tree) if isinstance(node, ast.expr) and node.lineno == line)
+
+
+@lru_cache(maxsize=32)
+def _parsed(file: str, text: str) -> ast.AST:
+    try:
+        return ast.parse(text, file)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])

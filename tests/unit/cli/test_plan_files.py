@@ -1,0 +1,110 @@
+"""Plan files on command lines: `--plan` of commands that take annotations, `--save-plan` of those that find some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hlosharding as hs
+from hlosharding.cli import main
+
+MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
+PLAN = """machine = "h100:8"
+objective = "bytes"
+[mesh]
+data = 2
+model = 4
+[annotations]
+x = "P('data')"
+w2 = "P('model', None)"
+"""
+W2 = "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    return str(tmp_path / "plan.toml")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    status = main(words)
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    return out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("propagate",), ("partition",), ("simulate",), ("explain", "w2"), ("explain", "w2", "--splits")],
+    ids=" ".join,
+)
+def test_a_plan_is_what_its_annotations_are(capsys: pytest.CaptureFixture[str], plan: str, words: list[str]) -> None:
+    command, *rest = words
+    said = ("--mesh", "data=2,model=4", "--annotate", "x=P(data)", "--annotate", "w2=P(model,None)")
+    prices = () if command == "propagate" else ("--machine", "h100:8", "--objective", "bytes")
+    by_hand = run(capsys, command, MLP, *rest, *said, *prices)
+    assert run(capsys, command, MLP, *rest, "--plan", plan) == by_hand
+
+
+def test_the_command_line_comes_on_top(capsys: pytest.CaptureFixture[str], plan: str) -> None:
+    found = hs.load(run(capsys, "propagate", MLP, "--plan", plan, "--annotate", "w*={replicated}"))
+    assert [str(found.sharding(found.by_name(name))) for name in ("w1", "w2")] == ["{replicated}"] * 2
+    record = json.loads(run(capsys, "partition", MLP, "--plan", plan, "--machine", "a100:8", "--emit", "json"))
+    assert "a100(8)" in json.dumps(record)
+
+
+def test_suggestions_are_saved_on_top_of_the_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, plan: str
+) -> None:
+    saved = tmp_path / "better.toml"
+    Path(plan).write_text("[mesh]\ndata = 2\nmodel = 4\n[annotations]\nx = '{replicated}'\nw1 = '{replicated}'")
+    run(capsys, "suggest", MLP, "hidden", "--plan", plan, "--machine", "h100", "--save-plan", str(saved))
+    kept = hs.PlanFile.read(saved)
+    assert dict(kept.annotations)["w1"] or dict(kept.annotations)["x"]
+    assert kept.mesh == hs.PlanFile.read(plan).mesh
+    found = hs.propagate(kept.apply(hs.load(MLP))).shardings["hidden"]
+    assert found is not None
+    assert found.num_tiles > 1
+
+
+def test_a_found_plan_is_saved_and_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = tmp_path / "plan.toml"
+    search = ("search", MLP, "--batch", "x", "--machine", "h100:8", "--microbatches", "2")
+    run(capsys, *search, "--save-plan", str(saved))
+    assert hs.PlanFile.read(saved).machine == "h100:8"
+    assert "h100(8)" in run(capsys, "simulate", MLP, "--plan", str(saved), "--emit", "json")
+
+
+def test_a_plan_of_stages_is_simulated_and_nothing_else(capsys: pytest.CaptureFixture[str], plan: str) -> None:
+    steps = "[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n"
+    Path(plan).write_text('machine = "h100:2"\n' + steps)
+    assert main(["partition", MLP, "--plan", plan]) == 1
+    assert "2 stages and 2 microbatches" in capsys.readouterr().err
+
+
+def test_a_machine_file_is_found_from_the_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text('like = "h100"\nnum_devices = 8\n')
+    (tmp_path / "plan.toml").write_text("machine = 'ours.toml'")
+    assert "on ours" in run(capsys, "partition", MLP, "--plan", str(tmp_path / "plan.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[annotations]\nw3 = '{replicated}'", "no instruction, parameter path or glob match for 'w3'"),
+        ("[annotations]\nw1 = 'P(q)'\n[mesh]\nr = 8", "the mesh has no axis 'q'"),
+        ("[mesh]\nr = 5", "the mesh has 5 devices, the program is for 8"),
+        ("nonsense", "is no TOML"),
+    ],
+)
+def test_bad_plans_are_one_line_and_status_1(
+    capsys: pytest.CaptureFixture[str], plan: str, text: str, says: str
+) -> None:
+    Path(plan).write_text(text)
+    assert main(["partition", MLP, "--plan", plan]) == 1
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
