@@ -65,14 +65,19 @@ def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
 
     What a tuple `p` holds is named p.0, p.1 ...
     """
+    given = named_arrays(path)
+    return [_fitting(_pick(given, each, n, path), each) for n, each in enumerate(_inputs(parameters))]
+
+
+def named_arrays(path: str) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file.  Raises ExecutionError."""
     try:
         if not zipfile.is_zipfile(path):
             raise ExecutionError(f"{path} is no .npz file", remedy="write the arrays with np.savez")
         with np.load(Path(path), allow_pickle=False) as file:
-            given = {name: file[name] for name in file.files}
+            return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ExecutionError(f"cannot read {path}: {error}", remedy="write the arrays with np.savez") from error
-    return [_fitting(_pick(given, each, n, path), each) for n, each in enumerate(_inputs(parameters))]
 
 
 def _pick(given: dict[str, np.ndarray], parameter: _Input, number: int, path: str) -> np.ndarray:

@@ -17,7 +17,7 @@ _ANNOTATION = re.compile(r"(?P<name>.+?)=(?P<sharding>\{.*|(P|PartitionSpec)\(.*
 _FORMATS = ("hlo", "hlo-proto", "stablehlo", "onnx")
 _SHARDING_FORMATS = ("hlo", "v1", "v2", "v3", "sdy", "shard", "mesh", "dtensor", "onnx", "jax", "spec")
 _DESCRIPTION = """Find the sharding of every value of a program, rewrite it to what each device runs, price it, run it.
-FILE is HLO text or proto, or StableHLO; `-` is standard input."""
+FILE is HLO text or proto, StableHLO or ONNX; `-` is standard input."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -333,6 +333,15 @@ def _load_options(command: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="inline calls and drop dead code as XLA does before propagation (default: for what JAX lowered)",
     )
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        type=_input,
+        metavar="NAME=SHAPE|VALUE",
+        help="of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated",
+    )
+    command.add_argument("--configuration", metavar="NAME", help="which of an ONNX model's own device annotations count")
 
 
 def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True) -> None:
@@ -459,6 +468,14 @@ def _mesh(text: str) -> dict[str, int]:
             raise argparse.ArgumentTypeError(f"{text!r} is no mesh: write axis=size,axis=size, as data=2,model=4")
         axes[name] = int(size)
     return axes
+
+
+def _input(text: str) -> tuple[str, str]:
+    """'x=f32[8,16]': the name, and the shape or the value as text."""
+    name, equals, said = text.rpartition("=")
+    if not (name and equals and said):
+        raise argparse.ArgumentTypeError(f"{text!r} is no input: write NAME=f32[8,16], or NAME=3")
+    return name, said
 
 
 def _annotation(text: str) -> tuple[str, str]:

@@ -9,18 +9,20 @@ import json
 import re
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
+from hlosharding.cli.arrays import named_arrays
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError
-from hlosharding.frontends import load
+from hlosharding.frontends import load, read_onnx_shardings
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
-from hlosharding.sharding import MeshInfo
+from hlosharding.sharding import HloSharding, MeshInfo
 
 # A string in JSON holds no line break, so this finds lists only.
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
@@ -30,7 +32,37 @@ def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Mo
     """FILE, or what was read of it, as a module, as `--format` and `--prepare` say."""
     source = source if source is not None else read_program(arguments.file)
     with working("loading"):
-        return _verified(load(source, format=arguments.format, prepare=arguments.prepare))
+        return _verified(
+            load(
+                source,
+                format=arguments.format,
+                prepare=arguments.prepare,
+                inputs=model_inputs(arguments),
+                configuration=arguments.configuration,
+            )
+        )
+
+
+def model_inputs(arguments: Namespace) -> dict[str, Any]:
+    """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
+    file = getattr(arguments, "inputs", None)
+    arrays = named_arrays(file) if file and arguments.format in (None, "onnx") else {}
+    return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
+        name: _shape_or_value(name, said) for name, said in arguments.input
+    }
+
+
+def _shape_or_value(name: str, said: str) -> Any:
+    """'f32[8,16]' or '[1, 2]'."""
+    from jax import ShapeDtypeStruct
+
+    try:
+        return json.loads(said)
+    except ValueError:
+        shape = Shape.parse(said)
+    if not shape.is_array:
+        raise LoadError(f"--input {name} is {said}", remedy="write NAME=f32[8,16], or NAME=3")
+    return ShapeDtypeStruct(shape.dims, shape.dtype)
 
 
 def _verified(module: Module) -> Module:
@@ -114,6 +146,23 @@ def partitions(arguments: Namespace, module: Module) -> int:
     if module.num_partitions > 1 or module.mesh is None:
         return module.num_partitions
     return module.mesh.num_devices
+
+
+def is_onnx_file(arguments: Namespace) -> bool:
+    """Is FILE a path to an ONNX model?"""
+    return arguments.file.lower().endswith(".onnx") and arguments.format in (None, "onnx")
+
+
+def devices_named(arguments: Namespace) -> int:
+    """For how many devices an ONNX model will be, as far as command line, plan and file tell before it is traced."""
+    if arguments.num_partitions is not None:
+        return int(arguments.num_partitions)
+    plan = plan_of(arguments)
+    if plan.mesh is not None:
+        return plan.mesh.num_devices
+    said = [HloSharding.parse(text) for _, text in plan.annotations if isinstance(text, str) and text.startswith("{")]
+    own = read_onnx_shardings(arguments.file, arguments.configuration)
+    return max([own.num_devices if own is not None else 1, *(s.num_devices or 1 for s in said)])
 
 
 def machine(arguments: Namespace, count: int) -> Machine | None:

@@ -15,11 +15,20 @@ from hlosharding import xla_bridge
 from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
 from hlosharding.cli.devices import choose_devices, require
 from hlosharding.cli.files import working
-from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
+from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
+from hlosharding.cli.programs import (
+    annotated_program,
+    devices_named,
+    is_onnx_file,
+    model_inputs,
+    partitioned_program,
+    partitions,
+    present,
+)
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import ExecutionError
 from hlosharding.ir import Module, Shape
-from hlosharding.report import Column, Facts, Kind, Shown, Table, View
+from hlosharding.report import Column, Facts, Kind, Shown, Table, Text, View
 
 _FIGURES = (
     Column(key="output", heading="output", in_record=False),
@@ -32,10 +41,17 @@ _COMPARED = (
     Column(key="relative_difference", heading="from one device's run", kind=Kind.DIFFERENCE),
     Column(key="agrees", heading=""),
 )
+_BY_RUNTIME = (
+    Column(key="onnx_runtime_difference", heading="from ONNX Runtime", kind=Kind.DIFFERENCE),
+    Column(key="onnx_runtime_agrees", heading=""),
+)
 
 
 def execute(arguments: Namespace) -> None:
     """Run, save, show; raise ExecutionError where `--check` finds a difference."""
+    if is_onnx_file(arguments):
+        # JAX traces such a model, and takes its devices before.
+        choose_devices(arguments.platform, 1 if arguments.reference else devices_named(arguments))
     module = annotated_program(arguments)
     choose_devices(arguments.platform, 1 if arguments.reference else partitions(arguments, module))
     require(arguments.platform)
@@ -47,10 +63,30 @@ def execute(arguments: Namespace) -> None:
     outputs = _run(partitioned, given, reference=arguments.reference)
     shapes = module.entry.root.shape.leaves
     apart = _differences(partitioned, given, outputs, shapes, arguments.tolerance) if arguments.check else None
+    by_runtime = _from_onnx_runtime(arguments, module, given, outputs) if module.tensors else None
     if arguments.save:
         save_arrays(outputs, arguments.save)
-    present(_outputs_view(partitioned, outputs, shapes, apart), arguments.emit)
+    present(_outputs_view(partitioned, outputs, shapes, apart, by_runtime), arguments.emit)
     _judge(apart)
+    if arguments.check and isinstance(by_runtime, list):
+        _judge(by_runtime, "ONNX Runtime's")
+
+
+def _from_onnx_runtime(
+    arguments: Namespace, module: Module, given: Arrays, outputs: Arrays
+) -> list[Difference] | str | None:
+    """How far the outputs are from ONNX Runtime's; why it gives none; None where it is not installed."""
+    if not (is_installed() and is_onnx_file(arguments)):
+        return None
+    names = [p.op_name for p in module.entry.parameters if p.name not in module.weights]
+    feeds = {**model_inputs(arguments), **dict(zip(names, given, strict=True))}
+    try:
+        with working("running by ONNX Runtime"):
+            expected = outputs_by_onnx_runtime(arguments.file, feeds)
+    except ExecutionError as error:
+        return str(error)
+    shapes = module.entry.root.shape.leaves
+    return [difference(a, b, s, arguments.tolerance) for a, b, s in zip(outputs, expected, shapes, strict=True)]
 
 
 def _run(partitioned: Partitioned, given: Arrays, *, reference: bool) -> Arrays:
@@ -76,20 +112,29 @@ def one_device(module: Module, given: Arrays) -> Arrays:
 
 
 def _outputs_view(
-    partitioned: Partitioned, outputs: Arrays, shapes: tuple[Shape, ...], apart: list[Difference] | None
+    partitioned: Partitioned,
+    outputs: Arrays,
+    shapes: tuple[Shape, ...],
+    apart: list[Difference] | None,
+    by_runtime: list[Difference] | str | None,
 ) -> View:
-    """Figures of each output, and how far it is from one device's run."""
+    """Figures of each output, and how far it is from one device's run and from ONNX Runtime's."""
     name, count = partitioned.module.name, partitioned.num_partitions
     rows = [_figures(n, array, shape) for n, (array, shape) in enumerate(zip(outputs, shapes, strict=True))]
-    compared = [_comparison(one) for one in apart] if apart is not None else []
+    columns = _FIGURES
+    for found, more in ((apart, _COMPARED), (by_runtime, _BY_RUNTIME)):
+        if isinstance(found, list):
+            columns = (*columns, *more)
+            rows = [row | _comparison(one, more) for row, one in zip(rows, found, strict=True)]
     table = Table(
         title=f"{name} on {count} device{'' if count == 1 else 's'}",
         key="outputs",
-        columns=(*_FIGURES, *(_COMPARED if compared else ())),
-        rows=[row | more for row, more in zip(rows, compared, strict=True)] if compared else rows,
+        columns=columns,
+        rows=rows,
     )
     facts = Facts({"module": name, "num_partitions": count})
-    return View((facts, table), schema="hlosharding.run/1")
+    notes = (Text(by_runtime),) if isinstance(by_runtime, str) else ()
+    return View((facts, table, *notes), schema="hlosharding.run/1")
 
 
 def _figures(number: int, array: np.ndarray, shape: Shape) -> dict[str, Any]:
@@ -106,16 +151,16 @@ def _figures(number: int, array: np.ndarray, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _comparison(apart: Difference) -> dict[str, Any]:
-    far = apart.relative
+def _comparison(apart: Difference, columns: tuple[Column, ...]) -> dict[str, Any]:
+    far, (difference_column, verdict) = apart.relative, columns
     return {
-        "relative_difference": Shown(f"{far:.1e}", far if np.isfinite(far) else None),
-        "agrees": Shown("agrees" if apart.agrees else "DIFFERS", apart.agrees),
+        difference_column.key: Shown(f"{far:.1e}", far if np.isfinite(far) else None),
+        verdict.key: Shown("agrees" if apart.agrees else "DIFFERS", apart.agrees),
     }
 
 
-def _judge(apart: list[Difference] | None) -> None:
+def _judge(apart: list[Difference] | None, whose: str = "one device's") -> None:
     wrong = [str(n) for n, one in enumerate(apart or ()) if not one.agrees]
     if wrong:
         sys.stdout.flush()
-        raise ExecutionError(f"output {', '.join(wrong)} differs from one device's run", remedy="see --tolerance")
+        raise ExecutionError(f"output {', '.join(wrong)} differs from {whose} run", remedy="see --tolerance")

@@ -120,15 +120,15 @@ def _declared(tensor: Any, name: str) -> Any:
         shape = f"[{wanted}]" if tensor.HasField("shape") else "of any rank"
         raise LoadError(
             f"input {name!r} is {dtype_of(tensor.elem_type)}{shape}: its size is open",
-            remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}}",
+            remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}} (--input {name}=f32[...])",
         )
     return jax.ShapeDtypeStruct(tuple(dims), dtype_of(tensor.elem_type))
 
 
 def _array(given: Any, declared: Any, name: str) -> Any:
-    array = given if hasattr(given, "shape") and hasattr(given, "dtype") else np.asarray(given)
     tensor = declared.tensor_type
     dtype = dtype_of(tensor.elem_type)
+    array = given if hasattr(given, "shape") and hasattr(given, "dtype") else _of_numbers(given, dtype, name)
     if array.dtype != dtype:
         raise LoadError(
             f"input {name!r} is {dtype}, and {array.dtype} was given", remedy=f"convert it: astype({dtype.name!r})"
@@ -136,6 +136,17 @@ def _array(given: Any, declared: Any, name: str) -> Any:
     if tensor.HasField("shape"):
         _check_dims(array.shape, tensor.shape.dim, name)
     return array
+
+
+def _of_numbers(given: Any, dtype: Any, name: str) -> np.ndarray:
+    """Python's numbers take the type that the model states, if they are of its kind."""
+    try:
+        found = np.asarray(given)
+        if found.dtype.kind in "biuf" and np.can_cast(found.dtype, dtype, "same_kind") or found.dtype.kind == "i":
+            return found.astype(dtype)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise LoadError(f"input {name!r} is {dtype}, and {given!r} was given")
 
 
 def _check_dims(shape: tuple[int, ...], declared: Sequence[Any], name: str) -> None:

@@ -74,3 +74,18 @@ def is_float(dtype: Any) -> bool:
     import jax.numpy as jnp
 
     return jnp.issubdtype(dtype, jnp.floating)
+
+
+def bounds(dtype: Any) -> tuple[Any, Any]:
+    """What no value is below, and above: the largest and the smallest of no elements.
+
+    >>> bounds(np.dtype("int8")), bounds(np.dtype("float32"))
+    ((-128, 127), (-inf, inf))
+    """
+    import jax.numpy as jnp
+
+    if dtype == np.bool_:
+        return False, True
+    if is_float(dtype):
+        return -np.inf, np.inf
+    return int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)

@@ -18,7 +18,7 @@ class NeedsInput(LoadError):
     """A value that must be known depends on a graph input that was given by shape only."""
 
     def __init__(self, name: str, where: str | None = None) -> None:
-        remedy = f"give its value: inputs={{{name!r}: array}}"
+        remedy = f"give its value: inputs={{{name!r}: array}} (--input {name}=...)"
         super().__init__(f"a shape depends on the value of input {name!r}", where=where, remedy=remedy)
         self.name = name
 

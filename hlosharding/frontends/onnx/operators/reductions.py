@@ -10,28 +10,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from hlosharding.frontends.onnx.element_types import is_float
+from hlosharding.frontends.onnx.element_types import bounds
 from hlosharding.frontends.onnx.operators.table import operator
 
 
 def _max(x: Any, axes: Any, keep: bool) -> Any:
-    return jnp.max(x, axes, keepdims=keep, initial=_bounds(x.dtype)[0])
+    return jnp.max(x, axes, keepdims=keep, initial=bounds(x.dtype)[0])
 
 
 def _min(x: Any, axes: Any, keep: bool) -> Any:
-    return jnp.min(x, axes, keepdims=keep, initial=_bounds(x.dtype)[1])
-
-
-def _bounds(dtype: Any) -> tuple[Any, Any]:
-    """What no value is below, and above: the results over no elements."""
-    if dtype == np.bool_:
-        return False, True
-    if is_float(dtype):
-        return -np.inf, np.inf
-    return jnp.iinfo(dtype).min, jnp.iinfo(dtype).max
+    return jnp.min(x, axes, keepdims=keep, initial=bounds(x.dtype)[1])
 
 
 def _sum(x: Any, axes: Any, keep: bool) -> Any:
