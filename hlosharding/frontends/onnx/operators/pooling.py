@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlosharding.frontends.onnx.operators.reductions import _lowest
+from hlosharding.frontends.onnx.operators.reductions import _bounds
 from hlosharding.frontends.onnx.operators.shapes import _ints
 from hlosharding.frontends.onnx.operators.table import operator
 from hlosharding.frontends.onnx.operators.windows import Ints, Window, paired, window_over
@@ -37,7 +37,7 @@ def _max_pool(
         x.shape[2:], kernel_shape or (), auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
-    lowest = np.asarray(_lowest(x.dtype), x.dtype)
+    lowest = np.asarray(_bounds(x.dtype)[0], x.dtype)
     if not any(node.wanted[1:]):
         return _reduced(x, lowest, lax.max, window)
     order = "F" if storage_order else "C"
