@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.errors import AnnotationError, LoadError, ShardingError
 from hlosharding.frontends.onnx.protos import all_nodes, label_of, read_model
-from hlosharding.sharding import HloSharding, MeshInfo
-from hlosharding.sharding.formats import convert
+from hlosharding.sharding import HloSharding, MeshInfo, convert
 
 _FIRST_VERSION = 11
 """Of ONNX's format: the first with annotations."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hlosharding.frontends.jax import TraceableFunction, with_sharding
-from hlosharding.frontends.jax.leaves import is_one_array
+from hlosharding.frontends.jax import TraceableFunction, is_one_array, with_sharding
 from hlosharding.frontends.onnx.boundary import Ports, described
 from hlosharding.frontends.onnx.device_annotations import AppliedShardings, read_onnx_shardings
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node

@@ -5,12 +5,12 @@ Floor: frontends.  `onnx.version_converter` leaves out what says so, and the def
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.protos import nodes_of
 
 
 def restore_old_resizes(model: Any) -> None:
@@ -18,14 +18,13 @@ def restore_old_resizes(model: Any) -> None:
     from onnx import helper, numpy_helper
 
     constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.data_location != t.EXTERNAL}
-    for graph in _graphs(model.graph):
-        for node in graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
-                constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-            if node.op_type == "Resize":
-                rounding = _rounding(constants.get(node.input[2]))
-                node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-                node.attribute.append(helper.make_attribute("nearest_mode", rounding))
+    for node in nodes_of(model.graph):
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        if node.op_type == "Resize":
+            rounding = _rounding(constants.get(node.input[2]))
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", rounding))
 
 
 def _rounding(scales: np.ndarray | None) -> str:
@@ -37,11 +36,3 @@ def _rounding(scales: np.ndarray | None) -> str:
     raise LoadError(
         "a Resize of opset 10 that grows one dim and shrinks another", remedy="export for opset 11 or newer"
     )
-
-
-def _graphs(graph: Any) -> Iterator[Any]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(inner)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import jax
@@ -107,8 +106,8 @@ def _roi_align(
     if mode == "avg":
         return _averaged_bins(images, taps).astype(x.dtype)
     found = jax.vmap(_largest_in_bins)(images, [t.places for t in taps], [t.weights for t in taps])
-    is_empty = reduce(np.logical_or, [~t.shares.any(1) for t in taps])
-    return jnp.where(is_empty[:, None, None, None], 0, found).astype(x.dtype)
+    has_samples = np.all([t.shares.any(1) for t in taps], 0)
+    return jnp.where(np.reshape(has_samples, (-1, 1, 1, 1)), found, 0).astype(x.dtype)
 
 
 def _at_least_one(corners: Any, low: int, high: int) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.onnx_node import loaded_and_run
-from tests.support.onnxruntime_cases import answers, runtime_cases
+from tests.support.onnxruntime.answers import answers, runtime_cases
 
 _TIES = frozenset("qadd qadd_wide qleaky qwhere qaverage_00 qaverage_01 qaverage_10 qaverage_11 qaverage_last".split())
 """Cases whose sums lie between two whole numbers, more often than not: ONNX Runtime forms them in another order."""

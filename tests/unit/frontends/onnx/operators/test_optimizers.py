@@ -33,7 +33,9 @@ def test_adam(updates) -> None:
 @pytest.mark.parametrize("updates", [0, 3])
 def test_momentum(mode, updates) -> None:
     attributes = {"alpha": 0.8, "beta": 0.5, "norm_coefficient": 0.1, "mode": mode}
-    found = run_node("Momentum", np.float32(0.1), np.int64(updates), *_groups(3), outputs=4, domain=_TRAINING, **attributes)
+    found = run_node(
+        "Momentum", np.float32(0.1), np.int64(updates), *_groups(3), outputs=4, domain=_TRAINING, **attributes
+    )
     for n, x in enumerate(_PAIR):
         g = 0.1 * x + (x + 1)
         v = 0.8 * (x + 2) + (0.5 if updates else 1) * g

@@ -22,7 +22,13 @@ def test_with_the_batch_first_everything_is_transposed(operator, gates, states) 
     attributes = {"hidden_size": 5, "direction": "bidirectional"}
     plain = run_node(operator, x, *fixed, *starts, outputs=1 + states, **attributes)
     turned = run_node(
-        operator, x.swapaxes(0, 1), *fixed, *(s.swapaxes(0, 1) for s in starts), outputs=1 + states, layout=1, **attributes
+        operator,
+        x.swapaxes(0, 1),
+        *fixed,
+        *(s.swapaxes(0, 1) for s in starts),
+        outputs=1 + states,
+        layout=1,
+        **attributes,
     )
     np.testing.assert_allclose(turned[0], plain[0].transpose(2, 0, 1, 3), rtol=1e-5)
     for got, want in zip(turned[1:], plain[1:], strict=True):
