@@ -341,7 +341,9 @@ def _load_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME=SHAPE|VALUE",
         help="of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated",
     )
-    command.add_argument("--configuration", metavar="NAME", help="which of an ONNX model's own device annotations count")
+    command.add_argument(
+        "--configuration", metavar="NAME", help="which of an ONNX model's own device annotations count"
+    )
 
 
 def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True) -> None:

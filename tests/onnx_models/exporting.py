@@ -14,7 +14,6 @@ import torch
 
 from tests.onnx_models.networks import NETWORKS, Network
 
-
 _SEVEN_BITS = True
 """Of eight: ONNX Runtime's products of bytes overflow on processors without VNNI, and then are wrong."""
 

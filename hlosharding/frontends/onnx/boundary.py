@@ -142,7 +142,7 @@ def _of_numbers(given: Any, dtype: Any, name: str) -> np.ndarray:
     """Python's numbers take the type that the model states, if they are of its kind."""
     try:
         found = np.asarray(given)
-        if found.dtype.kind in "biuf" and np.can_cast(found.dtype, dtype, "same_kind") or found.dtype.kind == "i":
+        if (found.dtype.kind in "biuf" and np.can_cast(found.dtype, dtype, "same_kind")) or found.dtype.kind == "i":
             return found.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         pass

@@ -3,6 +3,7 @@
 from hlosharding.frontends.onnx.operators import (
     activations,
     attention,
+    classical,
     control_flow,
     convolution,
     data_dependent,
@@ -34,6 +35,7 @@ __all__ = ["FAMILIES", "OPERATORS", "MustBeKnown", "Operator"]
 FAMILIES = (
     activations,
     attention,
+    classical,
     control_flow,
     convolution,
     data_dependent,

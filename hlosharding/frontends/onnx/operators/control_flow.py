@@ -57,36 +57,32 @@ def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Body, no
     condition, what is carried, and elements of arrays that grow by one a trip."""
     if isinstance(cond, np.ndarray) and not cond.reshape(()):
         max_trips = np.zeros((), np.int64)
-    grows = _count_outputs(node) > len(carried)
+    grows = len(node.outputs) > len(carried)
     if not any(isinstance(each, list) for each in carried):
         try:
             return _rolled(max_trips, cond, _arrays(carried), body, grows)
         except NeedsInput:
             raise
-        except (HloShardingError, TypeError, ValueError, IndexError):
+        except (HloShardingError, TypeError, ValueError, IndexError) as error:
+            # Shapes may hang on the number of the trip: traced trip by trip, it is known.
             if not isinstance(max_trips, np.ndarray):
-                raise
+                raise MustBeKnown("max_trips") from error
     return _unrolled(max_trips, cond, carried, body)
 
 
-def _count_outputs(node: Any) -> int:
-    return len(node.outputs)
-
-
 def _rolled(max_trips: Any, cond: Any, carried: tuple[Any, ...], body: Body, grows: bool) -> Any:
-    is_counted, first = _probed(cond, carried, body)
+    is_counted = _is_counted(cond, carried, body)
     if is_counted and isinstance(max_trips, np.ndarray):
         return _counted(int(max_trips.reshape(())), carried, body)
     if grows:
         if not isinstance(max_trips, np.ndarray):
             raise MustBeKnown("max_trips" if is_counted else "cond")
         raise LoadError("a loop that ends early gives arrays whose sizes are known only when it runs")
-    del first
     return _while(max_trips, cond, carried, body)
 
 
-def _probed(cond: Any, carried: tuple[Any, ...], body: Body) -> tuple[bool, Any]:
-    """Does only the number of trips end the loop; and the shapes of what a trip gives.
+def _is_counted(cond: Any, carried: tuple[Any, ...], body: Body) -> bool:
+    """Does only the number of trips end the loop?
 
     Raises TypeError where what is carried changes its shape.
     """
@@ -104,7 +100,7 @@ def _probed(cond: Any, carried: tuple[Any, ...], body: Body) -> tuple[bool, Any]
             raise TypeError(f"what is carried is {before.dtype}{list(before.shape)} before a trip, "
                             f"{after.dtype}{list(after.shape)} after it")  # fmt: skip
     goes_on = isinstance(found[0], np.ndarray) and bool(found[0].reshape(()))
-    return goes_on and (cond is None or isinstance(cond, np.ndarray)), shapes
+    return goes_on and (cond is None or isinstance(cond, np.ndarray))
 
 
 def _counted(trips: int, carried: tuple[Any, ...], body: Body) -> Any:
