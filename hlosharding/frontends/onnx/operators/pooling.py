@@ -13,11 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-<<<<<<< HEAD
 from hlosharding.frontends.onnx.element_types import bounds
-=======
-from hlosharding.frontends.onnx.operators.reductions import _bounds
->>>>>>> onnxops
 from hlosharding.frontends.onnx.operators.shapes import _ints
 from hlosharding.frontends.onnx.operators.table import operator
 from hlosharding.frontends.onnx.operators.windows import Ints, Window, paired, window_over
@@ -41,11 +37,7 @@ def _max_pool(
         x.shape[2:], kernel_shape or (), auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
-<<<<<<< HEAD
     lowest = np.asarray(bounds(x.dtype)[0], x.dtype)
-=======
-    lowest = np.asarray(_bounds(x.dtype)[0], x.dtype)
->>>>>>> onnxops
     if not any(node.wanted[1:]):
         return _reduced(x, lowest, lax.max, window)
     order = "F" if storage_order else "C"
