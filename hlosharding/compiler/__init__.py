@@ -2,6 +2,7 @@
 
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
+from hlosharding.compiler.collective_explanation import CollectiveExplanation, meant_collectives
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.optimized import (
     MEMORY_PARTS,
@@ -18,6 +19,7 @@ from hlosharding.executor import ShardedArray
 
 __all__ = [
     "MEMORY_PARTS",
+    "CollectiveExplanation",
     "Compiled",
     "Jitted",
     "MemoryUse",
@@ -34,6 +36,7 @@ __all__ = [
     "default_machine",
     "device_put",
     "jit",
+    "meant_collectives",
     "partition",
     "prices_of",
     "versions",

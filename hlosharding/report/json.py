@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import Shape
-from hlosharding.report.model import Drawing, Facts, Figure, Lines, Part, Shown, Table, Text, Tree, View, Within
+from hlosharding.report.model import (
+    Drawing,
+    Facts,
+    Figure,
+    Lines,
+    Part,
+    Picture,
+    Shown,
+    Table,
+    Text,
+    Tree,
+    View,
+    Within,
+)
 from hlosharding.sharding import HloSharding
 
 Record = dict[str, Any]
@@ -39,7 +52,7 @@ def _entries(part: Part) -> Record:
             return {part.key: list(part.lines)} if part.key else {}
         case Within():
             return {part.key: render(part.view)}
-        case Text() | Tree() | Drawing():
+        case Text() | Tree() | Drawing() | Picture():
             return {}
 
 

@@ -107,6 +107,8 @@ class Table:
     """Numbers of the rows above which there is a line."""
     line: str = ""
     """Where given, a row is a line of this form, `{key}` for each cell, and there is no grid."""
+    detail: str = ""
+    """Key of a cell that is a View: a page shows it below its row when the row is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +165,27 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that was drawn already; a terminal shows `text` in its place."""
+
+    svg: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """A view as part of another one; in a record it stands under its key."""
 
     key: str
     view: View
     is_shown: bool = True
+    title: str = ""
+    """A section's heading; "": the view just goes on."""
+    note: str = ""
+    """A sentence below the heading."""
 
 
-Part = Facts | Table | Text | Lines | Tree | Drawing | Within
+Part = Facts | Table | Text | Lines | Tree | Drawing | Picture | Within
 
 
 @dataclass(frozen=True, slots=True)
