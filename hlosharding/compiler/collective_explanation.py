@@ -72,11 +72,10 @@ class CollectiveExplanation(InNotebooks):
                 f"the same split on both sides: that of {name} comes of {origin(self.wanted.links[-1])},"
                 f" that of what it reads of {' and '.join(ends)}"
             )
-        if self.splits is not None:
-            chosen = self.splits.chosen
-            for one in self.splits.others:
-                if one.comm_bytes < chosen.comm_bytes:
-                    yield f"{name} split {told(one, self.mesh)}; not taken: {one.excluded}"
+        if self.splits is not None and self.splits.others:
+            best = min(self.splits.others, key=lambda one: one.comm_bytes)
+            if best.comm_bytes < self.splits.chosen.comm_bytes:
+                yield f"{name} split {told(best, self.mesh)}; not taken: {best.excluded}"
 
     @property
     def head(self) -> str:
@@ -100,7 +99,8 @@ class CollectiveExplanation(InNotebooks):
         if self.splits is not None:
             lines.append(f"  split {told(self.splits.chosen, self.mesh)}")
             lines += [f"    else {told(one, self.mesh)}; not taken: {one.excluded}" for one in self.splits.others]
-        lines += [f"  would remove it or make it smaller: {removal}" for removal in self.removals]
+        lines += ["  what would remove it, or make it smaller:"] if self.removals else []
+        lines += [f"    {removal}" for removal in self.removals]
         return "\n".join(printable(line) for text in lines for line in text.splitlines())
 
 
@@ -111,7 +111,7 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
 
     >>> meant_collectives([], "#0")
     Traceback (most recent call last):
-    hlosharding.errors.ModuleError: no collective #0 (the program has none)
+    hlosharding.errors.ModuleError: no collective #0; the program has none
     """
     if isinstance(what, Collective):
         numbers = [number for number, one in enumerate(found) if one is what]

@@ -51,7 +51,7 @@ def _entries(part: Part) -> Record:
         case Lines():
             return {part.key: list(part.lines)} if part.key else {}
         case Within():
-            return {part.key: render(part.view)}
+            return {part.key: render(part.view)} if part.in_record else {}
         case Text() | Tree() | Drawing() | Picture():
             return {}
 

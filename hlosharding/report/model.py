@@ -24,6 +24,7 @@ class Kind(Enum):
     SHAPE = auto()
     SHARDING = auto()
     COUNT = auto()
+    LARGE = auto()
     BYTES = auto()
     SECONDS = auto()
     RATIO = auto()
@@ -179,6 +180,7 @@ class Within:
     key: str
     view: View
     is_shown: bool = True
+    in_record: bool = True
     title: str = ""
     """A section's heading; "": the view just goes on."""
     note: str = ""
