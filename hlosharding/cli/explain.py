@@ -9,11 +9,11 @@ import re
 from argparse import Namespace
 from difflib import get_close_matches
 
-from hlosharding import report
 from hlosharding.cli.programs import partitioned_program, present, propagated_program
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
+from hlosharding.report import explanations_view, split_view
 
 _LINE = re.compile(r".+:\d+|.+\.onnx:.+")
 """Of a Python file; in an ONNX model nodes stand for lines."""
@@ -26,13 +26,13 @@ def execute(arguments: Namespace) -> None:
         return
     propagated = propagated_program(arguments)
     found = _explanations(propagated, arguments.name)
-    present(report.explanations_view(found, whole=arguments.whole), arguments.emit)
+    present(explanations_view(found, whole=arguments.whole), arguments.emit)
 
 
 def _show_splits(arguments: Namespace) -> None:
     """How else the op could be split, and what each split would cost."""
     partitioned = partitioned_program(arguments)
-    present(report.split_view(partitioned.explain(arguments.name)), arguments.emit)
+    present(split_view(partitioned.explain(arguments.name)), arguments.emit)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:

@@ -34,7 +34,7 @@ def outputs_by_onnx_runtime(model: str | bytes, given: Mapping[str, Any]) -> lis
         return [np.asarray(found) for found in session.run(None, feeds)]
     except KeyError as error:
         raise ExecutionError(f"ONNX Runtime takes an input {error}, which is no array here") from error
-    except Exception as error:  # noqa: BLE001  (it raises exceptions of its own, of no common base)
+    except Exception as error:
         raise ExecutionError(f"ONNX Runtime does not run this model: {str(error).splitlines()[0]}") from error
 
 

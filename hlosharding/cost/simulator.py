@@ -190,9 +190,17 @@ def lifetimes(module: Module, timeline: Sequence[Event]) -> Iterator[Lifetime]:
     """
     ends, away = {op: event for event in timeline for op in event.instructions}, leaves_on_host(module)
     last = max((e.end for e in timeline), default=0.0)
+    needed = _needed_until({op: event.end for op, event in ends.items()}, module.entry, last)
     for op, event in ends.items():
         gone = away.get(op, ())
         size = sum(leaf.byte_size for n, leaf in enumerate(op.shape.leaves) if n not in gone)
-        users = [ends[u].end for u in op.users if u in ends]
-        is_kept = op.is_root or any(u.is_root for u in op.users)
-        yield Lifetime(op, size, event.start, last if is_kept else max(users, default=event.end))
+        yield Lifetime(op, size, event.start, needed[op])
+
+
+def _needed_until(ends: Mapping[Instruction, float], entry: Computation, last: float) -> dict[Instruction, float]:
+    """When the last reader of a value is done; what takes no time is another name of what it reads."""
+    needed: dict[Instruction, float] = {}
+    for op in reversed(entry.instructions):
+        readers = (ends[user] if user in ends else needed[user] for user in op.users if user.computation is entry)
+        needed[op] = last if op.is_root else max(readers, default=ends.get(op, 0.0))
+    return needed

@@ -2,7 +2,7 @@
 // Tables come as data; whatever stands in them is text, and only `textContent` shows it.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const PAGE = 50;
+  const PAGE = 15;
   const SVG = "http://www.w3.org/2000/svg";
 
   const element = (tag, attributes = {}, ...children) => {
@@ -25,7 +25,7 @@
 
   const cell = (value, column) => {
     const made = element("td", { class: column.kind });
-    if (column.kind === "sharding" && Array.isArray(value)) made.append(icon(value[1]));
+    if (column.kind.startsWith("sharding") && Array.isArray(value)) made.append(icon(value[1]));
     made.append(textOf(value));
     return made;
   };
@@ -64,7 +64,6 @@
       const heading = element("tr", {}, ...(spec.below ? [element("th", { class: "opener" })] : []), ...this.heads);
       this.body = element("tbody");
       const table = element("table");
-      if (spec.title) table.append(element("caption", {}, spec.title));
       table.append(element("thead", {}, heading), this.body);
       if (spec.total) {
         const sums = spec.total.map((value, number) => cell(value, spec.columns[number]));
@@ -73,7 +72,8 @@
       }
       const label = spec.title || "table";
       const scrolls = element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": label }, table);
-      this.place.replaceChildren(...this.controls(), scrolls);
+      const caption = spec.title ? [element("p", { class: "caption" }, spec.title)] : [];
+      this.place.replaceChildren(...caption, ...this.controls(), scrolls);
       if (spec.left_out) {
         const said = `${spec.left_out.toLocaleString("en")} more rows are left out of this page.`;
         this.place.append(element("p", { class: "note" }, said));
@@ -81,7 +81,7 @@
     }
 
     controls() {
-      if (this.spec.rows.length <= 8) return [];
+      if (this.spec.rows.length <= 10) return [];
       this.filter = element("input", { type: "search", placeholder: "filter rows", "aria-label": "filter rows" });
       this.filter.addEventListener("input", () => {
         this.words = this.filter.value.toLowerCase();
@@ -102,8 +102,8 @@
     }
 
     sort(column) {
-      const { kind } = this.spec.columns[column];
-      const first = kind === "figure" ? "descending" : "ascending";
+      const isFigure = this.spec.columns[column].kind.startsWith("figure");
+      const first = isFigure ? "descending" : "ascending";
       const other = first === "descending" ? "ascending" : "descending";
       const next = this.sorted?.column !== column ? first : this.sorted.way === first ? other : null;
       this.sorted = next && { column, way: next };
@@ -112,9 +112,9 @@
         const sign = next === "ascending" ? 1 : -1;
         const key = (number) => {
           const value = this.spec.rows[number][column];
-          return kind === "figure" ? (Array.isArray(value) ? value[1] : -Infinity) : textOf(value);
+          return isFigure ? (Array.isArray(value) ? value[1] : -Infinity) : textOf(value);
         };
-        const compare = kind === "figure" ? (a, b) => a - b : (a, b) => a.localeCompare(b, "en", { numeric: true });
+        const compare = isFigure ? (a, b) => a - b : (a, b) => a.localeCompare(b, "en", { numeric: true });
         this.order.sort((a, b) => sign * compare(key(a), key(b)) || a - b);
       }
       this.heads.forEach((head, number) => {

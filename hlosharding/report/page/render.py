@@ -1,7 +1,7 @@
 """The page: sections with tables that sort, filter and fold, drawings, and no request to anybody.
 
-Floor: report.  Markup comes of the template and of drawings alone; whatever a program says is escaped, in tags as in the
-data that the script reads.
+Floor: report.  Markup comes of the template and of drawings alone; whatever a program says is escaped, in
+tags as in the data that the script reads.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from markupsafe import Markup
 from hlosharding.errors import HloShardingError
 from hlosharding.printable import printable
 from hlosharding.report.drawing import draw_svg
+from hlosharding.report.icons import SIZE
 from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
-from hlosharding.report.page.icons import SIZE
-from hlosharding.report.page.tables import Data, Icons, TableWriter
+from hlosharding.report.page.tables import LARGEST_DRAWING, Data, Icons, TableWriter
 from hlosharding.report.plain import cell_text
 
 LARGEST_PAGE = 5_000_000
 """Characters."""
 _ROWS = ((2000, 400), (500, 100), (100, 30), (25, 8))
 """Rows of a table, and of one below a row: the first that make a page small enough."""
-_LARGEST_DRAWING = 256  # tiles
-_FIRST_ROWS = 12
+_FIRST_ROWS = 15
 """Of a table, that stand on the page before its script runs."""
 
 
@@ -93,7 +92,7 @@ class _Page:
                 yield {"kind": "tree", "text": _clean(part.text)}
             case Picture():
                 yield {"kind": "picture", "svg": Markup(part.svg)}
-            case Drawing() if part.sharding.num_tiles <= _LARGEST_DRAWING:
+            case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
                 yield {"kind": "picture", "svg": Markup(draw_svg(part.sharding, part.dims))}
             case Within() if part.is_shown:
                 yield from self._parts(part.view)

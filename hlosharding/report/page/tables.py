@@ -5,18 +5,22 @@ Floor: report.  Texts and numbers only: whoever shows them decides on tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.printable import printable
-from hlosharding.report.model import Cell, Column, Facts, Figure, Kind, Lines, Row, Shown, Table, Text, Tree, View, Within
-from hlosharding.report.page.icons import sharding_icon
-from hlosharding.report.plain import cell_text, facts_table, joined_rows, summed_row
+from hlosharding.report.drawing import draw
+from hlosharding.report.icons import sharding_icon
+from hlosharding.report.model import Cell, Column, Drawing, Figure, Lines, Shown, Table, Text, Tree, View, Within
+from hlosharding.report.plain import cell_text, joined_rows, summed_row
 from hlosharding.sharding import HloSharding
 
 Data = dict[str, Any]
 _MOST_ICONS = 400
+LARGEST_DRAWING = 256
+"""Tiles."""
+_MINOR = 2
+"""Columns of at least this priority go on narrow screens."""
 
 
 @dataclass(slots=True)
@@ -85,6 +89,8 @@ class TableWriter:
                     parts.append({"tree": _clean(str(part.content))})
                 case Lines():
                     parts.append({"tree": "\n".join(part.label + printable(line) for line in part.lines)})
+                case Drawing() if part.sharding.num_tiles <= LARGEST_DRAWING:
+                    parts.append({"tree": f"{printable(part.title)}\n{draw(part.sharding, part.dims)}"})
                 case Table() if part.is_shown:
                     parts.append({"table": self.table(part, is_below=True)})
                 case Within() if part.is_shown:
@@ -100,4 +106,4 @@ def _clean(text: str) -> str:
 
 def _column(column: Column) -> Data:
     kind = "figure" if column.kind.is_figure else column.kind.name.lower()
-    return {"heading": column.heading, "kind": kind}
+    return {"heading": printable(column.heading), "kind": kind + (" minor" if column.priority >= _MINOR else "")}

@@ -54,8 +54,9 @@ def blocks_of(about: ReportedProgram, computation: Computation) -> list[Block]:
     """The ops of a computation as blocks, in program order; repeated ones where they stand first.
 
     >>> import hlosharding as hs
-    >>> lines = [f"  x{n + 1} = f32[8] {op}(x{n})" for n, op in enumerate(("negate", "tanh", "exponential", "sine") * 40)]
-    >>> text = "\\n".join(["HloModule m\\nENTRY e {\\n  x0 = f32[8] parameter(0)", *lines, "  ROOT r = f32[8] abs(x160)\\n}"])
+    >>> opcodes = ("negate", "tanh", "exponential", "sine") * 40
+    >>> ops = [f"  x{n + 1} = f32[8] {opcode}(x{n})\\n" for n, opcode in enumerate(opcodes)]
+    >>> text = f"HloModule m\\nENTRY e {{\\n  x0 = f32[8] parameter(0)\\n{''.join(ops)}  ROOT r = f32[8] abs(x160)\\n}}"
     >>> about = ReportedProgram(hs.partition(hs.load(text)))
     >>> [(block.times, len(block.ops)) for block in blocks_of(about, about.whole.entry)]
     [(4, 40), (1, 1)]

@@ -93,7 +93,7 @@ class ReportedProgram:
 
     @cached_property
     def figures(self) -> dict[Instruction, Subtotal]:
-        """What the local ops that were made for each op of the whole program cost: those of its name, its collectives."""
+        """What the local ops that were made for each op of the whole program cost, its collectives included."""
         needed_by = {one.name: one.needed_by for one in self.partitioned.collectives} if self.is_explained else {}
         found: dict[Instruction, Subtotal] = defaultdict(Subtotal)
         for row in self.partitioned.cost.rows:

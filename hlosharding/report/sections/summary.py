@@ -16,7 +16,7 @@ from hlosharding.report.sections.reported import ReportedProgram
 _FINDINGS = (
     Column(key="what", heading="what is worst"),
     Column(key="figure", heading="how much"),
-    Column(key="share", heading="share", kind=Kind.SHARE),
+    Column(key="share", heading="of the time", kind=Kind.SHARE),
     Column(key="which", heading="which", kind=Kind.PROSE),
     Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
 )
@@ -61,7 +61,7 @@ def _totals(about: ReportedProgram) -> Facts:
 
 
 def _findings(about: ReportedProgram) -> Iterator[Row]:
-    cost, run = about.partitioned.cost, about.simulation
+    cost = about.partitioned.cost
     for group in ranked(about)[:1]:
         one = group.first.collective
         yield {
@@ -83,8 +83,8 @@ def _findings(about: ReportedProgram) -> Iterator[Row]:
         yield {
             "what": "largest replicated value",
             "figure": Shown(as_bytes(copies.wasted_bytes), copies.wasted_bytes),
-            "share": copies.wasted_bytes / run.peak_memory_bytes if run.peak_memory_bytes else 0.0,
-            "which": f"%{copies.first.name} {copies.first.shape}, {as_count(copies.times)} times",
+            "share": None,
+            "which": f"to save of {copies.first.opcode} {copies.first.shape}, {as_count(copies.times)} times",
             "location": copies.location,
         }
     if about.partitioned.warnings:

@@ -1,4 +1,4 @@
-"""A simulated step as a picture: computing above, communicating below it; and what a device holds meanwhile.
+"""A simulated step as pictures: computing above, communicating below it; and what a device holds meanwhile.
 
 Floor: report.  However many ops: what is narrower than a pixel is drawn together with its neighbours.
 """
@@ -9,20 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from hlosharding.cost import STREAMS, Event, Lifetime, Simulation, lifetimes
-from hlosharding.ir import Module, collective_kind
+from hlosharding.cost import STREAMS, Event, Simulation
+from hlosharding.ir import collective_kind
 from hlosharding.printable import printable
-from hlosharding.report.figures import as_bytes, as_count, as_seconds
-from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
-from hlosharding.report.programs import simulation_view
-from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.svg import label, svg_image
 
 _LEFT, _WIDTH, _LANE, _GAP, _CURVE = 118, 842, 34, 10, 150  # pixels
 _TICKS = 8
-_MOST_ALIVE = 200
 
-_COLOURS = {
+COLOURS = {
     "products": "hsl(214,65%,52%)",
     "other ops": "hsl(196,45%,62%)",
     "loops and calls": "hsl(250,40%,62%)",
@@ -34,12 +30,6 @@ _COLOURS = {
     "other transfers": "hsl(0,0%,55%)",
 }
 _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
-
-
-def timeline_view(about: ReportedProgram) -> View:
-    """The picture, and the longest steps of the chain that makes the step as long as it is."""
-    path = simulation_view(about.simulation).parts[-1]
-    return View((Picture(simulation_svg(about.simulation), str(about.simulation)), path))
 
 
 def simulation_svg(run: Simulation) -> str:
@@ -66,7 +56,7 @@ def _kind(event: Event) -> str:
     opcode = event.instruction.opcode
     if event.stream == "communication":
         kind = collective_kind(opcode) or ""
-        return kind if kind in _COLOURS else "other transfers"
+        return kind if kind in COLOURS else "other transfers"
     if opcode in _PRODUCTS:
         return "products"
     return "loops and calls" if opcode in ("while", "call", "conditional") else "other ops"
@@ -74,9 +64,9 @@ def _kind(event: Event) -> str:
 
 def _legend(seconds: dict[str, float]) -> Iterator[str]:
     x = float(_LEFT)
-    for kind in (kind for kind in _COLOURS if seconds.get(kind)):
+    for kind in (kind for kind in COLOURS if seconds.get(kind)):
         text = f"{kind} {as_seconds(seconds[kind])}"
-        yield f'<rect x="{x:.0f}" y="6" width="11" height="11" rx="2" fill="{_COLOURS[kind]}"/>'
+        yield f'<rect x="{x:.0f}" y="6" width="11" height="11" rx="2" fill="{COLOURS[kind]}"/>'
         yield label(x + 16, 16, text)
         x += 16 + 7.3 * len(text) + 18
 
@@ -105,7 +95,7 @@ def _bar(run: Simulation, some: Sequence[Event], top: int) -> str:
     where = f" at {inst.location}" if inst.location else ""
     said = f"{inst.opcode} %{inst.name}{more}{where}: {as_seconds(sum(event.seconds for event in some))}"
     box = f'<rect x="{x:.2f}" y="{top}" width="{max(0.4, end - x - 0.25):.2f}" height="{_LANE}"'
-    return f'{box} fill="{_COLOURS[_kind(main)]}"><title>{escape(printable(said))}</title></rect>'
+    return f'{box} fill="{COLOURS[_kind(main)]}"><title>{escape(printable(said))}</title></rect>'
 
 
 def _time_axis(whole: float, top: int, bottom: int) -> Iterator[str]:
@@ -128,22 +118,13 @@ def _ticks(whole: float) -> list[float]:
     return [round(number * step, 15) for number in range(int(whole / step + 1e-9) + 1)]
 
 
-def memory_view(about: ReportedProgram) -> View:
-    """What a device holds over time, and what it holds when it holds most."""
-    run, module = about.simulation, about.partitioned.module
-    levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in _thinned(run.memory, 12))
-    worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
-    picture = Picture(memory_svg(run), f"over time: {levels}")
-    return View((picture, _alive_table(module, run, worst)))
-
-
 def memory_svg(run: Simulation) -> str:
     """Bytes on a device over time, as an area."""
     peak = max((nbytes for _, nbytes in run.memory), default=0) or 1
     top, bottom = 14, 14 + _CURVE
     points = [f"{_LEFT},{bottom}"]
     before = 0
-    for moment, nbytes in _thinned(run.memory, _WIDTH):
+    for moment, nbytes in thinned(run.memory, _WIDTH):
         x = _x(moment, run.time_s)
         points += [f"{x:.1f},{bottom - before / peak * _CURVE:.1f}", f"{x:.1f},{bottom - nbytes / peak * _CURVE:.1f}"]
         before = nbytes
@@ -157,7 +138,7 @@ def memory_svg(run: Simulation) -> str:
     return svg_image(_LEFT + _WIDTH + 24, bottom + 24, parts)
 
 
-def _thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+def thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
     """At most so many levels, over equal times: the highest of each."""
     if len(levels) <= most:
         return list(levels)
@@ -168,42 +149,3 @@ def _thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float
         if place not in found or nbytes > found[place][1]:
             found[place] = (moment, nbytes)
     return [found[place] for place in sorted(found)]
-
-
-_ALIVE = (
-    Column(key="value", heading="value"),
-    Column(key="opcode", heading="op", priority=1),
-    Column(key="shape", heading="local shape", kind=Kind.SHAPE),
-    Column(key="bytes", heading="bytes", kind=Kind.BYTES, sums=True),
-    Column(key="start", heading="from", kind=Kind.SECONDS, priority=2),
-    Column(key="end", heading="to", kind=Kind.SECONDS, priority=2),
-    Column(key="location", heading="source", kind=Kind.LOCATION),
-)
-
-
-def _alive_table(module: Module, run: Simulation, worst: tuple[float, int]) -> Table:
-    moment, nbytes = worst
-    made = [life for life in lifetimes(module, run.timeline) if life.start <= moment < life.end and life.nbytes]
-    given = [Lifetime(p, p.shape.byte_size, 0.0, run.time_s) for p in module.entry.parameters]
-    rows = [_life_row(life) for life in sorted((*made, *given), key=lambda life: -life.nbytes)]
-    return Table(
-        title=f"On a device after {as_seconds(moment)}, when it holds most: {as_bytes(nbytes)} in {as_count(len(rows))} values",
-        key="alive",
-        columns=_ALIVE,
-        rows=rows,
-        most=_MOST_ALIVE,
-    )
-
-
-def _life_row(life: Lifetime) -> Row:
-    inst = life.instruction
-    path = inst.op_name if inst.opcode == "parameter" else ""
-    return {
-        "value": Shown(f"%{inst.name}", inst.name),
-        "opcode": inst.opcode,
-        "shape": inst.shape,
-        "bytes": life.nbytes,
-        "start": life.start,
-        "end": life.end,
-        "location": path or inst.location,
-    }
