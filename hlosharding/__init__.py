@@ -29,7 +29,16 @@ from hlosharding.errors import (
 )
 
 if TYPE_CHECKING:
-    from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
+    from hlosharding.compiler import (
+        CollectiveExplanation,
+        Explanations,
+        Partitioned,
+        ShardedArray,
+        device_put,
+        explain,
+        jit,
+        partition,
+    )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
     from hlosharding.frontends import (
         OnnxShardings,
@@ -95,7 +104,16 @@ _ROOMS = {
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
     "hlosharding.plans": ("Difference", "ExportedPlan", "PlanFile", "check_plan", "diff", "export_plan"),
     "hlosharding.report": ("Report", "draw", "draw_svg", "report", "to_html", "to_record"),
-    "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
+    "hlosharding.compiler": (
+        "CollectiveExplanation",
+        "Explanations",
+        "Partitioned",
+        "ShardedArray",
+        "device_put",
+        "explain",
+        "jit",
+        "partition",
+    ),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -107,11 +125,13 @@ __all__ = [
     "Chip",
     "Cluster",
     "Collective",
+    "CollectiveExplanation",
     "CostError",
     "CostReport",
     "Difference",
     "ExecutionError",
     "Explanation",
+    "Explanations",
     "ExportedPlan",
     "HloSharding",
     "HloShardingError",
@@ -154,6 +174,7 @@ __all__ = [
     "diff",
     "draw",
     "draw_svg",
+    "explain",
     "export_plan",
     "jit",
     "load",

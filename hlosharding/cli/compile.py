@@ -30,8 +30,8 @@ def execute(arguments: Namespace) -> None:
         xla = compile_by_xla(
             module,
             target.devices,
-            to_parameters=_as_asked(arguments.to_parameters, module.open_parameters),
-            to_outputs=_as_asked(arguments.to_outputs, module.open_outputs),
+            to_parameters=as_asked(arguments.to_parameters, module.open_parameters),
+            to_outputs=as_asked(arguments.to_outputs, module.open_outputs),
         )
     if arguments.output:
         write(ours.text, arguments.output)
@@ -39,7 +39,7 @@ def execute(arguments: Namespace) -> None:
         present(executable_view(partitioned, ours, xla, target.machine.name), arguments.emit)
 
 
-def _as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ...]:
+def as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ...]:
     """Whose shardings at the edge XLA may choose: as the command line says, else as the module does."""
     found = own if asked is None else asked
     return (found,) if isinstance(found, bool) else found

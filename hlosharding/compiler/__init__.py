@@ -3,6 +3,7 @@
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
 from hlosharding.compiler.collective_explanation import CollectiveExplanation, meant_collectives
+from hlosharding.compiler.explaining import Explanations, explain, is_line, made_at
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.optimized import (
     MEMORY_PARTS,
@@ -21,6 +22,7 @@ __all__ = [
     "MEMORY_PARTS",
     "CollectiveExplanation",
     "Compiled",
+    "Explanations",
     "Jitted",
     "MemoryUse",
     "OptimizedProgram",
@@ -35,7 +37,10 @@ __all__ = [
     "compile_for",
     "default_machine",
     "device_put",
+    "explain",
+    "is_line",
     "jit",
+    "made_at",
     "meant_collectives",
     "partition",
     "prices_of",

@@ -10,6 +10,7 @@ from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.executables import executable_view
 from hlosharding.report.explanations import (
+    answers_view,
     collective_explanations_view,
     conflicts_view,
     explanations_view,
@@ -65,6 +66,7 @@ __all__ = [
     "View",
     "Within",
     "activations_view",
+    "answers_view",
     "as_bytes",
     "as_count",
     "as_seconds",

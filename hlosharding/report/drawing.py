@@ -86,7 +86,7 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:
         cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
         colours = tuple(tuple(_colour(sharding, index, holders[index]) for index in row) for row in indices)
         names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
-        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) for c in columns), cells, colours)
+        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours)
 
 
 def _whole(sharding: HloSharding) -> str:

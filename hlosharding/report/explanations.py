@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hlosharding.compiler import CollectiveExplanation, SplitExplanation
+from hlosharding.compiler import CollectiveExplanation, Explanations, SplitExplanation
 from hlosharding.partitioner import SplitAlternative, SplitAlternatives
 from hlosharding.propagation import ChainLink, Explanation, LostOffer
 from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Tree, View, Within
@@ -83,6 +83,29 @@ def collective_explanations_view(explanations: Sequence[CollectiveExplanation]) 
     parts = [Within("", _collective_view(one)) for one in explanations]
     facts = Facts({"collectives": [part.view for part in parts]})
     return View((facts, *(replace(part, in_record=False) for part in parts)), schema="hlosharding.collective/1")
+
+
+def answers_view(found: Explanations) -> View:
+    """Answers of all kinds, one below the other.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}"
+    >>> len(answers_view(hs.explain(hs.load(text), "x")).parts)
+    2
+    """
+    views = [_answer_view(one) for one in found.answers]
+    parts = (Within("", view, in_record=False) for view in views)
+    return View((Facts({"answers": views}), *parts), schema="hlosharding.answers/1")
+
+
+def _answer_view(one: Explanation | SplitExplanation | CollectiveExplanation) -> View:
+    match one:
+        case Explanation():
+            return explanations_view([one])
+        case SplitExplanation():
+            return split_view(one)
+        case CollectiveExplanation():
+            return collective_explanations_view([one])
 
 
 def _collective_view(one: CollectiveExplanation) -> View:

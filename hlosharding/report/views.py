@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlosharding.compiler import CollectiveExplanation, Partitioned, SplitExplanation
+from hlosharding.compiler import CollectiveExplanation, Explanations, Partitioned, SplitExplanation
 from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
@@ -19,7 +19,13 @@ from hlosharding.report import html, json
 from hlosharding.report.changes import difference_view, suggestions_view
 from hlosharding.report.collectives import collective_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.explanations import collective_explanations_view, conflicts_view, explanations_view, split_view
+from hlosharding.report.explanations import (
+    answers_view,
+    collective_explanations_view,
+    conflicts_view,
+    explanations_view,
+    split_view,
+)
 from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
@@ -42,6 +48,7 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Propagation: propagation_view,
     Explanation: lambda explanation: explanations_view([explanation]),
     SplitExplanation: split_view,
+    Explanations: answers_view,
     CollectiveExplanation: lambda explanation: collective_explanations_view([explanation]),
     LostOffer: lambda lost: conflicts_view([lost]),
     Difference: difference_view,

@@ -23,12 +23,12 @@ _MOST_INSTRUCTIONS = 30_000
 _COLUMNS = (
     Column(key="numbers", heading="#"),
     Column(key="kind", heading="collective"),
-    Column(key="axes", heading="over", priority=1),
-    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=2),
-    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
-    Column(key="bytes_per_device", heading="bytes a device", kind=Kind.BYTES, sums=True),
     Column(key="time_s", heading="predicted", kind=Kind.SECONDS, sums=True),
     Column(key="share", heading="of all", kind=Kind.SHARE, sums=True, priority=3),
+    Column(key="bytes_per_device", heading="received", kind=Kind.BYTES, sums=True),
+    Column(key="executions", heading="times", kind=Kind.COUNT, sums=True, priority=2),
+    Column(key="axes", heading="over", priority=2),
+    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=2),
     Column(key="location", heading="source", kind=Kind.LOCATION),
     Column(key="cause", heading="why", kind=Kind.PROSE),
 )
@@ -62,9 +62,9 @@ class Alike:
 
     @property
     def numbers_text(self) -> str:
-        """#3, or "#3 and 7 more"."""
+        """#3, or "#3 +7" for it and seven more."""
         more = len(self.members) - 1
-        return f"#{self.first.number}" + (f" and {more} more" if more else "")
+        return f"#{self.first.number}" + (f" +{more}" if more else "")
 
 
 def ranked(about: ReportedProgram) -> list[Alike]:

@@ -34,7 +34,8 @@ def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str
     kinds = collectives_by_kind(
         {"ours": ours.collectives, "theirs": theirs.collectives}, {"ours": names[0], "theirs": names[1]}
     )
-    return View((comparison(ours, theirs, names), kinds, _by_line(ours, theirs, names)))
+    lines = [_by_line(ours, theirs, names)] if any(theirs.by_location) else []  # compiled programs may name none
+    return View((comparison(ours, theirs, names), kinds, *lines))
 
 
 def _cost_of(other: Any, about: ReportedProgram) -> CostReport:

@@ -59,7 +59,7 @@ def blocks_of(about: ReportedProgram, computation: Computation) -> list[Block]:
     >>> text = f"HloModule m\\nENTRY e {{\\n  x0 = f32[8] parameter(0)\\n{''.join(ops)}  ROOT r = f32[8] abs(x160)\\n}}"
     >>> about = ReportedProgram(hs.partition(hs.load(text)))
     >>> [(block.times, len(block.ops)) for block in blocks_of(about, about.whole.entry)]
-    [(4, 40), (1, 1)]
+    [(20, 8), (1, 1)]
     """
     lines = [inst for inst in computation.instructions if inst.opcode not in _NO_LINES]
     if not lines:

@@ -35,6 +35,7 @@ from hlosharding.report.timelines import schedule_view, timeline_svg
 from hlosharding.search import SearchResult
 
 _SCHEMA = "hlosharding.report/1"
+_MOST_OF_PATH = 5
 _MOST_STEPS = 5000
 """Of a schedule that is drawn."""
 
@@ -106,7 +107,7 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
     yield Within("summary", summary, title="Summary")
     yield Within(
         "timeline",
-        _for_people(simulation_view(about.simulation)),
+        _for_people(simulation_view(about.simulation, most=_MOST_OF_PATH)),
         title="Timeline",
         note="One device of a simulated step: what it computes, and what it communicates meanwhile.",
     )
@@ -114,14 +115,14 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
         "collectives",
         ranked_collectives_view(about),
         title="Collectives",
-        note="The dearest first. A row opens to the op that needed it, the causes, and what would remove it.",
+        note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
     )
     graph = (Picture(program_svg(about)), *graph_view(about).parts)
     yield Within(
         "program",
         View(graph),
         title="Program",
-        note="In program order; layers that repeat are drawn once. A row opens to its ops.",
+        note="In program order; layers that repeat stand there once.",
     )
     yield Within("files", files_view(about), title="Source files", note="Where the priced time goes, without overlap.")
     if about.is_explained:
@@ -138,7 +139,7 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
         note="Of one device in the simulated step. Here no op writes over what it reads; the peak above allows for it.",
     )
     if about.is_explained:
-        yield Within("shardings", shardings_view(about), title="Shardings", note="A row opens to a drawing.")
+        yield Within("shardings", shardings_view(about), title="Shardings")
 
 
 def _for_people(view: View) -> View:

@@ -84,7 +84,7 @@ def _findings(about: ReportedProgram) -> Iterator[Row]:
             "what": "largest replicated value",
             "figure": Shown(as_bytes(copies.wasted_bytes), copies.wasted_bytes),
             "share": None,
-            "which": f"to save of {copies.first.opcode} {copies.first.shape}, {as_count(copies.times)} times",
+            "which": f"to save of {as_count(copies.times)} x {copies.first.opcode} {copies.first.shape}",
             "location": copies.location,
         }
     if about.partitioned.warnings:
