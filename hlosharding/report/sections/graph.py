@@ -5,6 +5,7 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import Computation, Instruction, trip_count
@@ -83,10 +84,10 @@ def _body_name(op: Instruction) -> str:
     return f"%{op.name} (loop{where}, {'' if trips.is_exact else '~'}{trips.count} trips)"
 
 
-def graph_view(about: ReportedProgram) -> View:
+def graph_view(about: ReportedProgram, parts: Sequence[Part]) -> View:
     """A table for each part; a block opens to its ops, each with its sharding and what moves for it."""
     whole_s = about.partitioned.cost.time_s
-    return View(tuple(_table(about, part, number, whole_s) for number, part in enumerate(parts_of(about))))
+    return View(tuple(_table(about, part, number, whole_s) for number, part in enumerate(parts)))
 
 
 def _table(about: ReportedProgram, part: Part, number: int, whole_s: float) -> Table:

@@ -5,14 +5,14 @@ Floor: report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import Instruction
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
 from hlosharding.report.icons import SIZE, sharding_icon
-from hlosharding.report.sections.graph import parts_of, result_of
+from hlosharding.report.sections.graph import Part, parts_of, result_of
 from hlosharding.report.sections.layers import Block
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.streams import COLOURS
@@ -31,7 +31,7 @@ _MAIN = frozenset(
 """Ops that are worth a row."""
 
 
-def program_svg(program: Partitioned | ReportedProgram) -> str:
+def program_svg(program: Partitioned) -> str:
     """One SVG image of a partitioned program, layers that repeat drawn once.
 
     >>> import hlosharding as hs
@@ -39,23 +39,27 @@ def program_svg(program: Partitioned | ReportedProgram) -> str:
     >>> program_svg(hs.partition(hs.load(text))).startswith("<svg ")
     True
     """
-    about = program if isinstance(program, ReportedProgram) else ReportedProgram(program)
-    pieces, top, drawn = list[str](), 8.0, 0
-    for part in parts_of(about):
-        if part.name:
+    about = ReportedProgram(program)
+    return parts_svg(about, parts_of(about))
+
+
+def parts_svg(about: ReportedProgram, parts: Sequence[Part]) -> str:
+    """The same of the parts that were found."""
+    pieces, top, room = list[str](), 8.0, _MOST_BLOCKS
+    for part in parts:
+        drawn = part.blocks[:room]
+        room -= len(drawn)
+        if part.name and drawn:
             pieces.append(label(_LEFT, top + 22, f"inside {printable(part.name)}"))
             top += 32
-        for number, block in enumerate(part.blocks):
-            if drawn == _MOST_BLOCKS:
-                break
-            drawn += 1
+        for number, block in enumerate(drawn):
             if number:
-                pieces += _arrow(about, part.blocks[number - 1], top)
+                pieces += _arrow(about, drawn[number - 1], top)
                 top += _ARROW
             pieces += _block(about, block, top)
             top += _height(about, block)
         top += 18
-    rest = sum(len(part.blocks) for part in parts_of(about)) - drawn
+    rest = sum(len(part.blocks) for part in parts) - _MOST_BLOCKS + room
     if rest:
         pieces.append(label(_LEFT, top + 4, f"{as_count(rest)} more blocks"))
         top += 20

@@ -23,9 +23,9 @@ from hlosharding.report.searches import search_view
 from hlosharding.report.sections.collectives import ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
 from hlosharding.report.sections.files import files_view
-from hlosharding.report.sections.graph import graph_view
+from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.memory import memory_view
-from hlosharding.report.sections.picture import program_svg
+from hlosharding.report.sections.picture import parts_svg
 from hlosharding.report.sections.replicated import replicated_view
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.sections.shardings import shardings_view
@@ -117,7 +117,8 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
         title="Collectives",
         note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
     )
-    graph = (Picture(program_svg(about)), *graph_view(about).parts)
+    parts = parts_of(about)
+    graph = (Picture(parts_svg(about, parts)), *graph_view(about, parts).parts)
     yield Within(
         "program",
         View(graph),
