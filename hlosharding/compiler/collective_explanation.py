@@ -128,7 +128,7 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
 
 def is_at(one: Collective, line: str) -> bool:
     """Does a collective stand for that source line?"""
-    return one.location == line or one.location.endswith("/" + line)
+    return bool(line) and (one.location == line or one.location.endswith("/" + line))
 
 
 def explained_collective(

@@ -85,6 +85,11 @@ class Partitioned(InNotebooks):
         return self.local.module
 
     @property
+    def was_partitioned(self) -> bool:
+        """Did it come as one device's program already, as XLA leaves it?"""
+        return self.module is self._source
+
+    @property
     def num_partitions(self) -> int:
         """Devices the program is for."""
         return self.module.num_partitions
@@ -137,7 +142,7 @@ class Partitioned(InNotebooks):
     @cached_property
     def _made_here(self) -> LocalProgram:
         """The program with the table it was made by, which one that was read from disk lacks."""
-        is_read = self.local.table is None and self.module is not self._source
+        is_read = self.local.table is None and not self.was_partitioned
         if not is_read:
             return self.local
         return best_program(
@@ -224,7 +229,7 @@ class Partitioned(InNotebooks):
     @cached_property
     def program(self) -> ShardMapProgram:
         """The generated source with the layouts of its boundary, as the executor takes it."""
-        if self.module is self._source:
+        if self.was_partitioned:
             raise ExecutionError(
                 "XLA compiled this module already; shapes of whole arrays are not in it",
                 remedy="run the program that it was made from",

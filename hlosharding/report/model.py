@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeAlias
 
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
@@ -55,7 +55,7 @@ class Shown:
     raw: Any
 
 
-Cell = str | float | None | HloSharding | Shape | Figure | Shown | Mapping[str, Any] | Sequence[Any]
+Cell: TypeAlias = "str | float | HloSharding | Shape | Figure | Shown | Mapping[str, Any] | Sequence[Any] | View | None"
 Row = Mapping[str, Cell]
 
 

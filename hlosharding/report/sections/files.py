@@ -6,12 +6,11 @@ Floor: report.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from hlosharding.cost import Subtotal
 from hlosharding.ir import Instruction
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
-from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.reported import ReportedProgram, added
 
 _FIGURES = (
     Column(key="instructions", heading="ops", kind=Kind.COUNT, sums=True, priority=3),
@@ -41,15 +40,15 @@ def files_view(about: ReportedProgram) -> View:
     for line, part in about.partitioned.cost.by_location.items():
         files[line.rpartition(":")[0]][line] = part
     largest, whole_s = _largest_by_line(about), about.partitioned.cost.time_s
+    dearest = sorted(files.items(), key=lambda item: -sum(part.time_s for part in item[1].values()))
     rows: list[Row] = [
         {
             "file": Shown(file or "(unknown)", file),
-            **_figures(_sum(lines.values()), whole_s),
+            **_figures(added(lines.values()), whole_s),
             "detail": View((_lines_table(about, lines, largest, whole_s),)),
         }
-        for file, lines in files.items()
+        for file, lines in dearest
     ]
-    rows.sort(key=lambda row: -row["time_s"].value)
     table = Table(title="", key="files", columns=_FILES, rows=rows, total="all", detail="detail")
     return View((table,))
 
@@ -78,18 +77,6 @@ def _figures(part: Subtotal, whole_s: float) -> Row:
         "time_s": Figure(part.time_s, is_exact=part.is_exact),
         "share": part.time_s / whole_s if whole_s else 0.0,
     }
-
-
-def _sum(parts: Iterable[Subtotal]) -> Subtotal:
-    found = list(parts)
-    return Subtotal(
-        sum(one.instructions for one in found),
-        sum(one.flops for one in found),
-        sum(one.bytes for one in found),
-        sum(one.comm_bytes for one in found),
-        sum(one.time_s for one in found),
-        all(one.is_exact for one in found),
-    )
 
 
 def _largest_by_line(about: ReportedProgram) -> dict[str, Instruction]:

@@ -156,7 +156,7 @@ def _searched(found: SearchResult) -> Within:
     parts: tuple[Part, ...] = search_view(found).parts
     if found.table and found.table[0].fits:
         run = found.schedule.simulate(found.machine)
-        drawn = [Picture(timeline_svg(run))] if len(run.timeline) <= _MOST_STEPS else []
+        drawn = [Picture(timeline_svg(run))] if sum(1 for _ in run.timeline) <= _MOST_STEPS else []
         best = Within("best", View((*drawn, *schedule_view(run).parts)))
         parts = (*parts, best)
     return Within("search", View(parts), title="Plans")

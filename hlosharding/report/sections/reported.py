@@ -48,7 +48,7 @@ class ReportedProgram:
     def whole(self) -> Module:
         """The program before it was split, with the shardings found; of one that XLA split, that one."""
         found = self.partitioned.propagation
-        return found.module if found is not None else self.partitioned.module
+        return found.module if found is not None and self.is_explained else self.partitioned.module
 
     @property
     def mesh(self) -> MeshInfo | None:
@@ -58,7 +58,7 @@ class ReportedProgram:
     @property
     def is_explained(self) -> bool:
         """Was it split here, so that shardings and their causes are known?"""
-        return self.partitioned.propagation is not None
+        return self.partitioned.propagation is not None and not self.partitioned.was_partitioned
 
     @cached_property
     def _chosen(self) -> dict[Instruction, HloSharding]:
@@ -107,12 +107,17 @@ class ReportedProgram:
 
     def total(self, ops: Iterable[Instruction]) -> Subtotal:
         """Of several ops of the whole program."""
-        found = [self.figures[op] for op in ops if op in self.figures]
-        return Subtotal(
-            sum(one.instructions for one in found),
-            sum(one.flops for one in found),
-            sum(one.bytes for one in found),
-            sum(one.comm_bytes for one in found),
-            sum(one.time_s for one in found),
-            all(one.is_exact for one in found),
-        )
+        return added(self.figures[op] for op in ops if op in self.figures)
+
+
+def added(parts: Iterable[Subtotal]) -> Subtotal:
+    """The sums of several."""
+    found = list(parts)
+    return Subtotal(
+        sum(one.instructions for one in found),
+        sum(one.flops for one in found),
+        sum(one.bytes for one in found),
+        sum(one.comm_bytes for one in found),
+        sum(one.time_s for one in found),
+        all(one.is_exact for one in found),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from hlosharding.ir import Instruction
-from hlosharding.report.model import Column, Drawing, Kind, Row, Table, View
+from hlosharding.report.model import Column, Drawing, Kind, Part, Row, Table, View
 from hlosharding.report.programs import overrides_view
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.shardings import parameters_view
@@ -34,7 +34,7 @@ def shardings_view(about: ReportedProgram) -> View:
     >>> [row["values"] for row in shardings_view(ReportedProgram(hs.partition(hs.load(text)))).parts[0].rows]
     [2]
     """
-    parts = [_table(about)]
+    parts: list[Part] = [_table(about)]
     propagation = about.partitioned.propagation
     if propagation is not None:
         parts += parameters_view(propagation).parts
@@ -49,21 +49,26 @@ def _table(about: ReportedProgram) -> Table:
         sharding = about.sharding(inst)
         if sharding is not None and inst.shape.is_array and not sharding.is_tuple():
             groups[sharding].append(inst)
-    rows = [_row(sharding, members) for sharding, members in groups.items()]
-    rows.sort(key=lambda row: -row["bytes"])
+    held = sorted(groups.items(), key=lambda group: -_bytes(*group))
+    rows = [_row(*group, drawn=number < _DRAWN) for number, group in enumerate(held)]
     return Table(
         title="", key="shardings", columns=_COLUMNS, mesh=about.mesh, most=_SHOWN, empty="none", detail="detail",
-        rows=[row if number < _DRAWN else row | {"detail": None} for number, row in enumerate(rows)],
+        rows=rows,
     )  # fmt: skip
 
 
-def _row(sharding: HloSharding, members: list[Instruction]) -> Row:
+def _bytes(sharding: HloSharding, members: list[Instruction]) -> float:
+    """On one device."""
+    return sum(inst.shape.byte_size for inst in members) / max(1, sharding.num_tiles)
+
+
+def _row(sharding: HloSharding, members: list[Instruction], *, drawn: bool) -> Row:
     largest = max(members, key=lambda inst: inst.shape.byte_size)
     drawing = Drawing(sharding, largest.shape.dims, f"{largest.shape} %{largest.name}")
     return {
         "sharding": sharding,
         "values": len(members),
-        "bytes": sum(inst.shape.byte_size for inst in members) / max(1, sharding.num_tiles),
+        "bytes": _bytes(sharding, members),
         "shape": largest.shape,
-        "detail": View((drawing,)),
+        "detail": View((drawing,)) if drawn else None,
     }
