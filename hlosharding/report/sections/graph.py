@@ -87,13 +87,14 @@ def _body_name(op: Instruction) -> str:
 def graph_view(about: ReportedProgram, parts: Sequence[Part]) -> View:
     """A table for each part; a block opens to its ops, each with its sharding and what moves for it."""
     whole_s = about.partitioned.cost.time_s
-    return View(tuple(_table(about, part, number, whole_s) for number, part in enumerate(parts)))
+    tables = [_table(about, part, whole_s) for part in parts]
+    rows = [{"inside": part.name, **row} for part, table in zip(parts, tables, strict=True) for row in table.rows]
+    return View((*tables, Table(title="", key="blocks", columns=_BLOCKS, rows=rows, is_shown=False)))
 
 
-def _table(about: ReportedProgram, part: Part, number: int, whole_s: float) -> Table:
+def _table(about: ReportedProgram, part: Part, whole_s: float) -> Table:
     return Table(
         title=f"Inside {part.name}" if part.name else "",
-        key="blocks" if not number else f"blocks_{number}",
         columns=_BLOCKS,
         rows=[_block_row(about, block, whole_s) for block in part.blocks],
         mesh=about.mesh,
