@@ -11,10 +11,6 @@ from hlosharding.cli.programs import partitioned_program, present, propagated_pr
 from hlosharding.compiler import is_line, made_at
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
-from hlosharding.report import explanations_view, split_view
-
-_LINE = re.compile(r".+:\d+|.+\.onnx:.+")
-"""Of a Python file; in an ONNX model nodes stand for lines."""
 from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
 
 
@@ -46,20 +42,4 @@ def meant(module: Module, name: str) -> list[Instruction]:
     """
     if name in module.paths:
         return [module.paths[name]]
-    return _made_at(module, name) if _LINE.fullmatch(name) else [module.by_name(name)]
-
-
-def _made_at(module: Module, line: str) -> list[Instruction]:
-    """The values of a source line; those inside reducers and their like have no sharding and are left out."""
-    places = {i.location for i in module.instructions}
-    made = [i for i in module.instructions if i.location == line or i.location.endswith("/" + line)]
-    if not made:
-        near = get_close_matches(line, sorted(places - {""}), 3)
-        remedy = f"did you mean {', '.join(near)}?" if near else "the program names no source lines"
-        raise ModuleError(f"no value is made at {line}", remedy=remedy)
-    return [i for i in made if i.computation.is_entry or module.sharding(i) is not None] or made
-    """The values a name means: a parameter's path, a source line, or an instruction.  Raises ModuleError if none."""
-    parameters = [p for p in module.entry.parameters if p.op_name == name]
-    if parameters:
-        return parameters
     return list(made_at(module, name)) if is_line(name) else [module.by_name(name)]

@@ -20,7 +20,8 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import Explanation, Propagation, propagate
 from hlosharding.spmd import Collective
 
-_LINE = pattern(r".+:\d+")
+_LINE = pattern(r".+:\d+|.+\.onnx:.+")
+"""Of a Python file; in an ONNX model nodes stand for lines."""
 Answer = Explanation | SplitExplanation | CollectiveExplanation
 
 
@@ -49,7 +50,7 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
     ... }'''
     >>> found = hs.explain(hs.partition(hs.load(text)), "#0")
     >>> print(str(found).splitlines()[0])
-    #0 collective-permute f32[4] over all: 16 bytes
+    #0 collective-permute f32[4] in groups of 2: 16 bytes
     """
     if not isinstance(what, str) or what.startswith("#"):
         return Explanations(tuple(_partitioned(program).explain_collectives(what)))
@@ -69,8 +70,9 @@ def _of_name(program: Partitioned | Propagation | Module, name: str) -> Answer:
     whole = program.propagation.module if program.propagation is not None else program.module
     if whole.find(name.removeprefix("%")) is None and any(one.name == name for one in program.collectives):
         return program.explain_collectives(name)[0]
-    is_path = any(parameter.op_name == name for parameter in whole.entry.parameters)
-    return program.propagation.explain(name) if is_path and program.propagation is not None else program.explain(name)
+    if name in whole.paths and program.propagation is not None:
+        return program.propagation.explain(name)
+    return program.explain(name)
 
 
 def _of_line(program: Partitioned | Propagation | Module, line: str) -> tuple[Answer, ...]:

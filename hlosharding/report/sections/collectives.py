@@ -91,7 +91,7 @@ def ranked_collectives_view(about: ReportedProgram) -> View:
         title="",
         key="collectives",
         columns=_COLUMNS,
-        rows=[_row(group, whole_s) | {"detail": details.get(group.first.number)} for group in groups],
+        rows=[{**_row(group, whole_s), "detail": details.get(group.first.number)} for group in groups],
         mesh=about.mesh,
         total="all",
         empty="there are none",

@@ -37,6 +37,9 @@ def values() -> dict[str, tuple[Any, str]]:
         "simulation": (hs.simulate(partitioned(), hs.machines.h100(8)), "Critical path"),
         "plan": (hs.plan_reshard((8, 8), "float32", rows, columns), "lower bound"),
         "sharding": (rows, "{devices=[4,1]<=[4]}"),
+        "collective": (partitioned().explain(0), "needed by %"),
+        "answers": (hs.explain(partitioned(), "#0"), "needed by %"),
+        "report": (hs.report(partitioned()), "Replicated values"),
         "axes": (hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"}), "mesh.cluster"),
     }
 
@@ -51,6 +54,9 @@ NAMES = (
     "simulation",
     "plan",
     "sharding",
+    "collective",
+    "answers",
+    "report",
 )
 
 

@@ -13,7 +13,9 @@ import hlosharding as hs
 from hlosharding.compiler import MemoryUse, OptimizedProgram
 from hlosharding.report import (
     Record,
+    answers_view,
     axes_view,
+    collective_explanations_view,
     conflicts_view,
     difference_view,
     executable_view,
@@ -56,6 +58,9 @@ def records() -> dict[str, Record]:
         "reshard": reshard_view(plan()),
         "simulation": simulation_view(hs.simulate(partitioned(), hs.machines.h100(8))),
         "sharding": sharding_view(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
+        "collective": collective_explanations_view([partitioned().explain(0)]),
+        "answers": answers_view(hs.explain(partitioned(), "out")),
+        "report": hs.report(partitioned(), against=partitioned()).view,
         "axes": axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
     }
     return {kind: to_record(view) for kind, view in views.items()}
@@ -82,10 +87,11 @@ def keys(value: Any) -> Iterator[str]:
                 yield from keys(list(item.values()) if key in NAMES_AS_KEYS else item)
 
 
+OF_REPORTS = ("collective", "answers", "report")
 KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "compile", "export", "reshard", "simulation", "sharding", "axes"])
+@pytest.mark.parametrize("kind", [*KINDS, "compile", "export", "reshard", "simulation", "sharding", "axes", *OF_REPORTS])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
