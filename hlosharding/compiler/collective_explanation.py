@@ -94,13 +94,13 @@ class CollectiveExplanation(InNotebooks):
 
     def __str__(self) -> str:
         lines = [self.head]
+        lines += ["  what would remove it, or make it smaller:"] if self.removals else []
+        lines += [f"    {removal}" for removal in self.removals]
         for what, chain in self.chains:
             lines += [f"  {what}:", *(f"    {line}" for line in chain.splitlines())]
         if self.splits is not None:
             lines.append(f"  split {told(self.splits.chosen, self.mesh)}")
             lines += [f"    else {told(one, self.mesh)}; not taken: {one.excluded}" for one in self.splits.others]
-        lines += ["  what would remove it, or make it smaller:"] if self.removals else []
-        lines += [f"    {removal}" for removal in self.removals]
         return "\n".join(printable(line) for text in lines for line in text.splitlines())
 
 

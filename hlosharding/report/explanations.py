@@ -127,7 +127,7 @@ def _collective_view(one: CollectiveExplanation) -> View:
     chains = [Tree(f"{what}\n{chain}") for what, chain in one.chains]
     splits = [_splits(op.name, one.splits, one.mesh)] if op is not None and one.splits is not None else []
     removals = Tree("\n".join(("what would remove it, or make it smaller", *(f"  {line}" for line in one.removals))))
-    return View((facts, Tree(one.head), *chains, *splits, *([removals] if one.removals else [])))
+    return View((facts, Tree(one.head), *([removals] if one.removals else []), *chains, *splits))
 
 
 def _split_row(one: SplitAlternative) -> Row:

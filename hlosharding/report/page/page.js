@@ -72,6 +72,9 @@
       }
       const label = spec.title || "table";
       const scrolls = element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": label }, table);
+      // What opens below a row is as wide as what is seen of the table, not as the table.
+      const seen = () => scrolls.style.setProperty("--seen", `${scrolls.clientWidth}px`);
+      new ResizeObserver(seen).observe(scrolls);
       const caption = spec.title ? [element("p", { class: "caption" }, spec.title)] : [];
       this.place.replaceChildren(...caption, ...this.controls(), scrolls);
       if (spec.left_out) {
@@ -176,7 +179,7 @@
     }
 
     below(number) {
-      const content = element("td", { colspan: this.spec.columns.length + 1 });
+      const content = element("div", { class: "opened" });
       for (const part of this.spec.below[number]) {
         if (part.tree !== undefined) content.append(tree(part.tree));
         else {
@@ -185,7 +188,8 @@
           new Table(part.table, place);
         }
       }
-      return element("tr", { class: "below" }, content);
+      const wide = element("td", { colspan: this.spec.columns.length + 1 }, content);
+      return element("tr", { class: "below" }, wide);
     }
   }
 

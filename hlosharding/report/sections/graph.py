@@ -19,10 +19,8 @@ _OPS_SHOWN = 400
 
 _BLOCKS = (
     Column(key="block", heading="block"),
-    Column(key="direction", heading="pass", priority=3),
     Column(key="times", heading="times", kind=Kind.COUNT),
     Column(key="ops", heading="ops", kind=Kind.COUNT, sums=True, priority=2),
-    Column(key="products", heading="products", kind=Kind.COUNT, sums=True, priority=3),
     Column(key="flops", heading="FLOPs", kind=Kind.LARGE, sums=True, priority=2),
     Column(key="num_collectives", heading="collectives", kind=Kind.COUNT, sums=True, priority=2),
     Column(key="comm_bytes", heading="received", kind=Kind.BYTES, sums=True),
@@ -106,7 +104,7 @@ def _table(about: ReportedProgram, part: Part, whole_s: float) -> Table:
 def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
     sums, result = about.total(block.members), result_of(block)
     return {
-        "block": block.title,
+        "block": Shown(f"{block.title}{' (backward)' if block.direction else ''}", block.title),
         "direction": block.direction,
         "times": block.times,
         "ops": len(block.members),
