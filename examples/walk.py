@@ -15,7 +15,7 @@ from rich.console import Console
 import hlosharding as hs
 from benchmarks import live_xla
 from examples import tables
-from hlosharding import report
+from hlosharding.report import activations_view, collectives_view, comparison_view, parameters_view, show, warnings_view
 
 OUT = Path("out")
 STEPS = 20
@@ -44,11 +44,11 @@ def show_program(
     """
     stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
     propagated, partitioned = stage.propagation, stage.partition().partitioned
-    show = partial(report.show, width=console.width)
-    show(report.parameters_view(propagated, mesh), report.activations_view(propagated, mesh))
+    show_wide = partial(show, width=console.width)
+    show_wide(parameters_view(propagated, mesh), activations_view(propagated, mesh))
     asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
     console.print(f"Why is {why} split as it is?\n{propagated.explain(asked)}\n", markup=False, highlight=False)
-    show(report.collectives_view(partitioned), report.warnings_view(partitioned))
+    show_wide(collectives_view(partitioned), warnings_view(partitioned))
     OUT.mkdir(exist_ok=True)
     program = OUT / f"{name}.py"
     program.write_text(partitioned.as_python())
@@ -57,13 +57,13 @@ def show_program(
         live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
         xla = hs.load(live, format="hlo-proto")
         names = ("hlosharding", "live XLA")
-        show(report.comparison_view(hs.cost(partitioned.module), hs.cost(xla), names=names))
+        show_wide(comparison_view(hs.cost(partitioned.module), hs.cost(xla), names=names))
 
 
 def show_losses(console: Console, many: Iterable[float], one: Iterable[float], mesh: Mesh) -> None:
     """Run both trainings, print the losses, and fail where they do not agree."""
     sharded, single = list(islice(many, STEPS)), list(islice(one, STEPS))
-    report.show(tables.losses(sharded, single, mesh.size), width=console.width)
+    show(tables.losses(sharded, single, mesh.size), width=console.width)
     apart = max(abs(a - b) for a, b in zip(sharded, single, strict=True)) / max(map(abs, single))
     console.print(f"Largest difference: {apart:.1e} of the largest loss")
     if apart > AGREE:

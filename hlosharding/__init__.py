@@ -29,7 +29,16 @@ from hlosharding.errors import (
 )
 
 if TYPE_CHECKING:
-    from hlosharding.compiler import Partitioned, ShardedArray, device_put, jit, partition
+    from hlosharding.compiler import (
+        CollectiveExplanation,
+        Explanations,
+        Partitioned,
+        ShardedArray,
+        device_put,
+        explain,
+        jit,
+        partition,
+    )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
     from hlosharding.frontends import (
         OnnxShardings,
@@ -45,7 +54,7 @@ if TYPE_CHECKING:
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
-    from hlosharding.report import draw, draw_svg, to_html, to_record
+    from hlosharding.report import Report, draw, draw_svg, report, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
     from hlosharding.rules import register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
@@ -94,8 +103,17 @@ _ROOMS = {
     "hlosharding.schedule": ("Schedule", "ScheduleSimulation", "parse_schedule", "pipelined", "simulate"),
     "hlosharding.search": ("Plan", "Ranking", "SearchResult", "Suggestion", "rank", "search", "suggest"),
     "hlosharding.plans": ("Difference", "ExportedPlan", "PlanFile", "check_plan", "diff", "export_plan"),
-    "hlosharding.report": ("draw", "draw_svg", "to_html", "to_record"),
-    "hlosharding.compiler": ("Partitioned", "ShardedArray", "device_put", "jit", "partition"),
+    "hlosharding.report": ("Report", "draw", "draw_svg", "report", "to_html", "to_record"),
+    "hlosharding.compiler": (
+        "CollectiveExplanation",
+        "Explanations",
+        "Partitioned",
+        "ShardedArray",
+        "device_put",
+        "explain",
+        "jit",
+        "partition",
+    ),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -107,11 +125,13 @@ __all__ = [
     "Chip",
     "Cluster",
     "Collective",
+    "CollectiveExplanation",
     "CostError",
     "CostReport",
     "Difference",
     "ExecutionError",
     "Explanation",
+    "Explanations",
     "ExportedPlan",
     "HloSharding",
     "HloShardingError",
@@ -129,6 +149,7 @@ __all__ = [
     "Propagation",
     "PropagationError",
     "Ranking",
+    "Report",
     "ReshardPlan",
     "RuleError",
     "Schedule",
@@ -153,6 +174,7 @@ __all__ = [
     "diff",
     "draw",
     "draw_svg",
+    "explain",
     "export_plan",
     "jit",
     "load",
@@ -167,6 +189,7 @@ __all__ = [
     "read_onnx_shardings",
     "register_interface",
     "register_rule",
+    "report",
     "same_sharding",
     "search",
     "shard_alike",

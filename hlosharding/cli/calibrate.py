@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.devices import use
 from hlosharding.cli.files import counting, write
 from hlosharding.cli.programs import load_program, present
 from hlosharding.cost import calibration_of
+from hlosharding.report import calibration_view
 
 
 def execute(arguments: Namespace) -> None:
@@ -23,4 +23,4 @@ def execute(arguments: Namespace) -> None:
     with counting("measuring") as progress:
         found = calibration_of(jax.devices()[:count], program=program, progress=progress)
     write(found.text(), arguments.output)
-    present(report.calibration_view(found), arguments.emit)
+    present(calibration_view(found), arguments.emit)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.files import working, write
 from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
 from hlosharding.cli.run import choose_devices
@@ -15,6 +14,7 @@ from hlosharding.compiler import compile_by_xla, compile_for
 from hlosharding.cost import Topology, topology
 from hlosharding.errors import CostError
 from hlosharding.ir import Module
+from hlosharding.report import executable_view
 
 
 def execute(arguments: Namespace) -> None:
@@ -30,16 +30,16 @@ def execute(arguments: Namespace) -> None:
         xla = compile_by_xla(
             module,
             target.devices,
-            to_parameters=_as_asked(arguments.to_parameters, module.open_parameters),
-            to_outputs=_as_asked(arguments.to_outputs, module.open_outputs),
+            to_parameters=as_asked(arguments.to_parameters, module.open_parameters),
+            to_outputs=as_asked(arguments.to_outputs, module.open_outputs),
         )
     if arguments.output:
         write(ours.text, arguments.output)
     if arguments.output != "-":
-        present(report.executable_view(partitioned, ours, xla, target.machine.name), arguments.emit)
+        present(executable_view(partitioned, ours, xla, target.machine.name), arguments.emit)
 
 
-def _as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ...]:
+def as_asked(asked: bool | None, own: bool | tuple[bool, ...]) -> tuple[bool, ...]:
     """Whose shardings at the edge XLA may choose: as the command line says, else as the module does."""
     found = own if asked is None else asked
     return (found,) if isinstance(found, bool) else found

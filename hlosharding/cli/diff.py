@@ -8,13 +8,13 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from hlosharding import report
 from hlosharding.cli.files import read_program
 from hlosharding.cli.programs import annotated_program, machine, partitioned_program, present
 from hlosharding.compiler import Partitioned
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
 from hlosharding.plans import diff, is_per_device
+from hlosharding.report import difference_view
 
 
 def execute(arguments: Namespace) -> int:
@@ -25,7 +25,7 @@ def execute(arguments: Namespace) -> int:
     count = max(before.num_partitions, after.num_partitions)
     found = diff(before, after, machine=machine(arguments, count))
     names = _names(arguments.before, arguments.after)
-    present(report.difference_view(found, names=names, most=arguments.most), arguments.emit, arguments.output)
+    present(difference_view(found, names=names, most=arguments.most), arguments.emit, arguments.output)
     return int(arguments.exit_code and not found.is_same)
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import array_shape, as_json, present
-from hlosharding.report import Drawing, View
+from hlosharding.report import Drawing, View, draw_svg, sharding_view
 from hlosharding.sharding import HloSharding
 
 
@@ -19,9 +18,9 @@ def execute(arguments: Namespace) -> None:
     sharding, dims = HloSharding.parse(arguments.sharding), array_shape(arguments.shape).dims
     sharding.validate(dims)
     if arguments.emit == "json":
-        write(as_json(report.sharding_view(sharding)), arguments.output)
+        write(as_json(sharding_view(sharding)), arguments.output)
         return
     if arguments.emit == "svg":
-        write(report.draw_svg(sharding, dims), arguments.output)
+        write(draw_svg(sharding, dims), arguments.output)
         return
     present(View((Drawing(sharding, dims),)), output=arguments.output)

@@ -1,44 +1,37 @@
-"""`hlosharding explain`: why a value has its sharding.
+"""`hlosharding explain`: why a value has its sharding, or why a collective is there.
 
 Floor: cli.
 """
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
-from difflib import get_close_matches
 
-from hlosharding import report
 from hlosharding.cli.programs import partitioned_program, present, propagated_program
-from hlosharding.errors import ModuleError
+from hlosharding.compiler import is_line, made_at
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import Explanation, Propagation
-
-_LINE = re.compile(r".+:\d+|.+\.onnx:.+")
-"""Of a Python file; in an ONNX model nodes stand for lines."""
+from hlosharding.report import View, collective_explanations_view, explanations_view, split_view
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the chain of causes of each value that NAME means."""
+    """Print the chain of causes of each value that NAME means, or of each collective."""
+    present(_answer(arguments), arguments.emit)
+
+
+def _answer(arguments: Namespace) -> View:
+    name = arguments.name
+    if arguments.collectives or name.startswith("#"):
+        return collective_explanations_view(partitioned_program(arguments).explain_collectives(name))
     if arguments.splits:
-        _show_splits(arguments)
-        return
-    propagated = propagated_program(arguments)
-    found = _explanations(propagated, arguments.name)
-    present(report.explanations_view(found, whole=arguments.whole), arguments.emit)
-
-
-def _show_splits(arguments: Namespace) -> None:
-    """How else the op could be split, and what each split would cost."""
-    partitioned = partitioned_program(arguments)
-    present(report.split_view(partitioned.explain(arguments.name)), arguments.emit)
+        return split_view(partitioned_program(arguments).explain(name))
+    return explanations_view(_explanations(propagated_program(arguments), name), whole=arguments.whole)
 
 
 def _explanations(propagated: Propagation, name: str) -> list[Explanation]:
     """Of a source line all values; else what `Propagation.explain` understands."""
-    if _LINE.fullmatch(name):
-        return [propagated.explain(inst.name) for inst in meant(propagated.module, name)]
+    if is_line(name):
+        return [propagated.explain(inst.name) for inst in made_at(propagated.module, name)]
     return [propagated.explain(name)]
 
 
@@ -49,15 +42,4 @@ def meant(module: Module, name: str) -> list[Instruction]:
     """
     if name in module.paths:
         return [module.paths[name]]
-    return _made_at(module, name) if _LINE.fullmatch(name) else [module.by_name(name)]
-
-
-def _made_at(module: Module, line: str) -> list[Instruction]:
-    """The values of a source line; those inside reducers and their like have no sharding and are left out."""
-    places = {i.location for i in module.instructions}
-    made = [i for i in module.instructions if i.location == line or i.location.endswith("/" + line)]
-    if not made:
-        near = get_close_matches(line, sorted(places - {""}), 3)
-        remedy = f"did you mean {', '.join(near)}?" if near else "the program names no source lines"
-        raise ModuleError(f"no value is made at {line}", remedy=remedy)
-    return [i for i in made if i.computation.is_entry or module.sharding(i) is not None] or made
+    return list(made_at(module, name)) if is_line(name) else [module.by_name(name)]

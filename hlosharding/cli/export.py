@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import working, write
 from hlosharding.cli.programs import annotated_program, partitioned_program, partitions, present
 from hlosharding.plans import export_plan
+from hlosharding.report import difference_view, exported_view, show
 
 
 def execute(arguments: Namespace) -> None:
@@ -22,10 +22,10 @@ def execute(arguments: Namespace) -> None:
     with working("looking for constraints"):
         exported = export_plan(partitioned)
     if arguments.emit == "json":
-        present(report.exported_view(exported), "json", arguments.output)
+        present(exported_view(exported), "json", arguments.output)
     elif arguments.output or not arguments.compare:
         write(str(exported), arguments.output)
     if arguments.compare:
         with working("compiling by XLA"):
             found = exported.compare()
-        report.show(report.difference_view(found, names=("XLA", "hlosharding")))
+        show(difference_view(found, names=("XLA", "hlosharding")))

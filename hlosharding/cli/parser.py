@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_compile(commands)
     _add_explain(commands)
+    _add_report(commands)
     _add_simulate(commands)
     _add_search(commands)
     _add_calibrate(commands)
@@ -115,15 +116,30 @@ def _add_compile(commands: Any) -> None:
 
 
 def _add_explain(commands: Any) -> None:
-    command = _command(commands, "explain", "say why a value has its sharding")
-    command.add_argument("name", metavar="NAME", help="a value, a parameter's path, or a source line (model.py:31)")
+    command = _command(commands, "explain", "say why a value has its sharding, or why a collective is there")
+    command.add_argument(
+        "name", metavar="NAME", help="a value, a parameter's path, a source line (model.py:31), or a collective (#3)"
+    )
     _propagation_options(command)
     _partition_options(command)
     command.add_argument(
         "--splits", action="store_true", help="how else the op could be split, and what that would cost"
     )
+    command.add_argument("--collectives", action="store_true", help="the collectives of a source line, not its values")
     command.add_argument("--whole", action="store_true", help="every step of a long chain")
     command.add_argument("--emit", choices=("json",), help="for programs")
+
+
+def _add_report(commands: Any) -> None:
+    command = _command(commands, "report", "tell all there is to say of a program, as tables or as one page")
+    _propagation_options(command)
+    _partition_options(command)
+    command.add_argument(
+        "--against", metavar="FILE|xla", help="compare with another program, or with what XLA's own partitioner makes"
+    )
+    command.add_argument("--plot", metavar="FILE.svg", help="draw the whole program, layers that repeat once")
+    command.add_argument("--emit", choices=("json",), help="for programs")
+    command.add_argument("-o", "--output", metavar="FILE.html", help="write one page for a browser")
 
 
 def _add_simulate(commands: Any) -> None:

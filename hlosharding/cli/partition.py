@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import as_json, in_format, partitioned_program
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import CostReport, cost
+from hlosharding.report import collectives_view, cost_view, overrides_view, partitioned_view, show
 
 
 def execute(arguments: Namespace) -> None:
@@ -21,18 +21,18 @@ def execute(arguments: Namespace) -> None:
     if arguments.emit:
         write(_in_form(partitioned, prices, arguments), arguments.output)
     if arguments.collectives:
-        report.show(report.collectives_view(partitioned, cost=prices))
+        show(collectives_view(partitioned, cost=prices))
     if arguments.cost:
-        report.show(report.cost_view(prices))
+        show(cost_view(prices))
     if arguments.sharding_overrides:
-        report.show(report.overrides_view(partitioned))
+        show(overrides_view(partitioned))
     if not (arguments.emit or arguments.collectives or arguments.cost or arguments.sharding_overrides):
-        report.show(report.partitioned_view(partitioned, cost=prices))
+        show(partitioned_view(partitioned, cost=prices))
 
 
 def _in_form(partitioned: Partitioned, prices: CostReport, arguments: Namespace) -> str | bytes:
     if arguments.emit == "python":
         return partitioned.as_python()
     if arguments.emit == "json":
-        return as_json(report.partitioned_view(partitioned, cost=prices))
+        return as_json(partitioned_view(partitioned, cost=prices))
     return in_format(partitioned.module, arguments.emit, metadata=arguments.metadata)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.files import write
 from hlosharding.cli.programs import annotated_program, as_json, in_format, present, propagated_program
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.plans import diff
 from hlosharding.propagation import Propagation
-from hlosharding.report import View
+from hlosharding.report import View, conflicts_view, difference_view, propagation_view, show, trace_view
 
 
 def execute(arguments: Namespace) -> None:
@@ -26,18 +25,18 @@ def execute(arguments: Namespace) -> None:
         present(view, arguments.emit, arguments.output)
         return
     if arguments.emit == "json":
-        write(as_json(report.propagation_view(propagated)), arguments.output)
+        write(as_json(propagation_view(propagated)), arguments.output)
     elif arguments.emit or not arguments.table:
         write(in_format(propagated.module, arguments.emit or "hlo", metadata=arguments.metadata), arguments.output)
     if arguments.table:
-        report.show(report.propagation_view(propagated))
+        show(propagation_view(propagated))
 
 
 def _view_asked_for(propagated: Propagation, module: Module, arguments: Namespace) -> View | None:
     """The steps, what another set of annotations changes, or the conflicts; None: the program itself."""
     if arguments.trace:
-        return report.trace_view(propagated)
+        return trace_view(propagated)
     if arguments.diff:
         other = propagated_program(arguments, annotate(module, dict(arguments.diff)))
-        return report.difference_view(diff(propagated, other))
-    return report.conflicts_view(propagated.conflicts) if arguments.conflicts else None
+        return difference_view(diff(propagated, other))
+    return conflicts_view(propagated.conflicts) if arguments.conflicts else None

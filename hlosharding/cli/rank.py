@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.devices import use
 from hlosharding.cli.files import counting
 from hlosharding.cli.programs import load_program, machine, present
+from hlosharding.report import ranking_view
 from hlosharding.search import Plan, rank, sampled
 
 
@@ -22,4 +22,4 @@ def execute(arguments: Namespace) -> None:
     priced = machine(arguments, max(plan.num_devices for plan in plans))
     with counting("running plans") as progress:
         found = rank(module, batch=arguments.batch, plans=plans, machine=priced, progress=progress)
-    present(report.ranking_view(found, most=arguments.most), arguments.emit)
+    present(ranking_view(found, most=arguments.most), arguments.emit)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.programs import array_shape, machine, present
+from hlosharding.report import reshard_view
 from hlosharding.reshard import plan_reshard
 from hlosharding.sharding import HloSharding
 
@@ -28,4 +28,4 @@ def execute(arguments: Namespace) -> None:
         memory_limit=arguments.memory_limit,
         num_devices=devices,
     )
-    present(report.reshard_view(plan, drawn=not arguments.no_drawing), arguments.emit)
+    present(reshard_view(plan, drawn=not arguments.no_drawing), arguments.emit)

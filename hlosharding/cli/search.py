@@ -10,10 +10,10 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from hlosharding import report
 from hlosharding.cli.files import counting, write
 from hlosharding.cli.programs import load_program, named_machine, present
 from hlosharding.plans import PlanFile
+from hlosharding.report import pareto_svg, search_view
 from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
 
 
@@ -35,12 +35,12 @@ def execute(arguments: Namespace) -> None:
             jobs=arguments.jobs,
         )
     if arguments.plot:
-        write(report.pareto_svg(found), arguments.plot)
+        write(pareto_svg(found), arguments.plot)
     if arguments.output:
         write(found.schedule.to_text(), arguments.output)
     if arguments.save_plan:
         _as_file(found, arguments).write(arguments.save_plan)
-    present(report.search_view(found, most=arguments.most), arguments.emit)
+    present(search_view(found, most=arguments.most), arguments.emit)
 
 
 def _as_file(found: SearchResult, arguments: Namespace) -> PlanFile:

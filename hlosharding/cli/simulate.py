@@ -9,12 +9,12 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from hlosharding import report
 from hlosharding.cli.files import read_file, read_program, working, write
 from hlosharding.cli.parser import build_parser
 from hlosharding.cli.programs import annotated_program, load_program, machine, partitioned_program, plan_of, present
 from hlosharding.errors import HloShardingError
 from hlosharding.plans import PlanFile
+from hlosharding.report import schedule_view, simulation_view, timeline_svg
 from hlosharding.schedule import Schedule, parse_schedule, simulate
 from hlosharding.search import schedule_of
 
@@ -44,7 +44,7 @@ def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
         raise HloShardingError("--semantics is of schedules, FILE is a program", remedy="leave it out")
     partitioned = partitioned_program(arguments, annotated_program(arguments, source))
     found = simulate(partitioned, partitioned.machine, combine=arguments.combine)
-    present(report.simulation_view(found, most=arguments.most), arguments.emit)
+    present(simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)
 
@@ -60,11 +60,11 @@ def _simulate_schedule(arguments: Namespace, schedule: Schedule) -> None:
     with working("simulating"):
         target = machine(arguments, 1 + max(schedule.devices, default=0))
         found = simulate(schedule, target, semantics=arguments.semantics)
-    present(report.schedule_view(found, most=arguments.most), arguments.emit)
+    present(schedule_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)
     if arguments.plot:
-        write(report.timeline_svg(found), arguments.plot)
+        write(timeline_svg(found), arguments.plot)
     found.check_memory()
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hlosharding import report
 from hlosharding.cli.explain import meant
 from hlosharding.cli.files import counting
 from hlosharding.cli.programs import annotated_program, machine, partition_options, partitions, plan_of, present
 from hlosharding.errors import AnnotationError
+from hlosharding.report import suggestions_view
 from hlosharding.search import suggest
 
 
@@ -36,6 +36,6 @@ def execute(arguments: Namespace) -> None:
     if not found and arguments.emit != "json":
         goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
         raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")
-    present(report.suggestions_view(found), arguments.emit)
+    present(suggestions_view(found), arguments.emit)
     if arguments.save_plan and found:
         found[0].plan_file(plan_of(arguments)).write(arguments.save_plan)

@@ -2,6 +2,8 @@
 
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.arrays import device_put
+from hlosharding.compiler.collective_explanation import CollectiveExplanation, meant_collectives
+from hlosharding.compiler.explaining import Explanations, explain, is_line, made_at
 from hlosharding.compiler.jit import Jitted, jit
 from hlosharding.compiler.optimized import (
     MEMORY_PARTS,
@@ -18,7 +20,9 @@ from hlosharding.executor import ShardedArray
 
 __all__ = [
     "MEMORY_PARTS",
+    "CollectiveExplanation",
     "Compiled",
+    "Explanations",
     "Jitted",
     "MemoryUse",
     "OptimizedProgram",
@@ -33,7 +37,11 @@ __all__ = [
     "compile_for",
     "default_machine",
     "device_put",
+    "explain",
+    "is_line",
     "jit",
+    "made_at",
+    "meant_collectives",
     "partition",
     "prices_of",
     "versions",

@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
-from hlosharding.compiler.split_explanation import SplitExplanation, explained_split
+from hlosharding.compiler.collective_explanation import (
+    CollectiveExplanation,
+    explained_collective,
+    meant_collectives,
+)
+from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
 from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
@@ -30,7 +35,7 @@ from hlosharding.ir import (
     with_trip_counts,
 )
 from hlosharding.notebook import InNotebooks
-from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
+from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride, SplitAlternatives
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.spmd import Collective, collectives
 
@@ -80,38 +85,72 @@ class Partitioned(InNotebooks):
         return self.local.module
 
     @property
+    def was_partitioned(self) -> bool:
+        """Did it come as one device's program already, as XLA leaves it?"""
+        return self.module is self._source
+
+    @property
     def num_partitions(self) -> int:
         """Devices the program is for."""
         return self.module.num_partitions
 
-    def explain(self, name: str) -> SplitExplanation:
-        """Why an op of the program that was given is split as it is, and what other splits would cost.
+    @overload
+    def explain(self, what: str) -> SplitExplanation: ...
 
-        The program is partitioned once more for the answer.  Raises ModuleError for a name that is not in it.
+    @overload
+    def explain(self, what: int | Collective) -> CollectiveExplanation: ...
+
+    def explain(self, what: str | int | Collective) -> SplitExplanation | CollectiveExplanation:
+        """Why an op of the program that was given (by name) is split as it is, and what other splits would cost; or why
+        one of `collectives` (itself, or its number) is there.
+
+        The program is partitioned once more for the answer.  Raises ModuleError for what is not in it.
         """
+        return self._explain_op(what) if isinstance(what, str) else self.explain_collectives(what)[0]
+
+    def explain_collectives(self, *which: int | str | Collective, priced: bool = True) -> list[CollectiveExplanation]:
+        """Of several at once: by number (3, "#3"), by source line ("model.py:31"), by name.
+
+        `priced`: also how else the ops that needed them could be split.  Raises ModuleError for one that is not there.
+        """
+        found, source = self.collectives, self._source
+        numbers = list(dict.fromkeys(number for what in which for number in meant_collectives(found, what)))
+        names = [found[number].needed_by for number in numbers if source.find(found[number].needed_by) is not None]
+        splits: dict[str, SplitAlternatives | None] = {}
+        if priced and names and self._made_here.table is not None:
+            machine, options = self.machine, self._options
+            splits = splits_of(
+                source, self._made_here, names, machine=machine, options=options, annotated=self._annotated
+            )
+        return [explained_collective(n, found[n], source, self.propagation, splits) for n in numbers]
+
+    @property
+    def _annotated(self) -> frozenset[str]:
+        return self.propagation.annotated if self.propagation is not None else frozenset()
+
+    def _explain_op(self, name: str) -> SplitExplanation:
         return explained_split(
             self._source,
             self._made_here,
             name,
             machine=self.machine,
             options=self._options,
-            annotated=self.propagation.annotated if self.propagation is not None else (),
+            annotated=self._annotated,
             cause=self.propagation.explain(name) if self.propagation is not None else None,
         )
 
     @cached_property
     def _made_here(self) -> LocalProgram:
         """The program with the table it was made by, which one that was read from disk lacks."""
-        is_read = self.local.table is None and self.module is not self._source
+        is_read = self.local.table is None and not self.was_partitioned
         if not is_read:
             return self.local
-        annotated = self.propagation.annotated if self.propagation is not None else ()
         return best_program(
             self.propagation.module if self.propagation is not None else self._source,
             num_partitions=self.num_partitions,
             machine=self.machine,
             options=self._options,
-            annotated=annotated,
+            annotated=self._annotated,
         )
 
     @property
@@ -190,7 +229,7 @@ class Partitioned(InNotebooks):
     @cached_property
     def program(self) -> ShardMapProgram:
         """The generated source with the layouts of its boundary, as the executor takes it."""
-        if self.module is self._source:
+        if self.was_partitioned:
             raise ExecutionError(
                 "XLA compiled this module already; shapes of whole arrays are not in it",
                 remedy="run the program that it was made from",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hlosharding.cost import Machine
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import (
     Decisions,
@@ -58,16 +58,17 @@ class SplitExplanation(InNotebooks):
         if self.splits is None:
             lines.append(f"%{name} ({self.opcode}) is not split by its dims: there is no choice of a split")
         else:
-            lines += [f"%{name} is split {self.told(self.splits.chosen)}"]
-            lines += [f"  else {self.told(one)}; not taken: {one.excluded}" for one in self.splits.others]
+            lines += [f"%{name} is split {told(self.splits.chosen, self.mesh)}"]
+            lines += [f"  else {told(one, self.mesh)}; not taken: {one.excluded}" for one in self.splits.others]
         return "\n".join(lines)
 
-    def told(self, one: SplitAlternative) -> str:
-        """A split and its figures in a line."""
-        return (
-            f"{' '.join(one.factors)} as {spell_short(one.space, self.mesh)}: {one.comm_bytes:,.0f} bytes received,"
-            f" {one.seconds * 1e6:.3g} us, {one.work:.3g} of the work, {one.memory_bytes:,} bytes of memory"
-        )
+
+def told(one: SplitAlternative, mesh: MeshInfo | None) -> str:
+    """A split and its figures in a line."""
+    return (
+        f"{' '.join(one.factors)} as {spell_short(one.space, mesh)}: {one.comm_bytes:,.0f} bytes received,"
+        f" {one.seconds * 1e6:.3g} us, {one.work:.3g} of the work, {one.memory_bytes:,} bytes of memory"
+    )
 
 
 def explained_split(
@@ -85,29 +86,29 @@ def explained_split(
     Raises ModuleError for a name that is not in the module, PartitionError for a program that XLA partitioned.
     """
     inst = source.by_name(name)
-    if local.table is None:
-        raise PartitionError("nothing was chosen: the program was partitioned already", remedy="ask of its source")
-    splits = _watched(source, local, inst, machine, options, frozenset(annotated))
-    return SplitExplanation(inst.name, inst.opcode, cause, splits, source.mesh)
+    splits = splits_of(source, local, [inst.name], machine=machine, options=options, annotated=annotated)
+    return SplitExplanation(inst.name, inst.opcode, cause, splits[inst.name], source.mesh)
 
 
-def _watched(
+def splits_of(
     source: Module,
     local: LocalProgram,
-    inst: Instruction,
+    names: Collection[str],
+    *,
     machine: Machine,
     options: PartitionOptions,
-    annotated: frozenset[str],
-) -> SplitAlternatives | None:
-    assert local.table is not None
+    annotated: Collection[str],
+) -> dict[str, SplitAlternatives | None]:
+    """The splits of several ops, by name, found in one walk; None of an op that is not split by its dims."""
+    if local.table is None:
+        raise PartitionError("nothing was chosen: the program was partitioned already", remedy="ask of its source")
     module, count = in_plain_forms(source), local.module.num_partitions
     decisions = Decisions(
         Prices(machine.with_devices(count), options.objective),
         mesh=module.mesh.assignment if module.mesh is not None else None,
         has_manual_groups=has_manual_groups(module),
-        annotated=annotated,
-        watched={inst.name: None},
+        annotated=frozenset(annotated),
+        watched=dict.fromkeys(names),
     )
     partition_module(module, local.table, decisions, num_partitions=count)
-    asked = decisions.watched[inst.name]
-    return alternatives_of(asked) if asked is not None else None
+    return {name: alternatives_of(asked) if asked is not None else None for name, asked in decisions.watched.items()}

@@ -18,7 +18,7 @@ from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_tim
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.simulator import simulate
+from hlosharding.cost.simulator import Lifetime, lifetimes, simulate
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import STREAMS, Event
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
@@ -34,6 +34,7 @@ __all__ = [
     "Event",
     "GroupPlacement",
     "Level",
+    "Lifetime",
     "Link",
     "LinkUse",
     "Machine",
@@ -55,6 +56,7 @@ __all__ = [
     "first_ready",
     "group_placement",
     "in_order",
+    "lifetimes",
     "local_time",
     "machine_named",
     "machine_of",

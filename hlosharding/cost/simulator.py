@@ -7,8 +7,8 @@ event: the time of one trip, times the trips; no overlap from trip to trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
@@ -160,17 +160,47 @@ _NOTHING: tuple[float, Stream, Trips] = (0.0, "compute", _ONCE)
 
 def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:
     """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
-    ends, away = {op: event for event in timeline for op in event.instructions}, leaves_on_host(module)
     alive = sum(p.shape.byte_size for p in module.entry.parameters)
-    last = max((e.end for e in timeline), default=0.0)
     changes: list[tuple[float, int]] = []
-    for op, event in ends.items():
-        gone = away.get(op, ())
-        size = sum(leaf.byte_size for n, leaf in enumerate(op.shape.leaves) if n not in gone)
-        users = [ends[u].end for u in op.users if u in ends]
-        is_kept = op.is_root or any(u.is_root for u in op.users)
-        changes += [(event.start, size), (last if is_kept else max(users, default=event.end), -size)]
+    for life in lifetimes(module, timeline):
+        changes += [(life.start, life.nbytes), (life.end, -life.nbytes)]
     yield 0.0, alive
     for when, change in sorted(changes):
         alive += change
         yield when, alive
+
+
+class Lifetime(NamedTuple):
+    """A value on the device, and the seconds between which it is there."""
+
+    instruction: Instruction
+    nbytes: int
+    start: float
+    end: float
+
+
+def lifetimes(module: Module, timeline: Sequence[Event]) -> Iterator[Lifetime]:
+    """Of every value that an event of the timeline makes; parameters are there all the time.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> module = hs.load(text)
+    >>> [(life.instruction.name, life.nbytes) for life in lifetimes(module, hs.simulate(module).timeline)]
+    [('y', 32)]
+    """
+    ends, away = {op: event for event in timeline for op in event.instructions}, leaves_on_host(module)
+    last = max((e.end for e in timeline), default=0.0)
+    needed = _needed_until({op: event.end for op, event in ends.items()}, module.entry, last)
+    for op, event in ends.items():
+        gone = away.get(op, ())
+        size = sum(leaf.byte_size for n, leaf in enumerate(op.shape.leaves) if n not in gone)
+        yield Lifetime(op, size, event.start, needed[op])
+
+
+def _needed_until(ends: Mapping[Instruction, float], entry: Computation, last: float) -> dict[Instruction, float]:
+    """When the last reader of a value is done; what takes no time is another name of what it reads."""
+    needed: dict[Instruction, float] = {}
+    for op in reversed(entry.instructions):
+        readers = (ends[user] if user in ends else needed[user] for user in op.users if user.computation is entry)
+        needed[op] = last if op.is_root else max(readers, default=ends.get(op, 0.0))
+    return needed

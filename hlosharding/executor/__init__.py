@@ -15,6 +15,7 @@ from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.program import NO_OPTIONS, ShardMapProgram, find_devices
 from hlosharding.executor.random_inputs import is_integer, random_array
 from hlosharding.executor.reference import run_local, run_reference
+from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.sharded_array import ShardedArray, restacked
 from hlosharding.executor.source import as_python
 from hlosharding.executor.structure import Structure
@@ -23,6 +24,7 @@ __all__ = [
     "NO_OPTIONS",
     "BoundaryArray",
     "Executable",
+    "Repeat",
     "ShardMapProgram",
     "ShardedArray",
     "Structure",
@@ -31,6 +33,7 @@ __all__ = [
     "assemble",
     "check_same",
     "find_devices",
+    "find_repeats",
     "is_integer",
     "is_own",
     "is_shared",

@@ -284,6 +284,10 @@ class ModuleGraph:
             raise ModuleError(f"no instruction %{name.removeprefix('%')}", remedy=remedy)
         return found
 
+    def find(self, name: str) -> Instruction | None:
+        """The instruction of that name, or None."""
+        return self._by_name.get(name)
+
     @cached_property
     def paths(self) -> dict[str, Instruction]:
         """What users call values in the program that they wrote: entry parameters by path, tensors of an ONNX model."""

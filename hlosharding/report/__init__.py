@@ -9,7 +9,13 @@ from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import comparison_view, cost_view
 from hlosharding.report.drawing import draw, draw_svg
 from hlosharding.report.executables import executable_view
-from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
+from hlosharding.report.explanations import (
+    answers_view,
+    collective_explanations_view,
+    conflicts_view,
+    explanations_view,
+    split_view,
+)
 from hlosharding.report.exports import exported_view
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.json import Record
@@ -21,6 +27,7 @@ from hlosharding.report.model import (
     Kind,
     Label,
     Lines,
+    Picture,
     Row,
     Shown,
     Table,
@@ -34,6 +41,7 @@ from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, overrides_view, partitioned_view, simulation_view, warnings_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view
+from hlosharding.report.sections import Report, program_svg, report
 from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
@@ -47,7 +55,9 @@ __all__ = [
     "Kind",
     "Label",
     "Lines",
+    "Picture",
     "Record",
+    "Report",
     "Row",
     "Shown",
     "Table",
@@ -56,11 +66,13 @@ __all__ = [
     "View",
     "Within",
     "activations_view",
+    "answers_view",
     "as_bytes",
     "as_count",
     "as_seconds",
     "axes_view",
     "calibration_view",
+    "collective_explanations_view",
     "collectives_view",
     "comparison_view",
     "conflicts_view",
@@ -78,8 +90,10 @@ __all__ = [
     "pareto",
     "pareto_svg",
     "partitioned_view",
+    "program_svg",
     "propagation_view",
     "ranking_view",
+    "report",
     "reshard_view",
     "schedule_view",
     "search_view",

@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from hlosharding.errors import ShardingError
+from hlosharding.report.colours import WHOLE, tile_colour
 from hlosharding.report.svg import label, svg_image
 from hlosharding.sharding import HloSharding
 
@@ -28,6 +29,7 @@ class Page:
     columns: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     """Devices that hold the tile, by row and column."""
+    colours: tuple[tuple[str, ...], ...] = ((WHOLE,),)
 
 
 def draw(sharding: HloSharding | str, dims: Sequence[int], *, width: int | None = None) -> str:
@@ -80,9 +82,11 @@ def pages(sharding: HloSharding | str, dims: Sequence[int]) -> Iterator[Page]:
         where = ", ".join(f"dim {d}: {_range(dims[d], ways[d], p)}" for d, p in enumerate(place))
         rows = range(ways[row_dim]) if row_dim is not None else range(1)
         columns = range(ways[-1]) if rank else range(1)
-        cells = tuple(tuple(holders[(*place, *((r,) if rank > 1 else ()), c)] for c in columns) for r in rows)
+        indices = [[(*place, *((r,) if rank > 1 else ()), c)[:rank] for c in columns] for r in rows]
+        cells = tuple(tuple(",".join(map(str, holders[index])) for index in row) for row in indices)
+        colours = tuple(tuple(_colour(sharding, index, holders[index]) for index in row) for row in indices)
         names = tuple(_range(dims[row_dim], ways[row_dim], r) for r in rows) if row_dim is not None else ("",)
-        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) for c in columns), cells)
+        yield Page(where, names, tuple(_range(dims[-1], ways[-1], c) if rank else "" for c in columns), cells, colours)
 
 
 def _whole(sharding: HloSharding) -> str:
@@ -96,13 +100,17 @@ def _range(size: int, ways: int, place: int) -> str:
     return f"{start}:{end}" if start < end else "padding"
 
 
-def _holders(sharding: HloSharding) -> dict[tuple[int, ...], str]:
+def _holders(sharding: HloSharding) -> dict[tuple[int, ...], list[int]]:
     tiles = sharding.tiles.array.reshape((*sharding.data_dims, -1))
-    return {index: ",".join(map(str, tiles[index])) for index in np.ndindex(*sharding.data_dims)}
+    return {index: tiles[index].tolist() for index in np.ndindex(*sharding.data_dims)}
+
+
+def _colour(sharding: HloSharding, place: tuple[int, ...], devices: Sequence[int]) -> str:
+    return tile_colour(place, devices[0], sharding.num_devices or 1)
 
 
 def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:
-    """The same as one SVG image; tiles held by the same devices have the same colour.
+    """The same as one SVG image; hues tell devices apart, and neighbouring tiles are never of nearly one colour.
 
     >>> draw_svg(HloSharding.parse("{devices=[2]<=[2]}"), (4,)).startswith("<svg ")
     True
@@ -116,18 +124,18 @@ def draw_svg(sharding: HloSharding | str, dims: Sequence[int]) -> str:
         parts.append(_heading(4, top, page.title, "start"))
         for c, column in enumerate(page.columns):
             parts.append(_heading(left + c * cell + cell // 2, top + _LABEL - 6, column))
-        for r, (row, cells) in enumerate(zip(page.rows, page.cells, strict=True)):
+        for r, (row, cells, colours) in enumerate(zip(page.rows, page.cells, page.colours, strict=True)):
             y = top + _LABEL + r * _CELL
             parts.append(_heading(left - 6, y + _CELL // 2 + 4, row, "end"))
-            parts += [_tile(left + c * cell, y, cell, devices) for c, devices in enumerate(cells)]
+            tiles = enumerate(zip(cells, colours, strict=True))
+            parts += [_tile(left + c * cell, y, cell, devices, colour) for c, (devices, colour) in tiles]
         top += _LABEL + len(page.rows) * _CELL
         width = max(width, left + len(page.columns) * cell + 8, 8 + 8 * len(page.title))
     return svg_image(width, top + 8, parts)
 
 
-def _tile(x: int, y: int, width: int, devices: str) -> str:
-    hue = sum((n + 1) * ord(ch) for n, ch in enumerate(devices)) * 47 % 360
-    box = f'<rect x="{x}" y="{y}" width="{width}" height="{_CELL}" fill="hsl({hue},60%,85%)" stroke="#444"/>'
+def _tile(x: int, y: int, width: int, devices: str, colour: str) -> str:
+    box = f'<rect x="{x}" y="{y}" width="{width}" height="{_CELL}" fill="{colour}" stroke="#444"/>'
     return f'{box}<g fill="#111">{_heading(x + width // 2, y + _CELL // 2 + 4, devices)}</g>'
 
 

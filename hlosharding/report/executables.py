@@ -5,7 +5,7 @@ Floor: report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hlosharding.compiler import MEMORY_PARTS, OptimizedProgram, Partitioned
 from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Text, View
@@ -22,7 +22,9 @@ def executable_view(partitioned: Partitioned, ours: OptimizedProgram, xla: Optim
             Text(f"{name} on {count} device{'' if count == 1 else 's'}, compiled for {target}", style="bold"),
             Facts({"module": name, "num_partitions": count, "target": target}),
             _memory(ours, xla),
-            _collectives({"planned": partitioned.collectives, "ours": ours.collectives, "xla": xla.collectives}),
+            collectives_by_kind(
+                {"planned": partitioned.collectives, "ours": ours.collectives, "xla": xla.collectives}, _WHO
+            ),
         ),
         schema="hlosharding.compile/1",
     )
@@ -43,10 +45,13 @@ def _memory_row(part: str, mine: int, its: int) -> Row:
     return {"part": part, "ours": mine, "xla": its, "ratio": mine / its if its else Shown("n/a", None)}
 
 
-def _collectives(found: dict[str, Sequence[Collective]]) -> Table:
-    """One row for each kind; a collective in a loop counts each time."""
+def collectives_by_kind(found: Mapping[str, Sequence[Collective]], names: Mapping[str, str]) -> Table:
+    """One row for each kind, for each of several programs how often and how much; `names`: of the programs, by key.
+
+    A collective in a loop counts each time.
+    """
     columns = [Column(key="kind", heading="kind")]
-    for who, heading in _WHO.items():
+    for who, heading in names.items():
         columns.append(Column(key=f"{who}_executions", heading=f"{heading}: times", kind=Kind.COUNT, sums=True))
         columns.append(Column(key=f"{who}_bytes", heading="bytes received", kind=Kind.COUNT, sums=True))
     kinds = sorted({one.kind for some in found.values() for one in some})
@@ -54,7 +59,7 @@ def _collectives(found: dict[str, Sequence[Collective]]) -> Table:
     return Table(title="Collectives of one run", key="collectives", columns=tuple(columns), rows=rows, total="all")
 
 
-def _collectives_row(kind: str, found: dict[str, Sequence[Collective]]) -> Row:
+def _collectives_row(kind: str, found: Mapping[str, Sequence[Collective]]) -> Row:
     row: dict[str, float | str] = {"kind": kind}
     for who, some in found.items():
         alike = [one for one in some if one.kind == kind]

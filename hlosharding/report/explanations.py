@@ -6,12 +6,14 @@ Floor: report.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from hlosharding.compiler import SplitExplanation
-from hlosharding.partitioner import SplitAlternative
+from hlosharding.compiler import CollectiveExplanation, Explanations, SplitExplanation
+from hlosharding.partitioner import SplitAlternative, SplitAlternatives
 from hlosharding.propagation import ChainLink, Explanation, LostOffer
-from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Tree, View
+from hlosharding.report.model import Column, Facts, Kind, Row, Shown, Table, Tree, View, Within
+from hlosharding.sharding import MeshInfo
 
 _CONFLICTS = (
     Column(key="winner", heading="value"),
@@ -49,19 +51,83 @@ def split_view(explanation: SplitExplanation) -> View:
     'not split by its dims: there is no choice'
     """
     causes = [explanation.cause] if explanation.cause is not None else []
-    splits = explanation.splits
-    rows = [_split_row(one) for one in ((splits.chosen, *splits.others) if splits is not None else ())]
-    factors = f" ({' '.join(splits.chosen.factors)})" if splits is not None else ""
-    table = Table(
-        title=f"Splits of %{explanation.name}{factors}",
-        key="splits",
-        columns=_SPLITS,
-        rows=rows,
-        mesh=explanation.mesh,
-        empty="not split by its dims: there is no choice",
-    )
+    table = _splits(explanation.name, explanation.splits, explanation.mesh)
     facts = Facts({"name": explanation.name, "explanations": [_explanation_facts(one) for one in causes]})
     return View((facts, *(Tree(one.text()) for one in causes), table), schema="hlosharding.split/1")
+
+
+def _splits(name: str, splits: SplitAlternatives | None, mesh: MeshInfo | None) -> Table:
+    """How an op is split, and how else it could be."""
+    factors = f" ({' '.join(splits.chosen.factors)})" if splits is not None else ""
+    return Table(
+        title=f"Splits of %{name}{factors}",
+        key="splits",
+        columns=_SPLITS,
+        rows=[_split_row(one) for one in ((splits.chosen, *splits.others) if splits is not None else ())],
+        mesh=mesh,
+        empty="not split by its dims: there is no choice",
+    )
+
+
+def collective_explanations_view(explanations: Sequence[CollectiveExplanation]) -> View:
+    """Of each collective: the op that needed it, why that op and what it reads lie as they do, how else the op could be
+    split, and what would remove the collective.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0), sharding={devices=[2]<=[2]}\\n"
+    >>> text += "  ROOT y = f32[8] reverse(x), dimensions={0}, sharding={replicated}\\n}"
+    >>> view = collective_explanations_view([hs.partition(hs.load(text)).explain(0)])
+    >>> print(view.parts[1].view.parts[1].text.splitlines()[1])
+      needed by %y (reverse): operand 0
+    """
+    parts = [Within("", _collective_view(one)) for one in explanations]
+    facts = Facts({"collectives": [part.view for part in parts]})
+    return View((facts, *(replace(part, in_record=False) for part in parts)), schema="hlosharding.collective/1")
+
+
+def answers_view(found: Explanations) -> View:
+    """Answers of all kinds, one below the other.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}"
+    >>> len(answers_view(hs.explain(hs.load(text), "x")).parts)
+    2
+    """
+    views = [_answer_view(one) for one in found.answers]
+    parts = (Within("", view, in_record=False) for view in views)
+    return View((Facts({"answers": views}), *parts), schema="hlosharding.answers/1")
+
+
+def _answer_view(one: Explanation | SplitExplanation | CollectiveExplanation) -> View:
+    match one:
+        case Explanation():
+            return explanations_view([one])
+        case SplitExplanation():
+            return split_view(one)
+        case CollectiveExplanation():
+            return collective_explanations_view([one])
+
+
+def _collective_view(one: CollectiveExplanation) -> View:
+    op, found = one.needed_by, one.collective
+    facts = Facts(
+        {
+            "number": one.number,
+            "name": found.name,
+            "kind": found.kind,
+            "bytes_per_device": found.bytes_per_device,
+            "location": found.location,
+            "reason": found.reason,
+            "needed_by": op.name if op is not None else None,
+            "explanations": [_explanation_facts(one.wanted)] if one.wanted is not None else [],
+            "operands": [{"number": n, **_explanation_facts(why)} for n, why in one.operands],
+            "removals": one.removals,
+        }
+    )
+    chains = [Tree(f"{what}\n{chain}") for what, chain in one.chains]
+    splits = [_splits(op.name, one.splits, one.mesh)] if op is not None and one.splits is not None else []
+    removals = Tree("\n".join(("what would remove it, or make it smaller", *(f"  {line}" for line in one.removals))))
+    return View((facts, Tree(one.head), *([removals] if one.removals else []), *chains, *splits))
 
 
 def _split_row(one: SplitAlternative) -> Row:

@@ -5,7 +5,10 @@ Floor: report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+_LARGE_UNITS = ("", "k", "M", "G", "T", "P")
 _TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
@@ -28,10 +31,23 @@ def as_bytes(value: float) -> str:
     >>> as_bytes(40964), as_bytes(12), as_bytes(3.2e15)
     ('41.0 kB', '12 B', '3,200 TB')
     """
+    return _in_units(value, _BYTE_UNITS)
+
+
+def as_large(value: float) -> str:
+    """A count in decimal units, three digits.
+
+    >>> as_large(2.1e12), as_large(12)
+    ('2.10 T', '12')
+    """
+    return _in_units(value, _LARGE_UNITS).rstrip()
+
+
+def _in_units(value: float, units: Sequence[str]) -> str:
     unit = 0
-    while abs(value) >= 1000 and unit < len(_BYTE_UNITS) - 1:
+    while abs(value) >= 1000 and unit < len(units) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{_three_digits(value) if unit else f'{value:,.0f}'} {_BYTE_UNITS[unit]}"
+    return f"{_three_digits(value) if unit else f'{value:,.0f}'} {units[unit]}"
 
 
 def as_seconds(value: float) -> str:

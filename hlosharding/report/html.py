@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from hlosharding.printable import printable
 from hlosharding.report.drawing import draw_svg
-from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Part, Table, Text, Tree, View, Within
+from hlosharding.report.model import Column, Drawing, Facts, Kind, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.plain import PlainTable, facts_table, plain
 
 _LONG = 40
@@ -88,8 +88,18 @@ def _part(part: Part) -> Iterator[str]:
             yield _lines(first, f"\n{rest}" if rest else "")
         case Drawing():
             yield from [_drawing(part)] if part.sharding.num_tiles <= _LARGEST_DRAWING else []
+        case Picture():
+            yield f'<div style="{_SCROLLS}">{part.svg}</div>'
         case Within():
-            yield from _rendered(part.view) if part.is_shown else []
+            yield from _within(part) if part.is_shown else []
+
+
+def _within(part: Within) -> Iterator[str]:
+    if part.title:
+        yield Markup("<h3>{}</h3>").format(printable(part.title))
+    if part.note:
+        yield Markup("<p>{}</p>").format(printable(part.note))
+    yield from _rendered(part.view)
 
 
 def _clean(text: str) -> str:

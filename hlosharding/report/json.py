@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 
 from hlosharding.ir import Shape
-from hlosharding.report.model import Drawing, Facts, Figure, Lines, Part, Shown, Table, Text, Tree, View, Within
+from hlosharding.report.model import (
+    Drawing,
+    Facts,
+    Figure,
+    Lines,
+    Part,
+    Picture,
+    Shown,
+    Table,
+    Text,
+    Tree,
+    View,
+    Within,
+)
 from hlosharding.sharding import HloSharding
 
 Record = dict[str, Any]
@@ -38,8 +51,8 @@ def _entries(part: Part) -> Record:
         case Lines():
             return {part.key: list(part.lines)} if part.key else {}
         case Within():
-            return {part.key: render(part.view)}
-        case Text() | Tree() | Drawing():
+            return {part.key: render(part.view)} if part.in_record else {}
+        case Text() | Tree() | Drawing() | Picture():
             return {}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeAlias
 
 from hlosharding.ir import Shape
 from hlosharding.notebook import InNotebooks
@@ -24,6 +24,7 @@ class Kind(Enum):
     SHAPE = auto()
     SHARDING = auto()
     COUNT = auto()
+    LARGE = auto()
     BYTES = auto()
     SECONDS = auto()
     RATIO = auto()
@@ -54,7 +55,7 @@ class Shown:
     raw: Any
 
 
-Cell = str | float | None | HloSharding | Shape | Figure | Shown | Mapping[str, Any] | Sequence[Any]
+Cell: TypeAlias = "str | float | HloSharding | Shape | Figure | Shown | Mapping[str, Any] | Sequence[Any] | View | None"
 Row = Mapping[str, Cell]
 
 
@@ -107,6 +108,8 @@ class Table:
     """Numbers of the rows above which there is a line."""
     line: str = ""
     """Where given, a row is a line of this form, `{key}` for each cell, and there is no grid."""
+    detail: str = ""
+    """Key of a cell that is a View: a page shows it below its row when the row is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +166,28 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that was drawn already; a terminal shows `text` in its place."""
+
+    svg: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """A view as part of another one; in a record it stands under its key."""
 
     key: str
     view: View
     is_shown: bool = True
+    in_record: bool = True
+    title: str = ""
+    """A section's heading; "": the view just goes on."""
+    note: str = ""
+    """A sentence below the heading."""
 
 
-Part = Facts | Table | Text | Lines | Tree | Drawing | Within
+Part = Facts | Table | Text | Lines | Tree | Drawing | Picture | Within
 
 
 @dataclass(frozen=True, slots=True)

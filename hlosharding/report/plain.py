@@ -12,7 +12,7 @@ from typing import Any
 
 from hlosharding.ir import Shape
 from hlosharding.printable import printable
-from hlosharding.report.figures import as_bytes, as_count, as_seconds
+from hlosharding.report.figures import as_bytes, as_count, as_large, as_seconds
 from hlosharding.report.model import Cell, Column, Facts, Figure, Kind, Row, Shown, Table
 from hlosharding.sharding import HloSharding, spell_short
 
@@ -21,6 +21,7 @@ _NAME, _FIGURE, _NOTE = "name", "figure", "note"
 
 _WRITE: dict[Kind, Callable[[float], str]] = {
     Kind.COUNT: as_count,
+    Kind.LARGE: as_large,
     Kind.BYTES: as_bytes,
     Kind.SECONDS: as_seconds,
     Kind.RATIO: "{:.3f}".format,
@@ -49,19 +50,25 @@ def plain(table: Table) -> PlainTable:
     >>> plain(Table(title="", columns=columns, rows=rows, joins=True, largest="n", total="all")).rows
     (('all-reduce', '1,500'), ('all-gather', '1'), ('all', '1,501'))
     """
-    rows = _joined(table) if table.joins else list(table.rows)
-    if table.largest:
-        rows.sort(key=lambda row: -_number(row[table.largest]).value)
+    rows = joined_rows(table)
     breaks, most = table.breaks, table.most if table.most is not None else len(rows)
     shown, rest = rows[:most], rows[most:]
     for name, summed in ((f"{len(rest)} others" if rest else "", rest), (table.total, rows)):
         if name:
             breaks |= {len(shown)}
-            shown.append(_sums(table, name, summed))
+            shown.append(summed_row(table, name, summed))
     if not shown and table.empty:
         shown.append({table.columns[0].key: table.empty})
     texts = tuple(tuple(cell_text(row.get(c.key, ""), c.kind, table.mesh) for c in table.columns) for row in shown)
     return PlainTable(title=printable(table.title), columns=table.columns, rows=texts, breaks=breaks)
+
+
+def joined_rows(table: Table) -> list[Row]:
+    """All rows, those that read alike joined and the largest first where the table wants that."""
+    rows = _joined(table) if table.joins else list(table.rows)
+    if table.largest:
+        rows.sort(key=lambda row: -_number(row[table.largest]).value)
+    return rows
 
 
 def _joined(table: Table) -> list[Row]:
@@ -72,7 +79,8 @@ def _joined(table: Table) -> list[Row]:
     return [{**rows[0], **_added(table, rows)} for rows in groups.values()]
 
 
-def _sums(table: Table, name: str, rows: Sequence[Row]) -> Row:
+def summed_row(table: Table, name: str, rows: Sequence[Row]) -> Row:
+    """A row with the sums of others, under a name."""
     return {table.columns[0].key: name, **_added(table, rows)}
 
 

@@ -13,7 +13,22 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.printable import printable
 from hlosharding.report.collectives import collectives_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.model import Column, Facts, Figure, Kind, Lines, Part, Row, Shown, Table, Text, View, Within
+from hlosharding.report.model import (
+    Column,
+    Facts,
+    Figure,
+    Kind,
+    Lines,
+    Part,
+    Picture,
+    Row,
+    Shown,
+    Table,
+    Text,
+    View,
+    Within,
+)
+from hlosharding.report.streams import simulation_svg
 
 _OVERRIDES_SHOWN = 12
 
@@ -165,7 +180,8 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
     timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
     longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
-    return View((facts, timeline, Text(printable(str(simulation))), longest), schema="hlosharding.simulation/1")
+    drawn = Picture(simulation_svg(simulation), printable(str(simulation)))
+    return View((facts, timeline, drawn, longest), schema="hlosharding.simulation/1")
 
 
 def _event_row(event: Event) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
-from hlosharding.report.pareto import pareto
+from hlosharding.report.model import Column, Facts, Kind, Picture, Shown, Table, Text, View
+from hlosharding.report.pareto import pareto, pareto_svg
 from hlosharding.search import Improved, PricedPlan, SearchResult, spelled
 
 
@@ -53,7 +53,8 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         is_shown=len(trade) > 1,
     )
     said = Text(f"{result.explain()}\n{_counted(result)}")
-    return View((Facts(counts), said, plans, less_memory, refused), schema="hlosharding.search/1")
+    drawn = Picture(pareto_svg(result))
+    return View((Facts(counts), said, drawn, plans, less_memory, refused), schema="hlosharding.search/1")
 
 
 def improved_view(found: Improved) -> View:

@@ -16,7 +16,7 @@ def svg_image(width: int, height: int, parts: Iterable[str]) -> str:
     True
     """
     style = 'font-family="monospace" font-size="12" fill="currentColor"'
-    size = f'width="{width}" height="{height}"'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
 
 

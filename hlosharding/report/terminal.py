@@ -19,7 +19,7 @@ from rich.text import Text as RichText
 
 from hlosharding.printable import printable
 from hlosharding.report.drawing import draw
-from hlosharding.report.model import Drawing, Facts, Lines, Part, Table, Text, Tree, View, Within
+from hlosharding.report.model import Drawing, Facts, Lines, Part, Picture, Table, Text, Tree, View, Within
 from hlosharding.report.plain import PlainTable, facts_table, plain
 from hlosharding.report.widths import Layout, fit, wrapped
 
@@ -97,8 +97,18 @@ def _lines(part: Part, screen: Screen) -> Iterator[str]:
         case Drawing():
             yield from [part.title] if part.title else []
             yield from draw(part.sharding, part.dims, width=screen.width if screen.wraps else None).splitlines()
+        case Picture():
+            yield from _text(part.text, screen)
         case Within():
-            yield from _view_lines(part.view, screen) if part.is_shown else ()
+            yield from _within(part, screen) if part.is_shown else ()
+
+
+def _within(part: Within, screen: Screen) -> Iterator[str]:
+    if part.title:
+        yield ""
+        yield from _text(part.title.upper(), screen, "bold")
+        yield from _text(part.note, screen)
+    yield from _view_lines(part.view, screen)
 
 
 def _text(text: str, screen: Screen, style: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlosharding.compiler import Partitioned, SplitExplanation
+from hlosharding.compiler import CollectiveExplanation, Explanations, Partitioned, SplitExplanation
 from hlosharding.cost import Calibration, CostReport, Simulation
 from hlosharding.errors import HloShardingError
 from hlosharding.ir import Module
@@ -19,7 +19,13 @@ from hlosharding.report import html, json
 from hlosharding.report.changes import difference_view, suggestions_view
 from hlosharding.report.collectives import collective_view
 from hlosharding.report.costs import cost_view
-from hlosharding.report.explanations import conflicts_view, explanations_view, split_view
+from hlosharding.report.explanations import (
+    answers_view,
+    collective_explanations_view,
+    conflicts_view,
+    explanations_view,
+    split_view,
+)
 from hlosharding.report.exports import exported_view
 from hlosharding.report.json import Record
 from hlosharding.report.model import Text, View
@@ -27,6 +33,7 @@ from hlosharding.report.plans import axes_view, reshard_view
 from hlosharding.report.programs import module_view, partitioned_view, simulation_view
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view
+from hlosharding.report.sections import Report
 from hlosharding.report.shardings import propagation_view, sharding_view
 from hlosharding.report.timelines import schedule_view
 from hlosharding.reshard import ReshardPlan
@@ -41,6 +48,8 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     Propagation: propagation_view,
     Explanation: lambda explanation: explanations_view([explanation]),
     SplitExplanation: split_view,
+    Explanations: answers_view,
+    CollectiveExplanation: lambda explanation: collective_explanations_view([explanation]),
     LostOffer: lambda lost: conflicts_view([lost]),
     Difference: difference_view,
     ExportedPlan: exported_view,
@@ -55,6 +64,7 @@ _VIEWS: dict[type, Callable[[Any], View]] = {
     SearchResult: search_view,
     Improved: improved_view,
     Ranking: ranking_view,
+    Report: lambda made: made.view,
     Calibration: calibration_view,
 }
 

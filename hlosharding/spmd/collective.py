@@ -28,6 +28,7 @@ from hlosharding.spmd.participants import (
 _INSTRUCTION = re.compile(r"%\S+ \((\S+)\)")
 CAUSE_ATTRIBUTE = "hlosharding.cause"
 """Frontend attribute under which a partitioned module's text keeps the cause of a collective."""
+_CAUSE = re.compile(r"(?P<reason>.*?) for %(?P<name>.*) \(\S*\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,18 @@ class Collective:
     in_conditional: bool
     is_exact: bool
     """False where the trip count of a loop around it is a guess."""
+
+    @property
+    def reason(self) -> str:
+        """The cause without the op that needed it: "add of partial results"."""
+        found = _CAUSE.fullmatch(self.cause)
+        return found["reason"] if found else self.cause
+
+    @property
+    def needed_by(self) -> str:
+        """Name of the op of the whole program that needed it; "" where that is not known."""
+        found = _CAUSE.fullmatch(self.cause)
+        return found["name"] if found else ""
 
     @property
     def bytes_per_execution(self) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from examples import tables
-from hlosharding import report
+from hlosharding.report import to_text
 
 
 def test_losses_stand_side_by_side_with_their_relative_difference() -> None:
-    rows = report.to_text(tables.losses([2.0, 1.0], [2.0, 0.5], devices=8)).splitlines()
+    rows = to_text(tables.losses([2.0, 1.0], [2.0, 0.5], devices=8)).splitlines()
     assert any("8 devices" in row and "one device" in row for row in rows)
     assert any(row.split()[1::2] == ["1", "2.000000", "2.000000", "0.0e+00"] for row in rows)
     assert any(row.split()[1::2] == ["2", "1.000000", "0.500000", "1.0e+00"] for row in rows)

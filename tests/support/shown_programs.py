@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hlosharding as hs
-from hlosharding import report
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
+from hlosharding.report import View, to_text
 from hlosharding.sharding import MeshInfo
 
 MESH = MeshInfo(("data", "model"), (2, 4))
@@ -66,11 +66,11 @@ def partitioned() -> hs.Partitioned:
     return hs.partition(propagated(mesh=True), num_partitions=8, machine=hs.machines.h100(8))
 
 
-def text_of(view: report.View) -> str:
-    return report.to_text(view)
+def text_of(view: View) -> str:
+    return to_text(view)
 
 
-def rows_of(view: report.View) -> list[list[str]]:
+def rows_of(view: View) -> list[list[str]]:
     """The cells of each row of its tables, heads first."""
     lines = [line for line in text_of(view).splitlines() if line.startswith(("┃", "│"))]
     return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]

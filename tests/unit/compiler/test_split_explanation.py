@@ -10,10 +10,10 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding import report
 from hlosharding.compiler import SplitExplanation
 from hlosharding.errors import ModuleError, PartitionError
 from hlosharding.partitioner import PartitionOptions, SplitAlternative
+from hlosharding.report import split_view, to_record, to_text
 from hlosharding.sharding import HloSharding
 
 MESH = AbstractMesh((2, 4), ("d", "x"))
@@ -97,11 +97,11 @@ def test_every_figure_is_shown() -> None:
     assert "is split m0 n0 k0 as {devices=[8,1,1]<=[8]}: 3,670,016 bytes received" in text
     assert "else m0 n0 k0 as {replicated}: 57,344 bytes received" in text
     assert "not taken: repeats work" in text
-    record = report.to_record(found)
+    record = to_record(found)
     assert record["schema"] == "hlosharding.split/1"
     assert record["splits"][0]["excluded"] == ""
     assert {"comm_bytes", "time_s", "work", "memory_bytes", "split", "factors"} < set(record["splits"][0])
-    assert "repeats work" in report.to_text(report.split_view(found))
+    assert "repeats work" in to_text(split_view(found))
 
 
 def test_what_is_no_op_of_dims_has_no_splits() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hlosharding.cost import cost, machines, simulate
+from hlosharding.cost import cost, lifetimes, machines, simulate
 from hlosharding.errors import CostError
+from hlosharding.frontends import load
 from hlosharding.ir import Builder, DotDims, Instruction, Module, Shape
 
 H100 = machines.h100(8)
@@ -95,3 +96,21 @@ def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     p = Program()
     with pytest.raises(CostError, match="cannot write"):
         simulate(p.done(p.dot(p.x)), H100).save_trace(tmp_path / "no" / "such" / "folder.json")
+
+
+def test_what_is_read_by_another_name_lives_until_its_last_reader() -> None:
+    text = """HloModule m
+    ENTRY e {
+      x = f32[256,256] parameter(0)
+      y = f32[256,256] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      flat = f32[65536] reshape(y)
+      z = f32[256,256] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+      again = f32[256,256] reshape(flat)
+      ROOT w = f32[256,256] dot(z, again), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    }"""
+    module = load(text)
+    run = simulate(module, machines.h100(1))
+    lives = {life.instruction.name: life for life in lifetimes(module, run.timeline)}
+    assert lives["y"].end == lives["w"].end == run.time_s
+    # x all the time; y, z and w at the end.
+    assert max(nbytes for _, nbytes in run.memory) == 4 * 4 * 256 * 256

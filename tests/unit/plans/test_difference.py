@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
-from hlosharding import report
+from hlosharding.report import difference_view
 from tests.support.shown_programs import rows_of
 
 MACHINE = hs.machines.h100(4)
@@ -78,7 +78,7 @@ def test_equal_ones_are_counted_each() -> None:
     one = per_device(reduced("r", "x", 3))
     three = per_device(reduced("r", "x", 3), reduced("s", "r", 3), reduced("t", "s", 3))
     assert found(one, three) == [("added", "m.py:3", 0, ONE)] * 2
-    rows = rows_of(report.difference_view(hs.diff(one, three, machine=MACHINE)))
+    rows = rows_of(difference_view(hs.diff(one, three, machine=MACHINE)))
     assert ["added", "all-reduce", "1 group of 4", "f32[64]", "0", "768", "m.py:3", ""] in rows
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hlosharding as hs
-from hlosharding import report
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.report import collectives_view, cost_view, partitioned_view, simulation_view, to_record, to_text
 from tests.support.shown_programs import local_module, rows_of
 
 
 def test_equal_collectives_share_a_row_largest_volume_first() -> None:
-    rows = rows_of(report.collectives_view(local_module()))
+    rows = rows_of(collectives_view(local_module()))
     assert rows == [
         ["kind", "axes", "shape", "bytes a device", "times", "source", "cause"],
         ["all-gather", "1 group of 8", "f32[800]", "2,800", "1", "", ""],  # 7/8 of 3200
@@ -28,13 +28,13 @@ def test_equal_collectives_share_a_row_largest_volume_first() -> None:
 
 
 def test_a_mesh_names_the_axes() -> None:
-    rows = rows_of(report.collectives_view(local_module(mesh=True)))
+    rows = rows_of(collectives_view(local_module(mesh=True)))
     assert [row[1] for row in rows[1:3]] == ["data,model", "model"]
 
 
 def test_prices_stand_there_where_a_cost_is_known() -> None:
     module = local_module()
-    rows = rows_of(report.collectives_view(module, cost=hs.cost(module, machine=hs.machines.h100(8))))
+    rows = rows_of(collectives_view(module, cost=hs.cost(module, machine=hs.machines.h100(8))))
     assert rows[0][5] == "priced"
     assert all(row[5].endswith("us") for row in rows[1:])
 
@@ -58,25 +58,25 @@ ENTRY main {
 
 
 def test_a_guessed_trip_count_is_marked() -> None:
-    rows = rows_of(report.collectives_view(hs.load(GUESSED)))
+    rows = rows_of(collectives_view(hs.load(GUESSED)))
     assert rows[1][3].startswith("~")
     assert rows[-1][3].startswith("~")
 
 
 def marks(partitioned: hs.Partitioned) -> list[bool]:
     """Does each output say that a figure is a guess?"""
-    record = report.to_record(report.partitioned_view(partitioned))
+    record = to_record(partitioned_view(partitioned))
     simulation = hs.simulate(partitioned, hs.machines.h100(2))
     return [
         "~" in repr(partitioned),
         any("how often" in warning for warning in partitioned.warnings),
         "~" in str(partitioned.collectives[0]),
         "~" in str(partitioned.cost) and "how often %loop" in str(partitioned.cost),
-        "~" in report.to_text(report.cost_view(partitioned.cost)),
+        "~" in to_text(cost_view(partitioned.cost)),
         bool(record["cost"]["guessed_loops"]),
         "~" in str(simulation),
-        "~" in report.to_text(report.simulation_view(simulation)),
-        not report.to_record(report.simulation_view(simulation))["timeline"][0]["is_exact"],
+        "~" in to_text(simulation_view(simulation)),
+        not to_record(simulation_view(simulation))["timeline"][0]["is_exact"],
     ]
 
 
@@ -91,4 +91,4 @@ def test_every_output_marks_a_guess_until_trips_are_stated() -> None:
 
 
 def test_a_program_without_collectives_has_an_empty_sum() -> None:
-    assert rows_of(report.collectives_view([]))[1:] == [["all", "", "", "0", "0", "", ""]]
+    assert rows_of(collectives_view([]))[1:] == [["all", "", "", "0", "0", "", ""]]

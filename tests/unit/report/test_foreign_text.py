@@ -12,8 +12,20 @@ from typing import Any
 import pytest
 
 import hlosharding as hs
-from hlosharding import report
 from hlosharding.cli import main
+from hlosharding.report import (
+    View,
+    cost_view,
+    explanations_view,
+    overrides_view,
+    partitioned_view,
+    propagation_view,
+    simulation_view,
+    to_html,
+    to_record,
+    to_text,
+    trace_view,
+)
 from tests.support.hostile_text import HOSTILE, kinds_of_strings, propagated_program, taken, with_text
 
 HARMLESS = "word"
@@ -25,18 +37,18 @@ def program() -> bytes:
     return propagated_program()
 
 
-def views(proto: bytes) -> Iterator[report.View]:
+def views(proto: bytes) -> Iterator[View]:
     """Everything that is shown of a program."""
     module = hs.load(proto, format="hlo-proto")
     propagation = hs.propagate(module)
     partitioned = hs.partition(propagation, num_partitions=8)
-    yield report.partitioned_view(partitioned)
-    yield report.overrides_view(partitioned)
-    yield report.cost_view(partitioned.cost)
-    yield report.simulation_view(hs.simulate(partitioned))
-    yield report.trace_view(propagation)
-    yield report.propagation_view(propagation)
-    yield report.explanations_view([propagation.explain(i.name) for i in module.instructions[::9]])
+    yield partitioned_view(partitioned)
+    yield overrides_view(partitioned)
+    yield cost_view(partitioned.cost)
+    yield simulation_view(hs.simulate(partitioned))
+    yield trace_view(propagation)
+    yield propagation_view(propagation)
+    yield explanations_view([propagation.explain(i.name) for i in module.instructions[::9]])
 
 
 def structure(proto: bytes) -> list[Any]:
@@ -44,9 +56,9 @@ def structure(proto: bytes) -> list[Any]:
     return [(lines(view), tags(view), kinds(view)) for view in views(proto)]
 
 
-def lines(view: report.View) -> int:
+def lines(view: View) -> int:
     """How many lines a terminal shows, which are of printable characters only."""
-    text = report.to_text(view, width=_WIDE, wraps=False)
+    text = to_text(view, width=_WIDE, wraps=False)
     assert text.replace("\n", "").isprintable()
     return text.count("\n")
 
@@ -69,15 +81,15 @@ class _Tags(HTMLParser):
         self.found.append("declaration")
 
 
-def tags(view: report.View) -> list[Any]:
+def tags(view: View) -> list[Any]:
     """The tags of the page, with the names of their attributes."""
     parser = _Tags()
-    parser.feed(report.to_html(view))
+    parser.feed(to_html(view))
     parser.close()
     return parser.found
 
 
-def kinds(view: report.View) -> list[str]:
+def kinds(view: View) -> list[str]:
     """What the record is made of, once it was written and read."""
 
     def walk(value: Any) -> Iterator[str]:
@@ -86,7 +98,7 @@ def kinds(view: report.View) -> list[str]:
         for part in parts:
             yield from walk(part)
 
-    return list(walk(json.loads(json.dumps(report.to_record(view)))))
+    return list(walk(json.loads(json.dumps(to_record(view)))))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

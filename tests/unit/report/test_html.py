@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hlosharding as hs
-from hlosharding import report
+from hlosharding.report import Column, Lines, Table, Text, Tree, View, collectives_view
 from tests.support.shown_programs import partitioned, propagated
 
 CLASH = (Path(__file__).resolve().parents[3] / "docs" / "clash.hlo").read_text()
@@ -37,6 +37,9 @@ def values() -> dict[str, tuple[Any, str]]:
         "simulation": (hs.simulate(partitioned(), hs.machines.h100(8)), "Critical path"),
         "plan": (hs.plan_reshard((8, 8), "float32", rows, columns), "lower bound"),
         "sharding": (rows, "{devices=[4,1]<=[4]}"),
+        "collective": (partitioned().explain(0), "needed by %"),
+        "answers": (hs.explain(partitioned(), "#0"), "needed by %"),
+        "report": (hs.report(partitioned()), "Replicated values"),
         "axes": (hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"}), "mesh.cluster"),
     }
 
@@ -51,6 +54,9 @@ NAMES = (
     "simulation",
     "plan",
     "sharding",
+    "collective",
+    "answers",
+    "report",
 )
 
 
@@ -79,16 +85,16 @@ def test_every_table_scrolls_where_the_page_is_narrow(name: str) -> None:
 
 def test_strange_names_are_data() -> None:
     name = "</td><script>alert('x')</script>{{ 7 * 7 }}"
-    column = report.Column(key="name", heading=name)
-    table = report.Table(title=name, columns=(column,), rows=[{"name": name}])
-    parts = (table, report.Text(name), report.Tree(f"{name}\n  {name}"), report.Lines("", [name]))
-    shown = hs.to_html(report.View(parts))
+    column = Column(key="name", heading=name)
+    table = Table(title=name, columns=(column,), rows=[{"name": name}])
+    parts = (table, Text(name), Tree(f"{name}\n  {name}"), Lines("", [name]))
+    shown = hs.to_html(View(parts))
     assert "<script" not in shown
     assert "49" not in shown
     assert words(shown).count(name) == 7
 
 
 def test_a_view_shows_itself_and_any_other_value_its_text() -> None:
-    view = report.collectives_view(partitioned())
+    view = collectives_view(partitioned())
     assert view._repr_html_() == hs.to_html(view)
     assert words(hs.to_html(3)) == "3"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hlosharding import report
 from hlosharding.cost import Calibration, machines
 from hlosharding.cost.calibration import calibration, probes
+from hlosharding.report import calibration_view, ranking_view, to_record, to_text
 from hlosharding.search import Plan, RankedPlan, Ranking
 
 ROWS = RankedPlan(Plan(2), 1.0, 3.0), RankedPlan(Plan(1, 2), 2.0, 2.0), RankedPlan(Plan(1, 1, 2, 2), 3.0, 4.0)
@@ -15,20 +15,20 @@ ROWS = RankedPlan(Plan(2), 1.0, 3.0), RankedPlan(Plan(1, 2), 2.0, 2.0), RankedPl
 
 def test_a_ranking() -> None:
     ranking = Ranking.of(ROWS, [(Plan(3), "does not divide")], "here")
-    record = report.to_record(ranking)
+    record = to_record(ranking)
     assert [plan["plan"] for plan in record["plans"]] == ["1/2/1/1", "2/1/1/1", "1/1/2/2"]
     assert (record["runner"], record["spearman"], record["regret"]) == ("here", 0.5, 0.5)
     assert record["spearman_by_stages"] == {"1": -1.0, "2": None}
     assert record["refused"] == [{"plan": "3/1/1/1", "why": "does not divide"}]
     assert record["inversions"] == [{"plan": "2/1/1/1", "other": "1/2/1/1", "predicted": 2.0, "measured": 1.5}]
-    text = report.to_text(report.ranking_view(ranking))
+    text = to_text(ranking_view(ranking))
     assert "rank correlation 0.500" in text
     assert "Worst inversions" in text
     assert "Refused" in text
 
 
 def test_of_no_plans() -> None:
-    record = report.to_record(Ranking.of([]))
+    record = to_record(Ranking.of([]))
     assert record["spearman"] is record["median_error"] is record["regret"] is None
     json.dumps(record, allow_nan=False)
 
@@ -40,8 +40,8 @@ def calibrated() -> Calibration:
 
 def test_a_calibration() -> None:
     found = calibrated()
-    record = report.to_record(found)
+    record = to_record(found)
     assert len(record["measurements"]) == len(probes(2))
     assert {row["probe"] for row in record["measurements"]} == {str(probe) for probe in probes(2)}
-    text = report.to_text(report.calibration_view(found))
+    text = to_text(calibration_view(found))
     assert all(kind in text for kind in found.by_kind)

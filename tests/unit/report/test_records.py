@@ -10,8 +10,27 @@ from typing import Any
 import pytest
 
 import hlosharding as hs
-from hlosharding import report
 from hlosharding.compiler import MemoryUse, OptimizedProgram
+from hlosharding.report import (
+    Record,
+    answers_view,
+    axes_view,
+    collective_explanations_view,
+    conflicts_view,
+    difference_view,
+    executable_view,
+    explanations_view,
+    exported_view,
+    module_view,
+    partitioned_view,
+    propagation_view,
+    reshard_view,
+    sharding_view,
+    simulation_view,
+    suggestions_view,
+    to_record,
+    trace_view,
+)
 from tests.support.shown_programs import local_module, partitioned, propagated
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -22,26 +41,29 @@ NAMES_AS_KEYS = {"shardings", "by_location", "by_opcode", "differing", "options"
 TEXT_BY_NAME = {"annotations", "shardings"}
 
 
-def records() -> dict[str, report.Record]:
+def records() -> dict[str, Record]:
     found, clash = propagated(), hs.propagate(hs.load(CLASH))
     other = hs.propagate(hs.annotate(hs.load(CLASH), {"free": ROWS}))
     views = {
-        "module": report.module_view(local_module()),
-        "propagation": report.propagation_view(found),
-        "explanation": report.explanations_view([found.explain("out"), found.explain("x")]),
-        "partition": report.partitioned_view(partitioned()),
-        "conflicts": report.conflicts_view(clash.conflicts),
-        "trace": report.trace_view(clash),
-        "difference": report.difference_view(hs.diff(clash, other)),
-        "export": report.exported_view(hs.export_plan(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
-        "suggestions": report.suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
-        "compile": report.executable_view(partitioned(), *executables(), "h100(8)"),
-        "reshard": report.reshard_view(plan()),
-        "simulation": report.simulation_view(hs.simulate(partitioned(), hs.machines.h100(8))),
-        "sharding": report.sharding_view(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
-        "axes": report.axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
+        "module": module_view(local_module()),
+        "propagation": propagation_view(found),
+        "explanation": explanations_view([found.explain("out"), found.explain("x")]),
+        "partition": partitioned_view(partitioned()),
+        "conflicts": conflicts_view(clash.conflicts),
+        "trace": trace_view(clash),
+        "difference": difference_view(hs.diff(clash, other)),
+        "export": exported_view(hs.export_plan(hs.annotate(hs.load(CLASH), {"free": ROWS}))),
+        "suggestions": suggestions_view(hs.suggest(hs.load(CLASH), "free", machine=hs.machines.h100(4))),
+        "compile": executable_view(partitioned(), *executables(), "h100(8)"),
+        "reshard": reshard_view(plan()),
+        "simulation": simulation_view(hs.simulate(partitioned(), hs.machines.h100(8))),
+        "sharding": sharding_view(hs.HloSharding.parse("{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}")),
+        "collective": collective_explanations_view([partitioned().explain(0)]),
+        "answers": answers_view(hs.explain(partitioned(), "out")),
+        "report": hs.report(partitioned(), against=partitioned()).view,
+        "axes": axes_view(hs.propagate_axes(hs.load(CLASH), "4", annotations={"free": "[[0]]"})),
     }
-    return {kind: report.to_record(view) for kind, view in views.items()}
+    return {kind: to_record(view) for kind, view in views.items()}
 
 
 def executables() -> tuple[OptimizedProgram, OptimizedProgram]:
@@ -65,10 +87,11 @@ def keys(value: Any) -> Iterator[str]:
                 yield from keys(list(item.values()) if key in NAMES_AS_KEYS else item)
 
 
+OTHERS = ("compile", "export", "reshard", "simulation", "sharding", "axes", "collective", "answers", "report")
 KINDS = ("module", "propagation", "explanation", "partition", "conflicts", "trace", "difference", "suggestions")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "compile", "export", "reshard", "simulation", "sharding", "axes"])
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_a_record_is_json_and_documented(kind: str) -> None:
     record = records()[kind]
     assert json.loads(json.dumps(record, allow_nan=False)) == record
@@ -79,7 +102,7 @@ def test_a_record_is_json_and_documented(kind: str) -> None:
 
 def test_figures_are_those_of_the_objects() -> None:
     found = partitioned()
-    record = report.to_record(found)
+    record = to_record(found)
     assert record["cost"]["comm_bytes"] == found.comm_bytes_per_device
     assert sum(one["bytes_per_device"] for one in record["collectives"]) == found.comm_bytes_per_device
     assert record["parameters"][3]["local_shape"] == "f32[128,2]"
@@ -95,8 +118,8 @@ def test_memory_of_two_executables_stands_side_by_side() -> None:
 
 
 def test_an_explanation_ends_at_what_was_given() -> None:
-    view = report.explanations_view([propagated().explain("out"), propagated().explain("x")])
-    [out, x] = report.to_record(view)["explanations"]
+    view = explanations_view([propagated().explain("out"), propagated().explain("x")])
+    [out, x] = to_record(view)["explanations"]
     assert out["chain"][0]["name"] == "out"
     assert out["chain"][-1]["from"] is None
     assert [link["name"] for link in x["chain"]] == ["x"]

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import hlosharding as hs
-from hlosharding import report
+from hlosharding.report import activations_view, parameters_view, propagation_view
 from hlosharding.sharding import HloSharding, spell
 from tests.support.shown_programs import MESH, propagated, rows_of
 
@@ -34,7 +34,7 @@ def test_a_jax_mesh_will_do(mesh_2x4: jax.sharding.Mesh) -> None:
 
 
 def test_layers_and_moments_share_a_row() -> None:
-    rows = rows_of(report.parameters_view(propagated(mesh=True)))
+    rows = rows_of(parameters_view(propagated(mesh=True)))
     assert rows[1:] == [
         ["params['block'][*]['w']", "f32[64,128]", "P('data', None)", "3"],
         ["[/w]", "f32[128,16]", "P(None, ('data', 'model'))", "1"],
@@ -42,12 +42,12 @@ def test_layers_and_moments_share_a_row() -> None:
 
 
 def test_activations_are_the_large_ops() -> None:
-    [_, row] = rows_of(report.activations_view(propagated(mesh=True)))
+    [_, row] = rows_of(activations_view(propagated(mesh=True)))
     assert row[:3] == ["m.py:7", "dot", "f32[64,16]"]
 
 
 def test_every_value_is_listed_in_order() -> None:
-    rows = rows_of(report.propagation_view(propagated()))[1:]
+    rows = rows_of(propagation_view(propagated()))[1:]
     assert [row[0] for row in rows] == ["%x", "%y", "%m", "%w", "%total", "%shifted", "ROOT %out"]
     assert rows[4][3] == "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"
 
@@ -66,6 +66,6 @@ def test_reducers_are_left_out_and_long_tuples_counted() -> None:
       total = f32[] reduce(x, zero), dimensions={{0}}, to_apply=add
       ROOT out = ({arrays}) tuple(x, x, x, x, x)
     }}"""
-    rows = rows_of(report.propagation_view(hs.propagate(hs.load(text), to_outputs=True)))[1:]
+    rows = rows_of(propagation_view(hs.propagate(hs.load(text), to_outputs=True)))[1:]
     assert [row[0] for row in rows] == ["%x", "%zero", "%total", "ROOT %out"]
     assert rows[-1][2:4] == ["tuple of 5 arrays", "5 x {devices=[8]<=[8]}"]

@@ -12,8 +12,31 @@ import pytest
 
 import hlosharding as hs
 from examples.models import gpt2
-from hlosharding import report
-from hlosharding.report import Column, Kind, Table, Text, Tree, View
+from hlosharding.report import (
+    Column,
+    Facts,
+    Kind,
+    Table,
+    Text,
+    Tree,
+    View,
+    Within,
+    activations_view,
+    comparison_view,
+    conflicts_view,
+    cost_view,
+    explanations_view,
+    overrides_view,
+    parameters_view,
+    partitioned_view,
+    propagation_view,
+    reshard_view,
+    show,
+    simulation_view,
+    suggestions_view,
+    to_text,
+    trace_view,
+)
 from hlosharding.report.plain import facts_table, plain
 from tests.support.shown_programs import MESH
 
@@ -61,34 +84,34 @@ def view(name: str, program: str) -> View:
     assert found is not None
     match name:
         case "propagation":
-            return report.propagation_view(found)
+            return propagation_view(found)
         case "parameters":
-            return report.parameters_view(found)
+            return parameters_view(found)
         case "activations":
-            return report.activations_view(found)
+            return activations_view(found)
         case "conflicts":
-            return report.conflicts_view(found.conflicts)
+            return conflicts_view(found.conflicts)
         case "explanations":
             names = [inst.name for inst in found.module.entry.instructions[:12]]
-            return report.explanations_view([found.explain(name) for name in names])
+            return explanations_view([found.explain(name) for name in names])
         case "trace":
-            return report.trace_view(found)
+            return trace_view(found)
         case "partitioned":
-            return report.partitioned_view(local)
+            return partitioned_view(local)
         case "overrides":
-            return report.overrides_view(local)
+            return overrides_view(local)
         case "cost":
-            return report.cost_view(local.cost)
+            return cost_view(local.cost)
         case "simulation":
-            return report.simulation_view(hs.simulate(local, local.machine))
+            return simulation_view(hs.simulate(local, local.machine))
         case "comparison":
-            return report.comparison_view(local.cost, local.cost)
+            return comparison_view(local.cost, local.cost)
         case "reshard":
             rows, columns = map(hs.HloSharding.parse, ("{devices=[16,1]<=[16]}", "{devices=[1,16]<=[16]}"))
-            return report.reshard_view(hs.plan_reshard((1024, 4096), "float32", rows, columns))
+            return reshard_view(hs.plan_reshard((1024, 4096), "float32", rows, columns))
         case _:
             clash = hs.load(DOCS / "clash.hlo")
-            return report.suggestions_view(hs.suggest(clash, "free", machine=hs.machines.h100(4)))
+            return suggestions_view(hs.suggest(clash, "free", machine=hs.machines.h100(4)))
 
 
 def shown_tables(shown: View) -> Iterator[Table]:
@@ -96,9 +119,9 @@ def shown_tables(shown: View) -> Iterator[Table]:
         match part:
             case Table() if part.is_shown and not part.line:
                 yield part
-            case report.Facts() if part.labels:
+            case Facts() if part.labels:
                 yield facts_table(part)
-            case report.Within() if part.is_shown:
+            case Within() if part.is_shown:
                 yield from shown_tables(part.view)
             case _:
                 pass
@@ -109,13 +132,13 @@ def shown_tables(shown: View) -> Iterator[Table]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_and_word_stays_whole(name: str, program: str, width: int) -> None:
     for table in shown_tables(view(name, program)):
-        text = report.to_text(View((table,)), width=width)
+        text = to_text(View((table,)), width=width)
         assert_tables_words_are_whole(table, text)
         assert_lines_fit(text, width)
     lines = View(tuple(p for p in view(name, program).parts if isinstance(p, Text | Tree) or getattr(p, "line", "")))
-    text = report.to_text(lines, width=width)
+    text = to_text(lines, width=width)
     assert_lines_fit(text, width)
-    assert text.split() == report.to_text(lines, width=100_000).split()
+    assert text.split() == to_text(lines, width=100_000).split()
 
 
 def assert_tables_words_are_whole(table: Table, text: str) -> None:
@@ -136,7 +159,7 @@ def assert_lines_fit(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_number_and_its_unit_share_a_line(width: int) -> None:
-    text = report.to_text(view("partitioned", "mlp"), width=width)
+    text = to_text(view("partitioned", "mlp"), width=width)
     assert all(figure in text for figure in ("24.6 kB", "23.0 us", "21.5 us", "80.0 GB"))
 
 
@@ -152,13 +175,13 @@ FIGURES = Table(
 
 
 def test_cells_fold_first_then_columns_go_then_rows_fold() -> None:
-    narrow = report.to_text(View((FIGURES,)), width=40)
+    narrow = to_text(View((FIGURES,)), width=40)
     assert "123,456,789" in narrow
     assert "left out" not in narrow
-    narrower = report.to_text(View((FIGURES,)), width=30)
+    narrower = to_text(View((FIGURES,)), width=30)
     assert "123,456,789" not in narrower
     assert narrower.endswith("left out for lack of room:\n  FLOPs")
-    assert report.to_text(View((FIGURES,)), width=20).splitlines() == [
+    assert to_text(View((FIGURES,)), width=20).splitlines() == [
         "Cost",
         "",
         "name: all-reduce",
@@ -178,7 +201,7 @@ def test_drawings_take_several_grids_where_one_is_too_wide() -> None:
 
 def test_in_a_file_a_line_stays_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    report.show(View((Text("one line that is longer than forty columns of a terminal"), FIGURES)))
+    show(View((Text("one line that is longer than forty columns of a terminal"), FIGURES)))
     first, *table = capsys.readouterr().out.splitlines()
     assert first == "one line that is longer than forty columns of a terminal"
     assert max(map(len, table)) <= 40

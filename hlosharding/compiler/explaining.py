@@ -1,0 +1,106 @@
+"""`hs.explain`: one question for whatever a program has: a value, a collective, a source line.
+
+Floor: compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from re import compile as pattern
+
+from hlosharding.compiler.collective_explanation import CollectiveExplanation
+from hlosharding.compiler.partitioned import Partitioned, partition
+from hlosharding.compiler.split_explanation import SplitExplanation
+from hlosharding.errors import ModuleError
+from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import InNotebooks
+from hlosharding.propagation import Explanation, Propagation, propagate
+from hlosharding.spmd import Collective
+
+_LINE = pattern(r".+:\d+|.+\.onnx:.+")
+"""Of a Python file; in an ONNX model nodes stand for lines."""
+Answer = Explanation | SplitExplanation | CollectiveExplanation
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations(InNotebooks):
+    """The answers to one question.  `str` prints one after the other."""
+
+    answers: tuple[Answer, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.answers))
+
+
+def explain(program: Partitioned | Propagation | Module, what: int | str | Collective) -> Explanations:
+    """Why a value lies as it does, or why a collective is there.
+
+    `what`: a collective (itself, its number among `Partitioned.collectives`, or "#3"); a source line ("model.py:31"):
+    its collectives, then its values; a value, a parameter's path.  Collectives are those of the program as it is
+    partitioned by default, unless it is partitioned already.  Raises ModuleError for what is not in it.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m
+    ... ENTRY e {
+    ...   x = f32[8] parameter(0), sharding={devices=[2]<=[2]}
+    ...   ROOT y = f32[8] reverse(x), dimensions={0}, sharding={replicated}
+    ... }'''
+    >>> found = hs.explain(hs.partition(hs.load(text)), "#0")
+    >>> print(str(found).splitlines()[0])
+    #0 all-gather f32[8] in groups of 2: 16 bytes
+    """
+    if not isinstance(what, str) or what.startswith("#"):
+        return Explanations(tuple(_partitioned(program).explain_collectives(what)))
+    if is_line(what):
+        return Explanations(_of_line(program, what))
+    return Explanations((_of_name(program, what),))
+
+
+def is_line(text: str) -> bool:
+    """Is it spelled like a source line, "model.py:31"?"""
+    return _LINE.fullmatch(text) is not None
+
+
+def _of_name(program: Partitioned | Propagation | Module, name: str) -> Answer:
+    if not isinstance(program, Partitioned):
+        return _propagated(program).explain(name)
+    whole = program.propagation.module if program.propagation is not None else program.module
+    if whole.find(name.removeprefix("%")) is None and any(one.name == name for one in program.collectives):
+        return program.explain_collectives(name)[0]
+    if name in whole.paths and program.propagation is not None:
+        return program.propagation.explain(name)
+    return program.explain(name)
+
+
+def _of_line(program: Partitioned | Propagation | Module, line: str) -> tuple[Answer, ...]:
+    answers = list[Answer]()
+    with suppress(ModuleError):  # no collective is at that line
+        answers += _partitioned(program).explain_collectives(line)
+    propagation = program.propagation if isinstance(program, Partitioned) else _propagated(program)
+    if propagation is None:
+        return tuple(answers)
+    return (*answers, *(propagation.explain(inst.name) for inst in made_at(propagation.module, line)))
+
+
+def made_at(module: Module, line: str) -> Sequence[Instruction]:
+    """The values of a source line; those inside reducers and their like have no sharding and are left out.
+
+    Raises ModuleError, with near misses, where there is none.
+    """
+    made = [inst for inst in module.instructions if inst.location == line or inst.location.endswith("/" + line)]
+    if not made:
+        near = get_close_matches(line, sorted({inst.location for inst in module.instructions} - {""}), 3)
+        remedy = f"did you mean {', '.join(near)}?" if near else "the program names no source lines"
+        raise ModuleError(f"no value is made at {line}", remedy=remedy)
+    return [i for i in made if i.computation.is_entry or module.sharding(i) is not None] or made
+
+
+def _partitioned(program: Partitioned | Propagation | Module) -> Partitioned:
+    return program if isinstance(program, Partitioned) else partition(program)
+
+
+def _propagated(program: Propagation | Module) -> Propagation:
+    return program if isinstance(program, Propagation) else propagate(program)

@@ -1,0 +1,7 @@
+"""The report of a whole program, section by section."""
+
+from hlosharding.report.sections.picture import program_svg
+from hlosharding.report.sections.report import Report, report
+from hlosharding.report.sections.reported import ReportedProgram
+
+__all__ = ["Report", "ReportedProgram", "program_svg", "report"]

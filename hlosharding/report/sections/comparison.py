@@ -1,0 +1,74 @@
+"""A program beside another one, XLA's own among them: costs, collectives by kind, and the lines that differ most.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlosharding.compiler import OptimizedProgram
+from hlosharding.cost import CostReport, Subtotal, cost
+from hlosharding.report.costs import comparison
+from hlosharding.report.executables import collectives_by_kind
+from hlosharding.report.model import Column, Figure, Kind, Shown, Table, View
+from hlosharding.report.sections.reported import ReportedProgram
+
+_NOTHING = Subtotal()
+_LINES_SHOWN = 12
+"""On a terminal."""
+
+
+def comparison_section(about: ReportedProgram, other: Any, names: tuple[str, str]) -> View:
+    """Read by the same eyes: `other` is a Partitioned, a per-device Module, or what XLA made of a program.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> ours = hs.partition(hs.load(text))
+    >>> view = comparison_section(ReportedProgram(ours), ours, ("this", "that"))
+    >>> [row["ratio"] for row in view.parts[0].rows][-1]
+    1.0
+    """
+    ours, theirs = about.partitioned.cost, _cost_of(other, about)
+    kinds = collectives_by_kind(
+        {"ours": ours.collectives, "theirs": theirs.collectives}, {"ours": names[0], "theirs": names[1]}
+    )
+    lines = [_by_line(ours, theirs, names)] if any(theirs.by_location) else []  # compiled programs may name none
+    return View((comparison(ours, theirs, names), kinds, *lines))
+
+
+def _cost_of(other: Any, about: ReportedProgram) -> CostReport:
+    module = other.module if isinstance(other, OptimizedProgram) else other
+    return cost(module, about.partitioned.machine)
+
+
+def _by_line(ours: CostReport, theirs: CostReport, names: Sequence[str]) -> Table:
+    columns = (
+        Column(key="location", heading="source line", kind=Kind.LOCATION),
+        Column(key="ours_bytes", heading=f"{names[0]}: received", kind=Kind.BYTES, sums=True),
+        Column(key="theirs_bytes", heading=f"{names[1]}: received", kind=Kind.BYTES, sums=True),
+        Column(key="ours_s", heading=f"{names[0]}: priced", kind=Kind.SECONDS, sums=True, priority=1),
+        Column(key="theirs_s", heading=f"{names[1]}: priced", kind=Kind.SECONDS, sums=True, priority=1),
+    )
+    lines = {*ours.by_location, *theirs.by_location}
+    rows = [_line(line, ours.by_location.get(line, _NOTHING), theirs.by_location.get(line, _NOTHING)) for line in lines]
+    rows.sort(key=lambda row: (-abs(row["ours_bytes"].value - row["theirs_bytes"].value), row["location"].text))
+    return Table(
+        title="Lines, those first that differ most in bytes",
+        key="lines",
+        columns=columns,
+        rows=rows,
+        most=_LINES_SHOWN,
+        total="all",
+    )
+
+
+def _line(line: str, mine: Subtotal, its: Subtotal) -> dict[str, Any]:
+    return {
+        "location": Shown(line or "(unknown)", line),
+        "ours_bytes": Figure(mine.comm_bytes, is_exact=mine.is_exact),
+        "theirs_bytes": Figure(its.comm_bytes, is_exact=its.is_exact),
+        "ours_s": Figure(mine.time_s, is_exact=mine.is_exact),
+        "theirs_s": Figure(its.time_s, is_exact=its.is_exact),
+    }

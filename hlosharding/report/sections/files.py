@@ -1,0 +1,88 @@
+"""Where the time goes by source file and line, with the shardings that are found there.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hlosharding.cost import Subtotal
+from hlosharding.ir import Instruction
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.sections.reported import ReportedProgram, added
+
+_FIGURES = (
+    Column(key="instructions", heading="ops", kind=Kind.COUNT, sums=True, priority=3),
+    Column(key="flops", heading="FLOPs", kind=Kind.LARGE, sums=True, priority=1),
+    Column(key="comm_bytes", heading="received", kind=Kind.BYTES, sums=True, priority=1),
+    Column(key="time_s", heading="predicted", kind=Kind.SECONDS, sums=True),
+    Column(key="share", heading="of all", kind=Kind.SHARE, sums=True, priority=2),
+)
+_FILES = (Column(key="file", heading="file"), *_FIGURES)
+_LINES = (
+    Column(key="location", heading="line", kind=Kind.LOCATION),
+    *_FIGURES,
+    Column(key="shape", heading="largest value", kind=Kind.SHAPE),
+    Column(key="sharding", heading="lies as", kind=Kind.SHARDING),
+)
+
+
+def files_view(about: ReportedProgram) -> View:
+    """A row for each source file, the dearest first; it opens to its lines.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> [row["file"].text for row in files_view(ReportedProgram(hs.partition(hs.load(text)))).parts[0].rows]
+    ['(unknown)']
+    """
+    files: dict[str, dict[str, Subtotal]] = defaultdict(dict)
+    for line, part in about.partitioned.cost.by_location.items():
+        files[line.rpartition(":")[0]][line] = part
+    largest, whole_s = _largest_by_line(about), about.partitioned.cost.time_s
+    dearest = sorted(files.items(), key=lambda item: -sum(part.time_s for part in item[1].values()))
+    rows: list[Row] = [
+        {
+            "file": Shown(file or "(unknown)", file),
+            **_figures(added(lines.values()), whole_s),
+            "detail": View((_lines_table(about, lines, largest, whole_s),)),
+        }
+        for file, lines in dearest
+    ]
+    table = Table(title="", key="files", columns=_FILES, rows=rows, total="all", detail="detail")
+    return View((table,))
+
+
+def _lines_table(
+    about: ReportedProgram, lines: dict[str, Subtotal], largest: dict[str, Instruction], whole_s: float
+) -> Table:
+    rows = [_line_row(about, line, part, largest.get(line), whole_s) for line, part in lines.items()]
+    return Table(title="", key="lines", columns=_LINES, rows=rows, mesh=about.mesh)
+
+
+def _line_row(about: ReportedProgram, line: str, part: Subtotal, value: Instruction | None, whole_s: float) -> Row:
+    return {
+        "location": Shown(line or "(unknown)", line),
+        **_figures(part, whole_s),
+        "shape": value.shape if value is not None else "",
+        "sharding": about.sharding(value) if value is not None else "",
+    }
+
+
+def _figures(part: Subtotal, whole_s: float) -> Row:
+    return {
+        "instructions": part.instructions,
+        "flops": Figure(part.flops, is_exact=part.is_exact),
+        "comm_bytes": Figure(part.comm_bytes, is_exact=part.is_exact),
+        "time_s": Figure(part.time_s, is_exact=part.is_exact),
+        "share": part.time_s / whole_s if whole_s else 0.0,
+    }
+
+
+def _largest_by_line(about: ReportedProgram) -> dict[str, Instruction]:
+    found: dict[str, Instruction] = {}
+    for inst in about.whole.instructions:
+        known = found.get(inst.location)
+        if inst.shape.is_array and (known is None or inst.shape.byte_size > known.shape.byte_size):
+            found[inst.location] = inst
+    return found

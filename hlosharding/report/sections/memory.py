@@ -1,0 +1,69 @@
+"""What a device holds over time, and what it holds when it holds most.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hlosharding.cost import Lifetime, Simulation, lifetimes
+from hlosharding.ir import Module
+from hlosharding.report.figures import as_bytes, as_count, as_seconds
+from hlosharding.report.model import Column, Kind, Picture, Row, Shown, Table, View
+from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.streams import memory_svg, thinned
+
+_MOST_SHOWN = 12
+"""Rows, on a terminal."""
+_INDEX = re.compile(r"\[\d+\]")
+"""Layers of one parameter have one path."""
+
+_ALIVE = (
+    Column(key="location", heading="source, or parameter", kind=Kind.LOCATION),
+    Column(key="opcode", heading="op", priority=1),
+    Column(key="shape", heading="local shape", kind=Kind.SHAPE),
+    Column(key="times", heading="times", kind=Kind.COUNT, sums=True, in_record=False),
+    Column(key="bytes", heading="bytes", kind=Kind.BYTES, sums=True),
+)
+
+
+def memory_view(about: ReportedProgram) -> View:
+    """What a device holds over time, and what it holds when it holds most."""
+    run, module = about.simulation, about.partitioned.module
+    levels = " ".join(f"{as_seconds(moment)} {as_bytes(nbytes)}" for moment, nbytes in thinned(run.memory, 12))
+    worst = max(run.memory, key=lambda level: level[1], default=(0.0, 0))
+    picture = Picture(memory_svg(run), f"over time: {levels}")
+    return View((picture, _alive_table(module, run, worst)))
+
+
+def _alive_table(module: Module, run: Simulation, worst: tuple[float, int]) -> Table:
+    moment, nbytes = worst
+    made = [life for life in lifetimes(module, run.timeline) if life.start <= moment < life.end and life.nbytes]
+    given = [Lifetime(p, p.shape.byte_size, 0.0, run.time_s) for p in module.entry.parameters]
+    held = f"{as_bytes(nbytes)} in {as_count(len(made) + len(given))} values"
+    return Table(
+        title=f"After {as_seconds(moment)} a device holds most: {held}",
+        key="alive",
+        columns=_ALIVE,
+        rows=[_life_row(life) for life in (*made, *given)],
+        joins=True,
+        largest="bytes",
+        total="all",
+        most=_MOST_SHOWN,
+    )
+
+
+def _life_row(life: Lifetime) -> Row:
+    inst = life.instruction
+    path = _INDEX.sub("[*]", inst.op_name) if inst.opcode == "parameter" else ""
+    return {
+        "name": inst.name,
+        "location": Shown(path or inst.location or f"%{inst.name}", inst.location),
+        "opcode": inst.opcode,
+        "shape": inst.shape,
+        "times": 1,
+        "bytes": life.nbytes,
+        "start": life.start,
+        "end": life.end,
+    }

@@ -1,0 +1,127 @@
+"""Values that lie on several devices at once: how many bytes a device could do without.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlosharding.ir import Instruction
+from hlosharding.report.explanations import explanations_view
+from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
+from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.sharding import HloSharding, spell
+
+_NO_MEMORY = frozenset("after-all bitcast broadcast constant get-tuple-element iota opt-barrier reshape tuple".split())
+"""Names of other values, and what is made where it is read; so is what is fused into its readers: it moves no bytes."""
+_EXPLAINED = 40
+_INDEX = re.compile(r"\[\d+\]")
+"""Layers of one parameter have one path."""
+
+_COLUMNS = (
+    Column(key="value", heading="value"),
+    Column(key="opcode", heading="op", priority=2),
+    Column(key="shape", heading="shape", kind=Kind.SHAPE, priority=1),
+    Column(key="sharding", heading="sharding", kind=Kind.SHARDING),
+    Column(key="copies", heading="copies", kind=Kind.COUNT, priority=1),
+    Column(key="times", heading="times", kind=Kind.COUNT, sums=True, priority=2),
+    Column(key="bytes", heading="bytes a device", kind=Kind.BYTES, sums=True),
+    Column(key="wasted_bytes", heading="to save", kind=Kind.BYTES, sums=True),
+    Column(key="location", heading="source", kind=Kind.LOCATION),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Values of one source line, shape and sharding, each on several devices."""
+
+    first: Instruction
+    sharding: HloSharding
+    times: int
+    copies: int
+    """Devices that hold the same piece."""
+    tile_bytes: float
+
+    @property
+    def nbytes(self) -> float:
+        """On one device."""
+        return self.tile_bytes * self.times
+
+    @property
+    def wasted_bytes(self) -> float:
+        """That a device would not hold if the copies were split evenly."""
+        return self.nbytes * (1 - 1 / self.copies)
+
+    @property
+    def location(self) -> str:
+        """The source line, or a parameter's path."""
+        return (self.first.op_name if self.first.opcode == "parameter" else "") or self.first.location
+
+
+def copies_of(about: ReportedProgram) -> list[Copies]:
+    """The replicated values of the entry and of loop bodies, alike ones together, the most wasteful first.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m, num_partitions=4\\nENTRY e {\\n  x = f32[8] parameter(0), sharding={devices=[2,2]<=[4]"
+    >>> text += " last_tile_dim_replicate}\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> about = ReportedProgram(hs.partition(hs.load(text)))
+    >>> [(one.first.name, one.copies, one.wasted_bytes) for one in copies_of(about)]
+    [('x', 2, 8.0)]
+    """
+    groups: dict[tuple[str, ...], list[Instruction]] = {}
+    lies: dict[tuple[str, ...], HloSharding] = {}
+    for inst, sharding in _replicated(about):
+        place = _INDEX.sub("[*]", inst.op_name) if inst.opcode == "parameter" else inst.location
+        key = (place or inst.name, inst.opcode, str(inst.shape), spell(sharding, about.mesh))
+        groups.setdefault(key, []).append(inst)
+        lies[key] = sharding
+    found = (_copies(about, members, lies[key]) for key, members in groups.items())
+    return sorted((one for one in found if one.copies > 1), key=lambda one: -one.wasted_bytes)
+
+
+def _replicated(about: ReportedProgram) -> Iterator[tuple[Instruction, HloSharding]]:
+    for computation in about.whole.computations:
+        for inst in computation.instructions:
+            if inst.opcode in _NO_MEMORY or not inst.shape.is_array or not inst.shape.dims:
+                continue
+            sharding = about.sharding(inst)
+            is_stored = inst.opcode == "parameter" or (inst in about.figures and about.figures[inst].bytes > 0)
+            if is_stored and sharding is not None and sharding.kind in ("replicated", "tiled"):
+                yield inst, sharding
+
+
+def _copies(about: ReportedProgram, members: list[Instruction], sharding: HloSharding) -> Copies:
+    tiles, first = sharding.num_tiles, members[0]
+    copies = max(1, about.partitioned.num_partitions // tiles)
+    return Copies(first, sharding, len(members), copies, first.shape.byte_size / tiles)
+
+
+def replicated_view(about: ReportedProgram) -> View:
+    """The table; a row opens to why the value is not split."""
+    found = copies_of(about)
+    rows = [_row(about, one, explained=number < _EXPLAINED) for number, one in enumerate(found)]
+    table = Table(
+        title="", key="replicated", columns=_COLUMNS, rows=rows, mesh=about.mesh, total="all",
+        empty="every value is split over all devices", detail="detail",
+    )  # fmt: skip
+    return View((table,))
+
+
+def _row(about: ReportedProgram, one: Copies, *, explained: bool) -> Row:
+    propagation = about.partitioned.propagation
+    why = explained and propagation is not None and one.first.name in propagation.shardings
+    return {
+        "value": Shown(f"%{one.first.name}", one.first.name),
+        "opcode": one.first.opcode,
+        "shape": one.first.shape,
+        "sharding": one.sharding,
+        "copies": one.copies,
+        "times": one.times,
+        "bytes": Figure(one.nbytes),
+        "wasted_bytes": Figure(one.wasted_bytes),
+        "location": one.location,
+        "detail": explanations_view([propagation.explain(one.first.name)]) if propagation is not None and why else None,
+    }

@@ -1,0 +1,162 @@
+"""`hs.report`: a whole program, or a search for plans, section by section; shown anywhere, saved as one page.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hlosharding.compiler import Partitioned, partition
+from hlosharding.cost import Machine, Topology, write_whole
+from hlosharding.ir import Module
+from hlosharding.notebook import InNotebooks
+from hlosharding.printable import printable
+from hlosharding.propagation import Propagation
+from hlosharding.report.figures import as_count
+from hlosharding.report.model import Part, Picture, View, Within
+from hlosharding.report.page import render_page
+from hlosharding.report.programs import simulation_view, warnings_view
+from hlosharding.report.searches import search_view
+from hlosharding.report.sections.collectives import ranked_collectives_view
+from hlosharding.report.sections.comparison import comparison_section
+from hlosharding.report.sections.files import files_view
+from hlosharding.report.sections.graph import graph_view, parts_of
+from hlosharding.report.sections.memory import memory_view
+from hlosharding.report.sections.picture import parts_svg
+from hlosharding.report.sections.replicated import replicated_view
+from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.shardings import shardings_view
+from hlosharding.report.sections.summary import summary_view
+from hlosharding.report.terminal import to_text
+from hlosharding.report.timelines import schedule_view, timeline_svg
+from hlosharding.search import SearchResult
+
+_SCHEMA = "hlosharding.report/1"
+_MOST_OF_PATH = 5
+_MOST_STEPS = 5000
+"""Of a schedule that is drawn."""
+
+
+@dataclass(frozen=True)
+class Report(InNotebooks):
+    """What there is to say of a program.  `str` prints tables, a notebook shows them, `save` writes a page."""
+
+    title: str
+    view: View
+
+    def to_page(self) -> str:
+        """One self-contained HTML page, without network access."""
+        return render_page(self.view, title=self.title)
+
+    def save(self, path: Any) -> None:
+        """Write the page, whole or not at all.  Raises HloShardingError where it cannot be written."""
+        write_whole(path, self.to_page())
+
+    def __str__(self) -> str:
+        return f"{printable(self.title)}\n{to_text(self.view)}"
+
+
+def report(
+    program: Partitioned | Propagation | Module | SearchResult,
+    *,
+    against: Any = None,
+    names: tuple[str, str] = ("this program", "the other"),
+    search: SearchResult | None = None,
+    num_partitions: int | None = None,
+    machine: Machine | Topology | None = None,
+    path: Any = None,
+) -> Report:
+    """A program's time, memory, collectives, shardings and replicated values, each with its cause; a page for `path`.
+
+    `program`: partitioned, or partitioned here for `num_partitions` and `machine`; or what `hs.search` found.
+    `against`: another Partitioned, a per-device Module (XLA's own dump among them) or what XLA compiled, to compare
+    with; `names` of both.  `search`: a section with its plans.  Raises what `partition` raises.
+
+    >>> import hlosharding as hs
+    >>> text = '''HloModule m, num_partitions=2
+    ... ENTRY e {
+    ...   x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}
+    ...   ROOT y = f32[8,4] negate(x)
+    ... }'''
+    >>> found = hs.report(hs.load(text), machine=hs.machines.h100(2))
+    >>> found.title, [part.title for part in found.view.parts][:3]
+    ('m on 2 devices, h100(2)', ['Summary', 'Timeline', 'Collectives'])
+    """
+    if isinstance(program, SearchResult):
+        made = Report(f"plans for {program.machine.name}", View((_searched(program),), schema=_SCHEMA))
+    else:
+        if not isinstance(program, Partitioned):
+            program = partition(program, num_partitions=num_partitions, machine=machine)
+        about = ReportedProgram(program)
+        compared = [_compared(about, against, names)] if against is not None else []
+        found = [_searched(search)] if search is not None else []
+        view = View((*_sections(about), *compared, *found), schema=_SCHEMA)
+        count = f"{as_count(program.num_partitions)} device{'' if program.num_partitions == 1 else 's'}"
+        made = Report(f"{program.module.name} on {count}, {program.machine.name}", view)
+    if path is not None:
+        made.save(path)
+    return made
+
+
+def _sections(about: ReportedProgram) -> Iterator[Within]:
+    partitioned = about.partitioned
+    summary = View((*summary_view(about).parts, *warnings_view(partitioned).parts))
+    yield Within("summary", summary, title="Summary")
+    yield Within(
+        "timeline",
+        _for_people(simulation_view(about.simulation, most=_MOST_OF_PATH)),
+        title="Timeline",
+        note="One device of a simulated step: what it computes, and what it communicates meanwhile.",
+    )
+    yield Within(
+        "collectives",
+        ranked_collectives_view(about),
+        title="Collectives",
+        note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
+    )
+    parts = parts_of(about)
+    graph = (Picture(parts_svg(about, parts)), *graph_view(about, parts).parts)
+    yield Within(
+        "program",
+        View(graph),
+        title="Program",
+        note="In program order; layers that repeat stand there once.",
+    )
+    yield Within("files", files_view(about), title="Source files", note="Where the priced time goes, without overlap.")
+    if about.is_explained:
+        yield Within(
+            "replicated",
+            replicated_view(about),
+            title="Replicated values",
+            note="Values of which several devices hold the same piece, and the bytes that a full split would save.",
+        )
+    yield Within(
+        "memory",
+        memory_view(about),
+        title="Memory",
+        note="Of one device in the simulated step. Here no op writes over what it reads; the peak above allows for it.",
+    )
+    if about.is_explained:
+        yield Within("shardings", shardings_view(about), title="Shardings")
+
+
+def _for_people(view: View) -> View:
+    """The same without what only a record has: the list of all events."""
+    return View(tuple(part for part in view.parts if getattr(part, "is_shown", True)))
+
+
+def _compared(about: ReportedProgram, other: Any, names: tuple[str, str]) -> Within:
+    return Within("comparison", comparison_section(about, other, names), title="Comparison")
+
+
+def _searched(found: SearchResult) -> Within:
+    parts: tuple[Part, ...] = search_view(found).parts
+    if found.table and found.table[0].fits:
+        run = found.schedule.simulate(found.machine)
+        drawn = [Picture(timeline_svg(run))] if sum(1 for _ in run.timeline) <= _MOST_STEPS else []
+        best = Within("best", View((*drawn, *schedule_view(run).parts)))
+        parts = (*parts, best)
+    return Within("search", View(parts), title="Plans")

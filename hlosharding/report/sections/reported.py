@@ -1,0 +1,123 @@
+"""A partitioned program as a report sees it: figures by the op of the whole program, the collectives numbered.
+
+Floor: report.  Computed once, read by all sections.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlosharding.compiler import Partitioned
+from hlosharding.cost import Priced, Simulation, Subtotal, simulate
+from hlosharding.ir import Instruction, Module
+from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.spmd import Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A collective with its number among the program's, and its predicted seconds in one run."""
+
+    number: int
+    collective: Collective
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReportedProgram:
+    """What a report is about.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> about = ReportedProgram(hs.partition(hs.load(text)))
+    >>> [about.figures[op].flops for op in about.whole.instructions if op in about.figures]
+    [8.0]
+    """
+
+    partitioned: Partitioned
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """One step on the machine whose prices decided."""
+        return simulate(self.partitioned, self.partitioned.machine)
+
+    @cached_property
+    def whole(self) -> Module:
+        """The program before it was split, with the shardings found; of one that XLA split, that one."""
+        found = self.partitioned.propagation
+        return found.module if found is not None and self.is_explained else self.partitioned.module
+
+    @property
+    def mesh(self) -> MeshInfo | None:
+        """Whose axis names shardings take."""
+        return self.whole.mesh
+
+    @property
+    def is_explained(self) -> bool:
+        """Was it split here, so that shardings and their causes are known?"""
+        return self.partitioned.propagation is not None and not self.partitioned.was_partitioned
+
+    @cached_property
+    def _chosen(self) -> dict[Instruction, HloSharding]:
+        return {one.instruction: one.chosen for one in self.partitioned.sharding_overrides}
+
+    @cached_property
+    def _chosen_by_name(self) -> dict[str, HloSharding]:
+        return {inst.name: sharding for inst, sharding in self._chosen.items()}
+
+    def sharding(self, inst: Instruction) -> HloSharding | None:
+        """How a value of the whole program lies in the end."""
+        return self._chosen_by_name.get(inst.name) or self.whole.sharding(inst)
+
+    @cached_property
+    def collectives(self) -> list[Numbered]:
+        """In program order."""
+        seconds = {row.instruction.name: row.time_s for row in self.partitioned.cost.rows}
+        found = enumerate(self.partitioned.collectives)
+        return [Numbered(number, one, seconds.get(one.name, 0.0)) for number, one in found]
+
+    @cached_property
+    def collectives_of(self) -> dict[Instruction, list[Numbered]]:
+        """By the op of the whole program that needed them."""
+        found: dict[Instruction, list[Numbered]] = defaultdict(list)
+        for one in self.collectives:
+            op = (
+                self.whole.find(one.collective.needed_by) if self.is_explained else self.whole.find(one.collective.name)
+            )
+            if op is not None:
+                found[op].append(one)
+        return dict(found)
+
+    @cached_property
+    def figures(self) -> dict[Instruction, Subtotal]:
+        """What the local ops that were made for each op of the whole program cost, its collectives included."""
+        needed_by = {one.name: one.needed_by for one in self.partitioned.collectives} if self.is_explained else {}
+        found: dict[Instruction, Subtotal] = defaultdict(Subtotal)
+        for row in self.partitioned.cost.rows:
+            op = self._made_for(row, needed_by)
+            if op is not None:
+                found[op] += row
+        return dict(found)
+
+    def _made_for(self, row: Priced, needed_by: dict[str, str]) -> Instruction | None:
+        return self.whole.find(needed_by.get(row.instruction.name) or row.instruction.name)
+
+    def total(self, ops: Iterable[Instruction]) -> Subtotal:
+        """Of several ops of the whole program."""
+        return added(self.figures[op] for op in ops if op in self.figures)
+
+
+def added(parts: Iterable[Subtotal]) -> Subtotal:
+    """The sums of several."""
+    found = list(parts)
+    return Subtotal(
+        sum(one.instructions for one in found),
+        sum(one.flops for one in found),
+        sum(one.bytes for one in found),
+        sum(one.comm_bytes for one in found),
+        sum(one.time_s for one in found),
+        all(one.is_exact for one in found),
+    )

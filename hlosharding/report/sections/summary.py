@@ -1,0 +1,93 @@
+"""The first thing a report says: what a step takes, and what is worst about it.
+
+Floor: report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlosharding.report.figures import as_bytes, as_count, as_seconds
+from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
+from hlosharding.report.sections.collectives import ranked
+from hlosharding.report.sections.replicated import copies_of
+from hlosharding.report.sections.reported import ReportedProgram
+
+_FINDINGS = (
+    Column(key="what", heading="what is worst"),
+    Column(key="figure", heading="how much"),
+    Column(key="share", heading="of the time", kind=Kind.SHARE),
+    Column(key="which", heading="which", kind=Kind.PROSE),
+    Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
+)
+
+
+def summary_view(about: ReportedProgram) -> View:
+    """Time, memory, bytes and FLOPs of one device in one step; then the worst of each.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> view = summary_view(ReportedProgram(hs.partition(hs.load(text))))
+    >>> [label.name for label in view.parts[0].labels]
+    ['step', 'exposed communication', 'peak memory', 'bytes received', 'FLOPs']
+    """
+    findings = list(_findings(about))
+    table = Table(title="", key="worst", columns=_FINDINGS, rows=findings, is_shown=bool(findings))
+    return View((_totals(about), table))
+
+
+def _totals(about: ReportedProgram) -> Facts:
+    run, cost = about.simulation, about.partitioned.cost
+    is_exact = not run.guessed_loops
+    share = run.exposed_comm_s / run.time_s if run.time_s else 0.0
+    items: Row = {
+        "machine": run.machine.name,
+        "time_s": Figure(run.time_s, is_exact=is_exact),
+        "exposed_comm_s": Figure(run.exposed_comm_s, is_exact=is_exact),
+        "peak_memory_bytes": int(cost.peak_memory_bytes),
+        "comm_bytes": Figure(cost.comm_bytes, is_exact=is_exact),
+        "flops": Figure(cost.flops, is_exact=is_exact),
+    }
+    computing, talking = as_seconds(run.compute_s), as_seconds(run.comm_s)
+    memory = cost.peak_memory_bytes / run.machine.memory_bytes
+    labels = (
+        Label("time_s", "step", f"simulated on {run.machine.name}: {computing} computing", Kind.SECONDS),
+        Label("exposed_comm_s", "exposed communication", f"{share:.0%} of the step, of {talking}", Kind.SECONDS),
+        Label("peak_memory_bytes", "peak memory", f"{memory:.2%} of a device", Kind.BYTES),
+        Label("comm_bytes", "bytes received", f"in {as_count(len(cost.collectives))} collectives", Kind.BYTES),
+        Label("flops", "FLOPs", "of one device", Kind.LARGE),
+    )
+    return Facts(items, f"One device, one step, on {run.machine.name}", labels)
+
+
+def _findings(about: ReportedProgram) -> Iterator[Row]:
+    cost = about.partitioned.cost
+    for group in ranked(about)[:1]:
+        one = group.first.collective
+        yield {
+            "what": "dearest collective",
+            "figure": Shown(as_seconds(group.seconds), group.seconds),
+            "share": group.seconds / cost.time_s if cost.time_s else 0.0,
+            "which": f"{group.numbers_text} {one.kind} {one.shape}, {as_bytes(group.nbytes)}",
+            "location": one.location,
+        }
+    for line, part in list(cost.by_location.items())[:1]:
+        yield {
+            "what": "dearest source line",
+            "figure": Shown(as_seconds(part.time_s), part.time_s),
+            "share": part.time_s / cost.time_s if cost.time_s else 0.0,
+            "which": f"{as_count(part.instructions)} ops, {as_bytes(part.comm_bytes)} received",
+            "location": line or "(unknown)",
+        }
+    for copies in copies_of(about)[:1]:
+        yield {
+            "what": "largest replicated value",
+            "figure": Shown(as_bytes(copies.wasted_bytes), copies.wasted_bytes),
+            "share": None,
+            "which": f"to save of {as_count(copies.times)} x {copies.first.opcode} {copies.first.shape}",
+            "location": copies.location,
+        }
+    if about.partitioned.warnings:
+        count = len(about.partitioned.warnings)
+        yield {"what": "not partitioned, or guessed", "figure": Shown(as_count(count), count), "share": None,
+               "which": about.partitioned.warnings[0], "location": ""}  # fmt: skip

@@ -1,0 +1,151 @@
+"""A simulated step as pictures: computing above, communicating below it; and what a device holds meanwhile.
+
+Floor: report.  However many ops: what is narrower than a pixel is drawn together with its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from hlosharding.cost import STREAMS, Event, Simulation
+from hlosharding.ir import collective_kind
+from hlosharding.printable import printable
+from hlosharding.report.figures import as_bytes, as_seconds
+from hlosharding.report.svg import label, svg_image
+
+_LEFT, _WIDTH, _LANE, _GAP, _CURVE = 118, 842, 34, 10, 150  # pixels
+_TICKS = 8
+
+COLOURS = {
+    "products": "hsl(214,65%,52%)",
+    "other ops": "hsl(196,45%,62%)",
+    "loops and calls": "hsl(250,40%,62%)",
+    "all-reduce": "hsl(12,78%,56%)",
+    "all-gather": "hsl(38,88%,52%)",
+    "reduce-scatter": "hsl(338,62%,56%)",
+    "all-to-all": "hsl(282,45%,58%)",
+    "collective-permute": "hsl(96,42%,44%)",
+    "other transfers": "hsl(0,0%,55%)",
+}
+_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
+
+
+def simulation_svg(run: Simulation) -> str:
+    """Both streams of a device as bars over time.
+
+    >>> import hlosharding as hs
+    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
+    >>> simulation_svg(hs.simulate(hs.load(text))).count("<rect")
+    2
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    for event in run.timeline:
+        seconds[_kind(event)] += event.seconds
+    parts, top = list(_legend(seconds)), 34
+    for stream in STREAMS:
+        parts.append(label(4, top + 21, stream))
+        parts += [_bar(run, some, top) for some in _together(run, [e for e in run.timeline if e.stream == stream])]
+        top += _LANE + _GAP
+    parts += _time_axis(run.time_s, 34, top)
+    return svg_image(_LEFT + _WIDTH + 24, top + 24, parts)
+
+
+def _kind(event: Event) -> str:
+    opcode = event.instruction.opcode
+    if event.stream == "communication":
+        kind = collective_kind(opcode) or ""
+        return kind if kind in COLOURS else "other transfers"
+    if opcode in _PRODUCTS:
+        return "products"
+    return "loops and calls" if opcode in ("while", "call", "conditional") else "other ops"
+
+
+def _legend(seconds: dict[str, float]) -> Iterator[str]:
+    x = float(_LEFT)
+    for kind in (kind for kind in COLOURS if seconds.get(kind)):
+        text = f"{kind} {as_seconds(seconds[kind])}"
+        yield f'<rect x="{x:.0f}" y="6" width="11" height="11" rx="2" fill="{COLOURS[kind]}"/>'
+        yield label(x + 16, 16, text)
+        x += 16 + 7.3 * len(text) + 18
+
+
+def _x(moment: float, whole: float) -> float:
+    return _LEFT + (moment / whole * _WIDTH if whole else 0.0)
+
+
+def _together(run: Simulation, events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Each event, or neighbours that are narrower than a pixel together."""
+    group: list[Event] = []
+    for event in events:
+        is_near = bool(group) and _x(event.end, run.time_s) - _x(group[0].start, run.time_s) < 1
+        if group and not is_near:
+            yield group
+            group = []
+        group.append(event)
+    if group:
+        yield group
+
+
+def _bar(run: Simulation, some: Sequence[Event], top: int) -> str:
+    x, end = _x(some[0].start, run.time_s), _x(some[-1].end, run.time_s)
+    main = max(some, key=lambda event: event.seconds)
+    inst, more = main.instruction, f" and {len(some) - 1} more" if len(some) > 1 else ""
+    where = f" at {inst.location}" if inst.location else ""
+    said = f"{inst.opcode} %{inst.name}{more}{where}: {as_seconds(sum(event.seconds for event in some))}"
+    box = f'<rect x="{x:.2f}" y="{top}" width="{max(0.4, end - x - 0.25):.2f}" height="{_LANE}"'
+    return f'{box} fill="{COLOURS[_kind(main)]}"><title>{escape(printable(said))}</title></rect>'
+
+
+def _time_axis(whole: float, top: int, bottom: int) -> Iterator[str]:
+    for moment in _ticks(whole):
+        x = _x(moment, whole)
+        yield f'<path d="M{x:.1f} {top}V{bottom}" stroke="currentColor" stroke-opacity="0.18"/>'
+        yield label(x, bottom + 14, as_seconds(moment), "middle")
+
+
+def _ticks(whole: float) -> list[float]:
+    """Round numbers from 0 to `whole`, at most eight.
+
+    >>> _ticks(7.0)
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    """
+    if whole <= 0:
+        return []
+    power = 10.0 ** int(f"{whole:e}".partition("e")[2])
+    step = next(size for size in (power / 10, power / 5, power / 2, power, 2 * power) if whole / size <= _TICKS)
+    return [round(number * step, 15) for number in range(int(whole / step + 1e-9) + 1)]
+
+
+def memory_svg(run: Simulation) -> str:
+    """Bytes on a device over time, as an area."""
+    peak = max((nbytes for _, nbytes in run.memory), default=0) or 1
+    top, bottom = 14, 14 + _CURVE
+    points = [f"{_LEFT},{bottom}"]
+    before = 0
+    for moment, nbytes in thinned(run.memory, _WIDTH):
+        x = _x(moment, run.time_s)
+        points += [f"{x:.1f},{bottom - before / peak * _CURVE:.1f}", f"{x:.1f},{bottom - nbytes / peak * _CURVE:.1f}"]
+        before = nbytes
+    points += [f"{_LEFT + _WIDTH},{bottom - before / peak * _CURVE:.1f}", f"{_LEFT + _WIDTH},{bottom}"]
+    parts = [f'<polygon points="{" ".join(points)}" fill="hsl(214,65%,52%)" fill-opacity="0.45"/>']
+    for share in (0.0, 0.5, 1.0):
+        y = bottom - share * _CURVE
+        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}" stroke="currentColor" stroke-opacity="0.18"/>')
+        parts.append(label(_LEFT - 8, y + 4, as_bytes(share * peak), "end"))
+    parts += _time_axis(run.time_s, top, bottom)
+    return svg_image(_LEFT + _WIDTH + 24, bottom + 24, parts)
+
+
+def thinned(levels: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+    """At most so many levels, over equal times: the highest of each."""
+    if len(levels) <= most:
+        return list(levels)
+    last = levels[-1][0] or 1.0
+    found: dict[int, tuple[float, int]] = {}
+    for moment, nbytes in levels:
+        place = min(most - 1, int(moment / last * most))
+        if place not in found or nbytes > found[place][1]:
+            found[place] = (moment, nbytes)
+    return [found[place] for place in sorted(found)]

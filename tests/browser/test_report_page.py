@@ -1,0 +1,170 @@
+"""The page in a real browser: it loads, folds, sorts, filters, turns pages, turns dark, and talks to nobody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hlosharding as hs
+from hlosharding.report import Column, Kind, Table, Text, Tree, View
+from hlosharding.report.model import Within
+from hlosharding.report.page import render_page
+from tests.support.hostile_text import HOSTILE
+
+SECTIONS = ["Summary", "Timeline", "Collectives", "Program", "Source files", "Replicated values", "Memory", "Shardings"]
+
+
+@pytest.fixture
+def shown(browser: Any, page: Path) -> Any:
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(page.as_uri())
+    return browser
+
+
+def css(browser: Any, selector: str) -> list[Any]:
+    return browser.find_elements("css selector", selector)
+
+
+def column(browser: Any, section: str, heading: str) -> list[str]:
+    """The cells of a column of a section's first table, as they stand there."""
+    script = """
+      const table = document.querySelector(`#${arguments[0]} table`);
+      const heads = [...table.tHead.rows[0].cells].map((cell) => cell.innerText.replace(/ [▲▼]$/, ""));
+      const place = heads.indexOf(arguments[1]);
+      const rows = [...table.tBodies[0].rows].filter((row) => row.className !== "below");
+      return rows.map((row) => row.cells[place].innerText);
+    """
+    return browser.execute_script(script, section, heading)
+
+
+def paper(browser: Any) -> str:
+    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+def press(browser: Any, section: str, heading: str) -> None:
+    [button] = [one for one in css(browser, f"#{section} th button") if one.text == heading][:1]
+    button.click()
+
+
+def test_it_loads_without_a_word_in_the_console_or_a_request(shown: Any, page: Path) -> None:
+    assert [one.text for one in css(shown, "h2")] == [*SECTIONS, "Comparison"]
+    assert shown.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in shown.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert {url for url in asked if not url.startswith("data:")} == {page.as_uri()}
+
+
+def test_sections_fold_and_links_unfold_them(shown: Any) -> None:
+    shown.find_element("css selector", "#collectives > summary").click()
+    assert not shown.find_element("css selector", "#collectives .table").is_displayed()
+    shown.find_element("link text", "Collectives").click()
+    assert shown.find_element("css selector", "#collectives .table").is_displayed()
+
+
+def test_columns_sort_by_value_both_ways_and_back(shown: Any, program: hs.Partitioned) -> None:
+    as_given = column(shown, "replicated", "value")
+    press(shown, "replicated", "to save")
+    press(shown, "replicated", "to save")
+    [head] = css(shown, "#replicated th[aria-sort]")
+    assert head.get_attribute("aria-sort") == "ascending"
+    saved = [
+        float(cell.split()[0]) * {"B": 1, "kB": 1e3}[cell.split()[1]] for cell in column(shown, "replicated", "to save")
+    ]
+    assert saved == sorted(saved)
+    assert saved[0] < saved[-1]
+    press(shown, "replicated", "to save")
+    assert column(shown, "replicated", "value") == as_given
+
+
+def test_rows_are_filtered_and_counted(shown: Any) -> None:
+    field = shown.find_element("css selector", "#collectives input")
+    field.send_keys("m.py:57")
+    assert set(column(shown, "collectives", "source")) == {"m.py:57"}
+    field.send_keys("nothing")
+    assert [one.text for one in css(shown, "#collectives td.empty")] == ["no row has that"]
+
+
+def test_only_one_page_of_rows_stands_in_the_document(shown: Any, program: hs.Partitioned) -> None:
+    first = column(shown, "collectives", "source")
+    assert len(first) == 15 < len(program.collectives)
+    shown.find_element("css selector", "#collectives button[aria-label='rows after']").click()
+    second = column(shown, "collectives", "source")
+    assert second
+    assert not set(first) & set(second)
+
+
+def test_a_row_opens_to_the_causes_and_closes(shown: Any) -> None:
+    opener = css(shown, "#collectives .opener button")[0]
+    opener.click()
+    told = shown.find_element("css selector", "#collectives tr.below").text
+    assert "needed by %" in told
+    assert "given by the user on" in told
+    assert "what would remove it" in told
+    assert opener.get_attribute("aria-expanded") == "true"
+    opener.click()
+    assert not css(shown, "#collectives tr.below")
+
+
+def test_blocks_of_the_program_open_to_their_ops(shown: Any) -> None:
+    css(shown, "#program .opener button")[0].click()
+    assert "%h0" in shown.find_element("css selector", "#program tr.below").text
+
+
+@pytest.mark.parametrize("key", ["\ue007", " "])
+def test_the_keyboard_does_what_the_mouse_does(shown: Any, key: str) -> None:
+    css(shown, "#collectives .opener button")[0].send_keys(key)
+    assert css(shown, "#collectives tr.below")
+
+
+def test_dark_and_light(shown: Any) -> None:
+    button = shown.find_element("id", "theme")
+    before, said = paper(shown), button.text
+    button.click()
+    assert paper(shown) != before
+    assert button.text != said
+    button.click()
+    assert paper(shown) == before
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_follows_the_system(shown: Any, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    colour = paper(shown)
+    shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    lightness = sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) / 3
+    assert (lightness < 64) == (scheme == "dark")
+
+
+def test_a_narrow_window_has_no_sideways_scroll(shown: Any) -> None:
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    shown.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page = "document.documentElement"
+    content, window = shown.execute_script(f"return [{page}.scrollWidth, {page}.clientWidth]")
+    shown.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert content <= window <= 400
+
+
+HOSTILE_TAGS = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"> {{7*7}}"
+
+
+@pytest.mark.parametrize("text", [HOSTILE_TAGS, *HOSTILE])
+def test_strange_names_are_text(browser: Any, tmp_path: Path, text: str) -> None:
+    below = View((Tree(f"{text}\n  {text}"),))
+    rows = [{"name": f"{text}{n}", "below": below} for n in range(20)]
+    column_ = Column(key="name", heading=text, kind=Kind.TEXT)
+    parts = (Text(text), Table(title=text, columns=(column_,), rows=rows, detail="below"))
+    page = tmp_path / "strange.html"
+    page.write_text(render_page(View((Within("section", View(parts), title=text, note=text),)), title="mine"), "utf-8")
+    browser.get_log("browser")
+    browser.get(page.as_uri())
+    css(browser, ".opener button")[0].click()
+    assert browser.title == "mine"
+    assert browser.get_log("browser") == []
+    assert len(css(browser, "script")) == 2
+    assert not css(browser, "img")
+    assert "49" not in browser.find_element("tag name", "main").text.replace("{{7*7}}", "")

@@ -1,0 +1,190 @@
+"""The sections of a report, on programs whose figures one can work out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlosharding as hs
+from hlosharding.report.model import Table, View, Within
+from hlosharding.report.sections.collectives import ranked, ranked_collectives_view
+from hlosharding.report.sections.graph import graph_view, parts_of
+from hlosharding.report.sections.layers import blocks_of
+from hlosharding.report.sections.memory import memory_view
+from hlosharding.report.sections.replicated import copies_of
+from hlosharding.report.sections.reported import ReportedProgram
+
+# Both layers: x is split by rows over 2 and whole over 4, w by columns over 4, v by rows over 4.
+LAYER = """
+  h{n} = f32[64,512] dot(x{n}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    metadata={{source_file="m.py" source_line=7}}
+  t{n} = f32[64,512] tanh(h{n}), metadata={{source_file="m.py" source_line=8}}
+  x{m} = f32[64,128] dot(t{n}, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}},
+    metadata={{source_file="m.py" source_line=9}}"""
+ROWS, COLUMNS, OVER_MODEL = (
+    "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
+    "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}",
+    "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",
+)
+
+
+def layers(count: int) -> str:
+    body = "".join(LAYER.format(n=n, m=n + 1) for n in range(count))
+    return f"""HloModule layers, num_partitions=8
+ENTRY main {{
+  x0 = f32[64,128] parameter(0), sharding={ROWS}, metadata={{op_name="x"}}
+  w = f32[128,512] parameter(1), sharding={COLUMNS}, metadata={{op_name="w"}}
+  v = f32[512,128] parameter(2), sharding={OVER_MODEL}, metadata={{op_name="v"}}{body}
+  ROOT out = f32[64,128] negate(x{count}), sharding={ROWS}
+}}"""
+
+
+@functools.cache
+def about(count: int = 2) -> ReportedProgram:
+    return ReportedProgram(hs.partition(hs.load(layers(count)), machine=hs.machines.h100(8)))
+
+
+def rows_of(view: View) -> list[Any]:
+    [table] = [part for part in view.parts if isinstance(part, Table) and part.is_shown]
+    return list(table.rows)
+
+
+def test_collectives_that_read_alike_share_a_row() -> None:
+    # An all-reduce of f32[32,128] over 4 devices in each layer: 2 * 3/4 * 16,384 bytes.
+    [group] = ranked(about())
+    assert [one.number for one in group.members] == [0, 1]
+    assert group.nbytes == 2 * 24_576
+    assert group.first.collective.needed_by == "x1"
+    [row] = rows_of(ranked_collectives_view(about()))
+    assert (row["numbers"].text, row["numbers"].raw, row["location"]) == ("#0 +1", [0, 1], "m.py:9")
+    assert row["share"] == pytest.approx(1.0)
+
+
+def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
+    [row] = rows_of(ranked_collectives_view(about()))
+    told = row["detail"]._repr_html_()
+    for word in ("needed by %x1", "operand 0", "operand 1", "given by the user on %x0", "given by the user on %v"):
+        assert word in told
+
+
+def test_replicated_values_and_what_a_full_split_would_save() -> None:
+    found = {one.first.name: one for one in copies_of(about())}
+    # w: 262,144 bytes, 4 tiles on 8 devices: 65,536 on each, of which half is there twice.
+    assert (found["w"].copies, found["w"].nbytes, found["w"].wasted_bytes) == (2, 65_536, 32_768)
+    # x0: 32,768 bytes in 2 tiles: 16,384, of which 3/4 could go.
+    assert (found["x0"].copies, found["x0"].wasted_bytes) == (4, 12_288)
+    # x1 and x2 are of one line and shape.
+    assert (found["x1"].times, found["x1"].wasted_bytes) == (2, 24_576)
+    assert "h0" not in found  # split over all 8
+
+
+def test_figures_of_the_whole_program_are_those_of_the_cost() -> None:
+    one, cost = about(), about().partitioned.cost
+    assert sum(part.comm_bytes for part in one.figures.values()) == cost.comm_bytes
+    assert sum(part.flops for part in one.figures.values()) == cost.flops
+    assert sum(part.time_s for part in one.figures.values()) == pytest.approx(cost.time_s)
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_every_op_stands_in_one_block(count: int) -> None:
+    one = about(count)
+    members = [op for part in parts_of(one) for block in part.blocks for op in block.members]
+    assert sorted(op.name for op in members) == sorted(
+        op.name for op in one.whole.entry.instructions if op.opcode != "parameter"
+    )
+
+
+def test_layers_that_repeat_are_one_block() -> None:
+    # 8 lines at least make a block: here that is some whole number of layers of three.
+    blocks = blocks_of(about(30), about(30).whole.entry)
+    repeated = max(blocks, key=lambda block: block.times)
+    assert len(repeated.ops) % 3 == 0
+    assert len(repeated.members) >= 0.9 * 90
+    rows = rows_of(graph_view(about(30), parts_of(about(30))))
+    assert sum(row["num_collectives"] for row in rows) == 30
+    assert sum(row["comm_bytes"].value for row in rows) == 30 * 24_576
+
+
+def test_layers_with_another_sharding_are_not_folded_with_the_rest() -> None:
+    text = layers(30).replace("t15 = f32[64,512] tanh(h15)", "t15 = f32[64,512] tanh(h15), sharding={replicated}")
+    other = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(8)))
+    [odd] = [block for block in blocks_of(other, other.whole.entry) if any(op.name == "t15" for op in block.members)]
+    assert odd.times == 1
+
+
+def test_loops_are_parts_of_their_own() -> None:
+    def step(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda c, one: (jnp.tanh(c @ one), None), x, w)[0]
+
+    traced = hs.trace(step, in_shardings=("{devices=[2,1]<=[2]}", None))(jnp.ones((8, 8)), jnp.ones((5, 8, 8)))
+    names = [part.name for part in parts_of(ReportedProgram(hs.partition(traced, machine=hs.machines.h100(2))))]
+    assert names[0] == ""
+    assert any("loop" in name and "5 trips" in name for name in names)
+
+
+def test_what_is_alive_at_the_worst_moment_adds_up_to_the_curve() -> None:
+    one = about()
+    assert sum(row["bytes"] for row in rows_of(memory_view(one))) == max(nbytes for _, nbytes in one.simulation.memory)
+
+
+SECTIONS = ["summary", "timeline", "collectives", "program", "files", "replicated", "memory", "shardings"]
+
+
+def test_a_report_of_whatever_can_be_partitioned() -> None:
+    module, machine = hs.load(layers(2)), hs.machines.h100(8)
+    made = [
+        hs.report(module, machine=machine),
+        hs.report(hs.propagate(module, to_outputs=True), machine=machine),
+        hs.report(hs.partition(module, machine=machine)),
+    ]
+    assert [[part.key for part in one.view.parts if isinstance(part, Within)] for one in made] == [SECTIONS] * 3
+    assert str(made[0]) == str(made[2])
+    assert "COLLECTIVES" in str(made[0])
+    assert "Replicated values" in made[0]._repr_html_()
+
+
+def test_a_report_of_what_xla_compiled_has_no_causes() -> None:
+    mesh = jax.make_mesh((8,), ("all",))
+    split = jax.NamedSharding(mesh, jax.P("all"))
+    compiled = jax.jit(lambda x: x.sum(), in_shardings=split).lower(jnp.ones(1024)).compile()
+    found = hs.report(hs.partition(hs.load(compiled.as_text()), machine=hs.machines.h100(8)))
+    keys = [part.key for part in found.view.parts if isinstance(part, Within)]
+    assert keys == [key for key in SECTIONS if key not in ("replicated", "shardings")]
+    # An all-reduce of one f32 over 8 devices: 2 * 7/8 * 4 bytes.
+    [row] = hs.to_record(found)["collectives"]["collectives"]
+    assert (row["kind"], row["bytes_per_device"], row["detail"]) == ("all-reduce", 7.0, None)
+    assert found.to_page()
+
+
+def test_two_programs_side_by_side() -> None:
+    other = hs.partition(hs.load(layers(1)), machine=hs.machines.h100(8))
+    record = hs.to_record(hs.report(about().partitioned, against=other, names=("two", "one")))["comparison"]
+    assert record["comparison"][0] == {"figure": "bytes received", "ours": 49_152, "theirs": 24_576, "ratio": 2.0}
+    assert record["collectives"] == [
+        {
+            "kind": "all-reduce",
+            "ours_executions": 2,
+            "ours_bytes": 49_152,
+            "theirs_executions": 1,
+            "theirs_bytes": 24_576,
+        }
+    ]
+    assert record["lines"][0]["location"] == "m.py:9"
+
+
+def test_a_search_is_reported_with_its_plot() -> None:
+    def mlp(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.tanh(x @ w[0]) @ w[1])
+
+    found = hs.search(mlp, jnp.ones((2, 256, 256)), jnp.ones((64, 256)), batch=["x"], machine=hs.machines.h100(2))
+    made = hs.report(found)
+    assert made.title == "plans for h100(2)"
+    page = made.to_page()
+    assert "<circle" in page
+    assert str(found.best) in page
+    with_search = hs.report(about().partitioned, search=found)
+    assert [part.key for part in with_search.view.parts if isinstance(part, Within)] == [*SECTIONS, "search"]
