@@ -12,7 +12,7 @@ from typing import Any
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.old_resizes import restore_old_resizes
-from hlosharding.frontends.onnx.protos import first_line
+from hlosharding.frontends.onnx.protos import all_nodes, first_line
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
@@ -20,6 +20,7 @@ _LARGE = 1 << 16
 """Bytes of a weight that stays behind when a model is converted."""
 _RESIZE_WITH_COORDINATES = 11
 """Since this opset Resize says where elements lie; `onnx.version_converter` gives older ones a new meaning."""
+_SCAN_WITHOUT_BATCH = 9
 _BEHIND = "hlosharding.detached"
 
 
@@ -61,6 +62,8 @@ def _in_one_opset(model: Any) -> Any:
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
     if version == OPSET:
         return model
+    if version < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in all_nodes(model)):
+        raise LoadError("Scan of opset 8 has a batch of its own", remedy="export the model for opset 9 or newer")
     if version > OPSET:
         raise LoadError(f"opset {version} is newer than {OPSET}", remedy=f"export the model for opset {OPSET} or older")
     try:
