@@ -5,6 +5,7 @@ Floor: cli.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
@@ -24,8 +25,7 @@ def is_installed() -> bool:
 
 def outputs_by_onnx_runtime(model: str | bytes, given: Mapping[str, Any]) -> list[np.ndarray]:
     """The outputs of a model, by path or as bytes, on the CPU.  Raises ExecutionError where it does not run it."""
-    import onnxruntime
-
+    onnxruntime: Any = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
