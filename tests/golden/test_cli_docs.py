@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/plan_files.md show real output: every command behind a `$` in a console block is run."""
+"""docs/cli.md, onnx.md and plan_files.md show real output: every command behind a `$` in a console block is run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hlosharding.cli import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("cli.md", "plan_files.md")
+PAGES = ("cli.md", "onnx.md", "plan_files.md")
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 COMMAND = re.compile(r"\$ hlosharding (?P<words>.*?)(?: \| head -(?P<lines>\d+))?")
 

@@ -32,9 +32,8 @@ def exported(network: Network, *, dynamo: bool, dynamic: bool = False) -> bytes:
         if dynamo:
             if dynamic:
                 dim = torch.export.Dim("batch")
-                options["dynamic_shapes"] = [{0: dim} if n in network.batched else None for n in network.inputs]
-                if not isinstance(network.module, torch.nn.Sequential):
-                    options["dynamic_shapes"] = tuple(options["dynamic_shapes"])
+                shapes = tuple({0: dim} if n in network.batched else None for n in network.inputs)
+                options["dynamic_shapes"] = {network.arguments: shapes} if network.arguments else shapes
             program = torch.onnx.export(network.module, args, verbose=False, **options)
             return program.model_proto.SerializeToString()
         if dynamic:
@@ -51,6 +50,7 @@ def quantised(model: bytes, kind: str, inputs: dict[str, np.ndarray]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "model.onnx"), Path(folder, "quantised.onnx")
         source.write_bytes(model)
+        q.shape_inference.quant_pre_process(str(source), str(source))
         if kind == "dynamic":
             q.quantize_dynamic(source, target, reduce_range=_SEVEN_BITS)
         else:
@@ -70,18 +70,23 @@ class _Calibration:
 
 
 def by_onnx_runtime(model: bytes, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What ONNX Runtime computes on the CPU."""
+    """What ONNX Runtime computes on the CPU, node by node: its fused kernels of bytes give results of their own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return session.run(None, inputs)
 
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{f"{name}_dynamo": (name, {"dynamo": True}) for name in NETWORKS if name != "decides"},
-    **{f"{name}_legacy": (name, {"dynamo": False}) for name in NETWORKS},
+    **{f"{name}_dynamo": (name, {"dynamo": True}) for name in NETWORKS if name not in ("decides", "t5")},
+    **{
+        f"{name}_legacy": (name, {"dynamo": False})
+        for name in NETWORKS
+        if name not in ("gpt2", "llama", "mixtral", "whisper")
+    },
     "gpt2_dynamic": ("gpt2", {"dynamo": True, "dynamic": True}),
     "resnet_dynamic": ("resnet", {"dynamo": False, "dynamic": True}),
     "bert_int8": ("bert", {"dynamo": False, "quantise": "dynamic"}),
@@ -90,7 +95,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet_qoperator": ("resnet", {"dynamo": False, "quantise": "qoperator"}),
     "vit_qdq": ("vit", {"dynamo": True, "quantise": "qdq"}),
 }
-"""By name the network and how it is exported."""
+"""By name the network and how it is exported; the pairs that are missing are beyond PyTorch's exporters."""
 
 
 def model(name: str) -> tuple[bytes, dict[str, np.ndarray]]:

@@ -16,6 +16,8 @@ class Network(NamedTuple):
     inputs: dict[str, torch.Tensor]
     batched: tuple[str, ...]
     """Inputs whose first dim is the batch."""
+    arguments: str = ""
+    """What `forward` calls all of them together, if it does."""
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {}
@@ -51,7 +53,7 @@ class _First(nn.Module):
 
 def _language_model(model: nn.Module, **more: Any) -> Network:
     tokens = _tokens()
-    return Network(_First(model, "input_ids", use_cache=False, **more), {"input_ids": tokens}, ("input_ids",))
+    return Network(_First(model, "input_ids", use_cache=False, **more), {"input_ids": tokens}, ("input_ids",), "args")
 
 
 @network

@@ -5,10 +5,13 @@ Floor: frontends.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlosharding.frontends.onnx.operators.table import operator
 
@@ -50,7 +53,12 @@ def _celu(x: Any, *, alpha: float = 1.0) -> Any:
 
 @operator("Gelu", 20)
 def _gelu(x: Any, *, approximate: str = "none") -> Any:
-    return jax.nn.gelu(x, approximate={"none": False, "tanh": True}[approximate])
+    return {"none": gelu, "tanh": partial(jax.nn.gelu, approximate=True)}[approximate](x)
+
+
+def gelu(x: Any) -> Any:
+    """By the error function, which HLO has as one op; JAX's own writes its complement as polynomials."""
+    return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 
 
 @operator("Mish", 22)

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.operators.activations import gelu
 from hlosharding.frontends.onnx.operators.convolution import _conv
 from hlosharding.frontends.onnx.operators.named_activations import activation
 from hlosharding.frontends.onnx.operators.normalization import _layer_normalization
@@ -24,7 +25,7 @@ from hlosharding.frontends.onnx.operators.windows import Ints
 
 @operator("Gelu", 1, domain=MICROSOFT)
 def _gelu(x: Any) -> Any:
-    return jax.nn.gelu(x, approximate=False)
+    return gelu(x)
 
 
 @operator("FastGelu", 1, domain=MICROSOFT)
@@ -34,7 +35,7 @@ def _fast_gelu(x: Any, bias: Any = None) -> Any:
 
 @operator("BiasGelu", 1, domain=MICROSOFT)
 def _bias_gelu(x: Any, bias: Any) -> Any:
-    return _gelu(x + bias)
+    return gelu(x + bias)
 
 
 @operator("QuickGelu", 1, domain=MICROSOFT)
