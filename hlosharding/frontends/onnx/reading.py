@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import LoadError
-from hlosharding.frontends.onnx.old_resizes import restore_old_resizes
+from hlosharding.frontends.onnx.old_opsets import restore_old_prelus, restore_old_resizes
 from hlosharding.frontends.onnx.protos import all_nodes, first_line
 
 OPSET = 28
@@ -21,6 +21,7 @@ _LARGE = 1 << 16
 _RESIZE_WITH_COORDINATES = 11
 """Since this opset Resize says where elements lie; `onnx.version_converter` gives older ones a new meaning."""
 _SCAN_WITHOUT_BATCH = 9
+_PRELU_WITH_BROADCAST = 7
 _BEHIND = "hlosharding.detached"
 
 
@@ -70,6 +71,8 @@ def _in_one_opset(model: Any) -> Any:
         converted = version_converter.convert_version(model, OPSET)
     except Exception as error:
         raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {first_line(error)}") from error
+    if version < _PRELU_WITH_BROADCAST:
+        restore_old_prelus(converted)
     if version < _RESIZE_WITH_COORDINATES:
         restore_old_resizes(converted)
     return converted
