@@ -24,6 +24,7 @@ _HEAD, _ROW, _PAD, _ARROW = 42, 21, 8, 34
 _OPCODE, _SHAPE, _SPEC, _SOURCE, _MOVES = 46, 150, 320, 560, 690
 _BAR, _BAR_WIDTH = 730, 200
 _MOST_ROWS, _MOST_BLOCKS = 8, 60
+_MORE = 32
 _CHARACTER = 7.3
 _MAIN = frozenset(
     "conditional convolution custom-call dot fft gather ragged-dot scatter sort triangular-solve while".split()
@@ -117,12 +118,21 @@ def _op(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
     yield label(_LEFT + _SHAPE - 10, base, _cut(shape, _SPEC - _SHAPE - 8))
     yield label(_LEFT + _SPEC - 10, base, _cut(spell_short(sharding, about.mesh), _SOURCE - _SPEC - 8))
     yield f'<g fill-opacity="0.65">{label(_LEFT + _SOURCE - 10, base, _cut(op.location, _MOVES - _SOURCE - 4))}</g>'
-    x = float(_MOVES)
-    for one in about.collectives_of.get(op, ())[:2]:
+    yield from _moved(about, op, y)
+
+
+def _moved(about: ReportedProgram, op: Instruction, y: float) -> Iterator[str]:
+    """The collectives of an op, as many as there is room for, and the number of the others."""
+    moving, x, base = about.collectives_of.get(op, ()), float(_MOVES), y + SIZE - 2
+    for number, one in enumerate(moving):
         text = f"{one.collective.kind} {as_bytes(one.collective.bytes_per_device)}"
-        yield _box(x, y + 2, _CHARACTER * len(text) + 22, 17, "none", colour=_colour(one.collective.kind), radius=8)
+        rest, wide = len(moving) - number, _CHARACTER * len(text) + 22
+        if number and x + wide + (_MORE if rest > 1 else 0) > _WIDTH - _RIGHT:
+            yield label(x, base, f"+{as_count(rest)}")
+            return
+        yield _box(x, y + 2, wide, 17, "none", colour=_colour(one.collective.kind), radius=8)
         yield f'<g fill="{_colour(one.collective.kind)}">{_dot(x + 9, y + 10.5)}</g>{label(x + 17, base, text)}'
-        x += _CHARACTER * len(text) + 28
+        x += wide + 6
 
 
 def _arrow(about: ReportedProgram, before: Block, top: float) -> Iterator[str]:
