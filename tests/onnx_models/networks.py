@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -267,4 +268,7 @@ class _Decides(nn.Module):
 
 @network
 def decides() -> Network:
-    return Network(torch.jit.script(_Decides()), {"x": torch.randn(8, 16), "steps": torch.tensor(3)}, ("x",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and the only way to a Loop
+        scripted = torch.jit.script(_Decides())
+    return Network(scripted, {"x": torch.randn(8, 16), "steps": torch.tensor(3)}, ("x",))

@@ -46,7 +46,7 @@ def _selu(x: Any, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.
     return gamma * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
 
 
-@operator("Celu", 12)
+@operator("Celu", 28)
 def _celu(x: Any, *, alpha: float = 1.0) -> Any:
     return jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(x / alpha))
 

@@ -91,7 +91,7 @@ def _div(a: Any, b: Any) -> Any:
     return lax.div(*jnp.broadcast_arrays(a, b))
 
 
-@operator("Mod", 13)
+@operator("Mod", 28)
 def _mod(a: Any, b: Any, *, fmod: int = 0) -> Any:
     return jnp.fmod(a, b) if fmod else jnp.mod(a, b)
 
@@ -107,12 +107,12 @@ def _pow(x: Any, y: Any) -> Any:
     return jnp.power(x, jnp.asarray(y)).astype(x.dtype)
 
 
-@operator("BitShift", 11)
+@operator("BitShift", 28)
 def _bit_shift(x: Any, y: Any, *, direction: str) -> Any:
     return {"LEFT": jnp.left_shift, "RIGHT": jnp.right_shift}[direction](x, y)
 
 
-@operator("Cast", 25)
+@operator("Cast", 28)
 def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     from hlosharding.frontends.onnx.operators.casting import converted
 

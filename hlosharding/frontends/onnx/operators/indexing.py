@@ -70,7 +70,7 @@ def _scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") 
     return _scattered(x, _places(x, indices), updates, reduction)
 
 
-@operator("OneHot", 11, static="depth")
+@operator("OneHot", 28, static="depth")
 def _one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     count = int(depth.reshape(()))
     places = jnp.where(indices < 0, indices + count, indices).astype(jnp.int64)
@@ -79,7 +79,7 @@ def _one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     return jnp.where(jnp.expand_dims(places, axis) == numbers, values[1], values[0])
 
 
-@operator("ReverseSequence", 10)
+@operator("ReverseSequence", 28)
 def _reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
     moved = jnp.moveaxis(x, (batch_axis, time_axis), (0, 1))
     times = jnp.arange(moved.shape[1])[None, :]

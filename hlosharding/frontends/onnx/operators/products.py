@@ -29,7 +29,7 @@ def _gemm(
     return out + (c if beta == 1 else (c * beta).astype(out.dtype))
 
 
-@operator("Einsum", 12)
+@operator("Einsum", 28)
 def _einsum(*xs: Any, equation: str) -> Any:
     return jnp.einsum(equation, *xs)
 

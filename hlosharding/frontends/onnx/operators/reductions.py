@@ -31,8 +31,8 @@ def _sum(x: Any, axes: Any, keep: bool) -> Any:
 _REDUCTIONS: dict[str, tuple[int, Callable[[Any, Any, bool], Any]]] = {
     "ReduceL1": (18, lambda x, axes, keep: _sum(jnp.abs(x), axes, keep)),
     "ReduceL2": (18, lambda x, axes, keep: jnp.sqrt(_sum(x * x, axes, keep)).astype(x.dtype)),
-    "ReduceLogSum": (18, lambda x, axes, keep: jnp.log(_sum(x, axes, keep)).astype(x.dtype)),
-    "ReduceLogSumExp": (18, lambda x, axes, keep: jax.nn.logsumexp(x, axes, keepdims=keep).astype(x.dtype)),
+    "ReduceLogSum": (28, lambda x, axes, keep: jnp.log(_sum(x, axes, keep)).astype(x.dtype)),
+    "ReduceLogSumExp": (28, lambda x, axes, keep: jax.nn.logsumexp(x, axes, keepdims=keep).astype(x.dtype)),
     "ReduceMax": (20, _max),
     "ReduceMean": (18, lambda x, axes, keep: jnp.mean(x, axes, keepdims=keep).astype(x.dtype)),
     "ReduceMin": (20, _min),

@@ -64,18 +64,18 @@ def _concat_from_sequence(sequence: list[Any], *, axis: int, new_axis: int = 0) 
     return jnp.stack(sequence, axis) if new_axis else jnp.concatenate(sequence, axis)
 
 
-@operator("Optional", 15)
+@operator("Optional", 28)
 def _optional(x: Any = None, *, type: Any = None) -> Any:
     del type
     return x
 
 
-@operator("OptionalHasElement", 18)
+@operator("OptionalHasElement", 28)
 def _optional_has_element(x: Any = None) -> Any:
     return np.array(x is not None)
 
 
-@operator("OptionalGetElement", 18)
+@operator("OptionalGetElement", 28)
 def _optional_get_element(x: Any) -> Any:
     if x is None:
         raise LoadError("the optional holds nothing")

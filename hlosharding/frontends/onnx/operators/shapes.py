@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.element_types import dtype_of, is_float
 from hlosharding.frontends.onnx.operators.table import operator
 
 
@@ -122,16 +123,15 @@ def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
 
 
 @operator("Range", 27, static="start limit delta")
-def _range(start: Any, limit: Any, delta: Any) -> Any:
+def _range(start: Any, limit: Any, delta: Any, *, stash_type: int = 1) -> Any:
     start, limit, delta = (each.reshape(()) for each in (start, limit, delta))
+    wide = dtype_of(stash_type) if is_float(start.dtype) and start.dtype.itemsize == 2 else start.dtype
     count = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
-    return (jnp.arange(count).astype(start.dtype) * delta + start).astype(start.dtype)
+    return (jnp.arange(count).astype(wide) * delta.astype(wide) + start.astype(wide)).astype(start.dtype)
 
 
 @operator("EyeLike", 22)
 def _eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
-    from hlosharding.frontends.onnx.element_types import dtype_of
-
     return jnp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype_of(dtype))
 
 
@@ -141,7 +141,7 @@ def _trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     return jnp.triu(x, diagonal) if upper else jnp.tril(x, diagonal)
 
 
-@operator("DepthToSpace", 13)
+@operator("DepthToSpace", 28)
 def _depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     depth = c // blocksize**2
@@ -152,7 +152,7 @@ def _depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     return jnp.reshape(parts, (n, depth, h * blocksize, w * blocksize))
 
 
-@operator("SpaceToDepth", 13)
+@operator("SpaceToDepth", 28)
 def _space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     order = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}[mode]
