@@ -5,6 +5,7 @@ Each has a test of its own, which passes with jax 0.10 to 0.12.
 
 from hlosharding.xla_bridge.conversions import (
     compiled_to_hlo_proto,
+    hlo_proto_to_sdy,
     hlo_proto_to_stablehlo,
     hlo_proto_to_text,
     hlo_text_to_proto,
@@ -25,7 +26,14 @@ from hlosharding.xla_bridge.dispatch import (
     static_arguments,
     usual_miss,
 )
-from hlosharding.xla_bridge.running import CompiledModule, compile_proto, cpu_devices, run_proto, without_shardings
+from hlosharding.xla_bridge.running import (
+    CompiledModule,
+    compile_proto,
+    cpu_devices,
+    run_proto,
+    run_stablehlo,
+    without_shardings,
+)
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
@@ -60,6 +68,7 @@ __all__ = [
     "has_cuda_plugin",
     "has_gspmd_lowering",
     "hide_own_frames",
+    "hlo_proto_to_sdy",
     "hlo_proto_to_stablehlo",
     "hlo_proto_to_text",
     "hlo_text_to_proto",
@@ -74,6 +83,7 @@ __all__ = [
     "lowering_facts",
     "lowering_with_calls",
     "run_proto",
+    "run_stablehlo",
     "serve",
     "sharding_custom_call",
     "shardy",

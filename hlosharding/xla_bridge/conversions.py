@@ -14,6 +14,7 @@ from typing import Any
 from hlosharding import xla_process
 from hlosharding.errors import LoadError
 from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
+from hlosharding.xla_bridge.shardy_ops import may_have_reshards, with_constraints_only, with_sdy_attributes
 
 
 def hlo_text_to_proto(text: str) -> bytes:
@@ -33,6 +34,11 @@ def hlo_proto_to_text(proto: bytes, *, metadata: bool = True, layouts: bool = Tr
 def hlo_proto_to_stablehlo(proto: bytes) -> str:
     """StableHLO text of a serialized HloModuleProto (shardings as `mhlo.sharding` attributes)."""
     return _convert("hlo-proto-to-stablehlo", proto).decode()
+
+
+def hlo_proto_to_sdy(proto: bytes, num_partitions: int = 1) -> str:
+    """StableHLO text of an HloModuleProto with Shardy's marks, which become its attributes, ops and meshes."""
+    return _convert(f"hlo-proto-to-sdy {num_partitions}", proto).decode()
 
 
 def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
@@ -91,7 +97,16 @@ def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
     return jaxlib().mlir.xla_computation_to_mlir_module(hlo().XlaComputation(proto)).encode()
 
 
+def _hlo_to_sdy(proto: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(_hlo_to_stablehlo(proto, words))
+    with module.context:
+        with_sdy_attributes(module, num_partitions=int(*words))
+        return str(module).encode()
+
+
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
+    if may_have_reshards(module):
+        module = _rewritten(module, with_constraints_only)
     # jaxlib reads portable artifacts, too, where all their ops are today's.
     try:
         return _computation(module)
@@ -112,11 +127,21 @@ def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
     return _parsed(module).operation.get_asm(**limits).encode()
 
 
+def _rewritten(module: bytes, change: Callable[[Any], None]) -> bytes:
+    """Bytecode of a module behind a change."""
+    parsed = _parsed(module)
+    with parsed.context:
+        change(parsed)
+        return parsed.operation.get_asm(binary=True)
+
+
 def _parsed(module: bytes) -> Any:
-    """Bytecode as an MLIR module."""
+    """Text or bytecode as an MLIR module."""
     mlir = first_import("jax._src.interpreters.mlir")
     ir = first_import("jaxlib.mlir.ir")
     with mlir.make_ir_context() as context:
+        if not module.startswith(_BYTECODE):
+            return ir.Module.parse(module)
         # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
         try:
             return jaxlib().mlir.deserialize_portable_artifact(module, context)
@@ -129,6 +154,7 @@ _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = 
     "hlo-text-to-proto": ("not HLO text", _parse_hlo),
     "hlo-proto-to-text": ("not an HLO module", _print_hlo),
     "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
+    "hlo-proto-to-sdy": ("this module cannot be written for Shardy", _hlo_to_sdy),
     "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
     "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),
 }
