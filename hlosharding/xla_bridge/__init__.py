@@ -5,6 +5,7 @@ Each has a test of its own, which passes with jax 0.10 to 0.12.
 
 from hlosharding.xla_bridge.conversions import (
     compiled_to_hlo_proto,
+    hlo_proto_to_local_stablehlo,
     hlo_proto_to_sdy,
     hlo_proto_to_stablehlo,
     hlo_proto_to_text,
@@ -13,6 +14,7 @@ from hlosharding.xla_bridge.conversions import (
     serve,
     stablehlo_bytecode_to_text,
     stablehlo_to_hlo_proto,
+    without_shardings,
 )
 from hlosharding.xla_bridge.dispatch import (
     NO_STATIC_ARGUMENTS,
@@ -32,7 +34,6 @@ from hlosharding.xla_bridge.running import (
     cpu_devices,
     run_proto,
     run_stablehlo,
-    without_shardings,
 )
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
@@ -68,6 +69,7 @@ __all__ = [
     "has_cuda_plugin",
     "has_gspmd_lowering",
     "hide_own_frames",
+    "hlo_proto_to_local_stablehlo",
     "hlo_proto_to_sdy",
     "hlo_proto_to_stablehlo",
     "hlo_proto_to_text",

@@ -11,10 +11,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hlosharding import xla_process
+from hlosharding import wire, xla_process
 from hlosharding.errors import LoadError
 from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
-from hlosharding.xla_bridge.shardy_ops import may_have_reshards, with_constraints_only, with_sdy_attributes
+from hlosharding.xla_bridge.shardy_ops import (
+    may_have_reshards,
+    state_devices,
+    with_constraints_only,
+    with_sdy_attributes,
+)
 
 
 def hlo_text_to_proto(text: str) -> bytes:
@@ -41,6 +46,11 @@ def hlo_proto_to_sdy(proto: bytes, num_partitions: int = 1) -> str:
     return _convert(f"hlo-proto-to-sdy {num_partitions}", proto).decode()
 
 
+def hlo_proto_to_local_stablehlo(proto: bytes, num_partitions: int) -> str:
+    """StableHLO text of what each of so many devices runs: no shardings, and no attributes of XLA's but the counts."""
+    return _convert(f"hlo-proto-to-local-stablehlo {num_partitions}", without_shardings(proto)).decode()
+
+
 def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
     """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
     return _convert("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
@@ -49,6 +59,17 @@ def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
 def stablehlo_bytecode_to_text(module: bytes) -> str:
     """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`), without its large constants."""
     return _convert("stablehlo-bytecode-to-text", module).decode()
+
+
+def without_shardings(proto: bytes) -> bytes:
+    """The same module with every sharding attribute removed."""
+    module = wire.HloModuleProto.FromString(proto)
+    module.ClearField("spmd_output_sharding")
+    module.ClearField("spmd_parameters_shardings")
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.ClearField("sharding")
+    return module.SerializeToString()
 
 
 def _convert(kind: str, payload: bytes) -> bytes:
@@ -104,6 +125,13 @@ def _hlo_to_sdy(proto: bytes, words: frozenset[str]) -> bytes:
         return str(module).encode()
 
 
+def _hlo_to_local_stablehlo(proto: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(_hlo_to_stablehlo(proto, words))
+    with module.context:
+        state_devices(module, int(*words))
+        return str(module).encode()
+
+
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
     if may_have_reshards(module):
         module = _rewritten(module, with_constraints_only)
@@ -154,6 +182,7 @@ _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = 
     "hlo-text-to-proto": ("not HLO text", _parse_hlo),
     "hlo-proto-to-text": ("not an HLO module", _print_hlo),
     "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
+    "hlo-proto-to-local-stablehlo": ("this HLO has no StableHLO form", _hlo_to_local_stablehlo),
     "hlo-proto-to-sdy": ("this module cannot be written for Shardy", _hlo_to_sdy),
     "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
     "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),

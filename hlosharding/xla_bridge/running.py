@@ -12,23 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding import wire
 from hlosharding.errors import ExecutionError
-from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo
+from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo, without_shardings
 from hlosharding.xla_bridge.private import FATAL, first_import, jaxlib, xla_client
 
 _PASSES_OFF = "sharding-propagation,spmd-partitioning"
-
-
-def without_shardings(proto: bytes) -> bytes:
-    """The same module with every sharding attribute removed."""
-    module = wire.HloModuleProto.FromString(proto)
-    module.ClearField("spmd_output_sharding")
-    module.ClearField("spmd_parameters_shardings")
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            instruction.ClearField("sharding")
-    return module.SerializeToString()
 
 
 @dataclass(frozen=True, slots=True)

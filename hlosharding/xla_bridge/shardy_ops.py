@@ -85,9 +85,8 @@ def _inline(op: Any, ir: Any) -> None:
 _MARK, _ATTRIBUTE, _FRONTEND = "xla.sdy.sharding", "sdy.sharding", "mhlo.frontend_attributes"
 _XLA_MESH = "stablehlo.mesh"
 """XLA's own copy of a mesh."""
-_NAMING_PASSES = "builtin.module(xla-sdy-round-trip-import-shardy-attrs,sdy-lift-inlined-meshes,symbol-dce)"
-"""Marks of results become attributes of functions, meshes that stand in shardings get a name; and functions that no op
-calls go, because the regions of ops hold what they held."""
+_NAMING_PASSES = "xla-sdy-round-trip-import-shardy-attrs,sdy-lift-inlined-meshes"
+"""Marks of results become attributes of functions, and meshes that stand in shardings get a name."""
 
 
 def with_sdy_attributes(module: Any, num_partitions: int) -> None:
@@ -105,7 +104,7 @@ def with_sdy_attributes(module: Any, num_partitions: int) -> None:
             _mark_arguments(op, ir)
         elif _FRONTEND in op.attributes and _target(op) != "xla.sdy.FuncResultSharding":
             _mark_results(op, ir)
-    first_import("jaxlib.mlir.passmanager").PassManager.parse(_NAMING_PASSES).run(module.operation)
+    _run_passes(module, _NAMING_PASSES)
     for op in module.body.operations:
         if op.operation.name == "sdy.mesh" and _XLA_MESH in op.attributes:
             del op.attributes[_XLA_MESH]
@@ -113,8 +112,9 @@ def with_sdy_attributes(module: Any, num_partitions: int) -> None:
 
 
 def state_devices(module: Any, num_partitions: int) -> None:
-    """Let the module say for how many devices it is, as JAX does, and nothing else of XLA's."""
+    """Let the module say for how many devices it is, as JAX does, and nothing else of XLA's; unused functions go."""
     ir = first_import("jaxlib.mlir.ir")
+    _run_passes(module, "symbol-dce")
     attributes = module.operation.attributes
     names = [getattr(each, "name", each) for each in attributes]  # names in jaxlib 0.10, named attributes in later ones
     for name in (name for name in names if name.startswith("mhlo.")):
@@ -122,6 +122,10 @@ def state_devices(module: Any, num_partitions: int) -> None:
     number = ir.IntegerType.get_signless(32, module.context)
     attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(number, num_partitions)
     attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(number, 1)
+
+
+def _run_passes(module: Any, names: str) -> None:
+    first_import("jaxlib.mlir.passmanager").PassManager.parse(f"builtin.module({names})").run(module.operation)
 
 
 def _target(op: Any) -> str:

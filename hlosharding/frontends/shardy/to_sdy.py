@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError
-from hlosharding.ir import Instruction, Module, callers, rewrite, unspecified_dims
+from hlosharding.ir import Instruction, Module, callers, rewrite, unspecified_dims, while_parts
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import (
     DimAxes,
@@ -44,6 +44,7 @@ def to_sdy_text(module: Module) -> str:
     sdy.mesh @mesh = <["devices"=2]>
     """
     marked = module.clone()
+    rewrite.dead_code(marked)
     writer = _Writer(marked, marked.mesh or MeshInfo(("devices",), (max(1, module.num_partitions),)))
     for instruction in list(marked.instructions):
         writer.mark(instruction)
@@ -64,7 +65,7 @@ class _Writer:
         sharding = self.module.sharding(inst) or self._closed(inst)
         if inst.opcode == "custom-call" and inst.custom_call_target in targets.MANUAL_CONVERSIONS:
             raise _unsaid("a region with manual axes", inst)
-        if sharding is None or inst.opcode in _PASSES_ON or _has_unread_results(inst):
+        if sharding is None or inst.opcode in _PASSES_ON or _may_lose_results(inst):
             return
         if sharding.shard_group is not None:
             raise _unsaid(f"shard group {sharding.shard_group}", inst)
@@ -127,11 +128,22 @@ class _Writer:
         rewrite.set_attributes(inst, frontend_attributes={**inst.frontend_attributes, _MARK: text})
 
 
-def _has_unread_results(inst: Instruction) -> bool:
-    """On its way to HLO jaxlib drops results that nobody reads, but not their shardings, and refuses what is left."""
-    if not inst.shape.is_tuple or any(user.opcode != "get-tuple-element" for user in inst.users):
+def _may_lose_results(inst: Instruction) -> bool:
+    """On its way to HLO jaxlib drops results that nobody reads, and carries that a loop never changes; but it keeps
+    their shardings, and refuses what is left.
+    """
+    if not inst.shape.is_tuple or inst.is_root or any(user.opcode != "get-tuple-element" for user in inst.users):
         return False
-    return len({user.tuple_index for user in inst.users}) < len(inst.shape.tuple_shapes)
+    if len({user.tuple_index for user in inst.users}) < len(inst.shape.tuple_shapes):
+        return True
+    results = while_parts(inst)[0].results if inst.opcode == "while" else ()
+    return any(_is_carried_on(value, number) for number, value in enumerate(results))
+
+
+def _is_carried_on(value: Instruction, number: int) -> bool:
+    if value.opcode != "get-tuple-element":
+        return False
+    return value.tuple_index == number and value.operands[0].opcode == "parameter"
 
 
 def _is_open(said: bool | tuple[bool, ...], number: int) -> bool:
