@@ -46,7 +46,10 @@ CONSTRAINED: dict[str, tuple[str, str]] = {
         '%0 = sdy.sharding_constraint %x <@mesh, [{?}, {"b"}]> : tensor<8x16xf32>',
         "{devices=[2,4]<=[8]}",
     ),
-    "all_gather": ('%0 = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : tensor<8x16xf32>', "{replicated}"),
+    "all_gather": (
+        '%0 = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : tensor<8x16xf32>',
+        "{replicated}",
+    ),
     "all_slice": (
         '%0 = sdy.all_slice [{}, {"b"}] %x out_sharding=<@mesh, [{"a"}, {"b"}]> : tensor<8x16xf32>',
         "{devices=[2,4]<=[8]}",
@@ -137,7 +140,9 @@ MALFORMED: dict[str, str] = {
     "unknown axis": program('%0 = sdy.reshard %x <@mesh, [{}, {"z"}]> : tensor<8x16xf32>'),
     "wrong rank": program('%0 = sdy.reshard %x <@mesh, [{"b"}]> : tensor<8x16xf32>'),
     "an axis twice": program('%0 = sdy.sharding_constraint %x <@mesh, [{"b"}, {"b"}]> : tensor<8x16xf32>'),
-    "a wrong collective": program('%0 = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{"b"}, {}]> : tensor<8x16xf32>'),
+    "a wrong collective": program(
+        '%0 = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{"b"}, {}]> : tensor<8x16xf32>'
+    ),
     "half an op": program("%0 = sdy.reshard %x <@mesh, "),
     "a body without return": program('%0 = sdy.named_computation<"f">(%x) (%y: tensor<8x16xf32>) {}'),
     "priorities of nothing": program("%0 = stablehlo.negate %x : tensor<8x16xf32>", said='[{}p1, {"a"}]'),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
 
 import hlosharding as hs
@@ -59,7 +58,7 @@ ENTRY e {
 def test_a_closed_boundary_stays_closed() -> None:
     bare = "HloModule m, num_partitions=2\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] negate(x)\n}"
     text = hs.to_sdy_text(hs.load(bare))
-    assert text.count('#sdy.sharding<@mesh, [{}]>') == 2
+    assert text.count("#sdy.sharding<@mesh, [{}]>") == 2
 
 
 def test_what_shardy_has_no_word_for_is_refused_by_name() -> None:
