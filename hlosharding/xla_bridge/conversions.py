@@ -16,6 +16,7 @@ from hlosharding.errors import LoadError
 from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
 from hlosharding.xla_bridge.shardy_ops import (
     may_have_reshards,
+    run_passes,
     state_devices,
     with_constraints_only,
     with_sdy_attributes,
@@ -59,6 +60,11 @@ def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
 def stablehlo_bytecode_to_text(module: bytes) -> str:
     """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`), without its large constants."""
     return _convert("stablehlo-bytecode-to-text", module).decode()
+
+
+def shardy_passes(text: str, pipeline: str) -> str:
+    """A StableHLO text behind passes of Shardy's, as `builtin.module` holds them: "sdy-propagation-pipeline"."""
+    return _convert(f"shardy-passes {pipeline}", text.encode()).decode()
 
 
 def without_shardings(proto: bytes) -> bytes:
@@ -132,6 +138,13 @@ def _hlo_to_local_stablehlo(proto: bytes, words: frozenset[str]) -> bytes:
         return str(module).encode()
 
 
+def _behind_passes(text: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(text)
+    with module.context:
+        run_passes(module, *words)
+        return str(module).encode()
+
+
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
     if may_have_reshards(module):
         module = _rewritten(module, with_constraints_only)
@@ -184,6 +197,7 @@ _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = 
     "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
     "hlo-proto-to-local-stablehlo": ("this HLO has no StableHLO form", _hlo_to_local_stablehlo),
     "hlo-proto-to-sdy": ("this module cannot be written for Shardy", _hlo_to_sdy),
+    "shardy-passes": ("Shardy does not take this", _behind_passes),
     "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
     "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),
 }

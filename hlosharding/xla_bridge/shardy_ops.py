@@ -104,7 +104,7 @@ def with_sdy_attributes(module: Any, num_partitions: int) -> None:
             _mark_arguments(op, ir)
         elif _FRONTEND in op.attributes and _target(op) != "xla.sdy.FuncResultSharding":
             _mark_results(op, ir)
-    _run_passes(module, _NAMING_PASSES)
+    run_passes(module, _NAMING_PASSES)
     for op in module.body.operations:
         if op.operation.name == "sdy.mesh" and _XLA_MESH in op.attributes:
             del op.attributes[_XLA_MESH]
@@ -114,7 +114,7 @@ def with_sdy_attributes(module: Any, num_partitions: int) -> None:
 def state_devices(module: Any, num_partitions: int) -> None:
     """Let the module say for how many devices it is, as JAX does, and nothing else of XLA's; unused functions go."""
     ir = first_import("jaxlib.mlir.ir")
-    _run_passes(module, "symbol-dce")
+    run_passes(module, "symbol-dce")
     attributes = module.operation.attributes
     names = [getattr(each, "name", each) for each in attributes]  # names in jaxlib 0.10, named attributes in later ones
     for name in (name for name in names if name.startswith("mhlo.")):
@@ -124,7 +124,8 @@ def state_devices(module: Any, num_partitions: int) -> None:
     attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(number, 1)
 
 
-def _run_passes(module: Any, names: str) -> None:
+def run_passes(module: Any, names: str) -> None:
+    """Run MLIR's passes of these names over a module."""
     first_import("jaxlib.mlir.passmanager").PassManager.parse(f"builtin.module({names})").run(module.operation)
 
 
