@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_propagate(commands: Any) -> None:
     command = _command(commands, "propagate", "find a sharding for every value, as XLA's GSPMD does")
     _propagation_options(command)
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "json")
     command.add_argument(
         "--execution-threads",
         type=_names,
@@ -319,7 +319,7 @@ def _add_draw(commands: Any) -> None:
 def _add_convert(commands: Any) -> None:
     command = _command(commands, "convert", "write the program, or a sharding, in another format", one_of=True)
     _load_options(command)
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "json")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "json")
     command.add_argument("--to", choices=_SHARDING_FORMATS, help="how to write the sharding")
     command.add_argument(
         "--from", dest="source", choices=_SHARDING_FORMATS, help="of the sharding, where its text does not tell"

@@ -35,4 +35,6 @@ def _in_form(partitioned: Partitioned, prices: CostReport, arguments: Namespace)
         return partitioned.as_python()
     if arguments.emit == "json":
         return as_json(partitioned_view(partitioned, cost=prices))
+    if arguments.emit == "stablehlo":
+        return partitioned.to_stablehlo_text()
     return in_format(partitioned.module, arguments.emit, metadata=arguments.metadata)

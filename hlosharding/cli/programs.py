@@ -16,7 +16,7 @@ from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError
-from hlosharding.frontends import load, read_onnx_shardings
+from hlosharding.frontends import load, read_onnx_shardings, to_sdy_text
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
@@ -216,5 +216,7 @@ def in_format(module: Module, form: str, *, metadata: bool) -> str | bytes:
             return module.to_hlo_proto()
         case "stablehlo":
             return module.to_stablehlo_text()
+        case "sdy":
+            return to_sdy_text(module)
         case _:
             return as_json(module_view(module))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast, overload
 
+from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.compiler.alternatives import best_program
 from hlosharding.compiler.collective_explanation import (
@@ -174,6 +175,14 @@ class Partitioned(InNotebooks):
     def to_hlo_text(self, *, metadata: bool = False) -> str:
         """The local module as HLO text."""
         return self.module.to_hlo_text(metadata=metadata)
+
+    def to_stablehlo_text(self) -> str:
+        """The local module as StableHLO text with explicit collectives: what any StableHLO compiler can run.
+
+        Devices are partitions, numbered as in the collectives' groups.  Shardings are none: how the arrays of the
+        boundary are cut stands in `module.shardings`.
+        """
+        return xla_bridge.hlo_proto_to_local_stablehlo(self.module.to_hlo_proto(), self.num_partitions)
 
     def as_python(self) -> str:
         """Source of the `jax.shard_map` program; what is shown is what runs."""

@@ -20,6 +20,7 @@ from hlosharding.frontends.jax import (
 from hlosharding.frontends.loading import load
 from hlosharding.frontends.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.frontends.prepare import prepare
+from hlosharding.frontends.shardy import to_sdy_text
 
 __all__ = [
     "CustomPartitioning",
@@ -36,6 +37,7 @@ __all__ = [
     "read_onnx_shardings",
     "said_by_jax",
     "shard_alike",
+    "to_sdy_text",
     "trace",
     "with_sharding",
     "write_onnx_shardings",

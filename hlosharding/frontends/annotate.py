@@ -13,7 +13,7 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.hlo import devices_of
-from hlosharding.ir import Instruction, Module, callers, rewrite
+from hlosharding.ir import Instruction, Module, callers, rewrite, unspecified_dims_text
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
 
@@ -159,11 +159,10 @@ def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: s
     computation = value.computation
     attributes: dict[str, Any] = {}
     if opcode == "custom-call":
-        open_dims = ",".join(map(str, range(value.shape.rank if value.shape.is_array else 0)))
         attributes = {
             "custom_call_target": targets.SHARDING,
             "custom_call_api_version": 1,
-            "opaque": f"unspecified_dims=[{open_dims}]",
+            "opaque": unspecified_dims_text(range(value.shape.rank if value.shape.is_array else 0)),
         }
     made = rewrite.insert(
         computation,

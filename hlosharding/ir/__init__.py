@@ -25,6 +25,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_UNARY,
     collective_kind,
 )
+from hlosharding.ir.open_dims import unspecified_dims, unspecified_dims_text
 from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
@@ -111,6 +112,8 @@ __all__ = [
     "same_op",
     "subprogram",
     "trip_count",
+    "unspecified_dims",
+    "unspecified_dims_text",
     "verify",
     "while_parts",
     "window_count",

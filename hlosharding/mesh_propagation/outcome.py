@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlosharding.ir import Module
+from hlosharding.mesh_propagation.mesh_text import Stage, mesh_text
 from hlosharding.mesh_propagation.notes import AxisAnnotation
 from hlosharding.mesh_propagation.offers import Conflict
 from hlosharding.mesh_propagation.tiled_module import tiled_module
@@ -62,12 +63,23 @@ class AxisPropagation(InNotebooks):
         found = self.sharding(name)
         return None if found is None else found.to_hlo(self.cluster, self.module.by_name(name).shape.rank)
 
-    def to_module(self) -> Module:
+    def to_module(self, *, whole_arguments: bool = False) -> Module:
         """A clone whose values carry these shardings as tiles, for `hs.partition`; users that differ take copies.
 
-        Raises ShardingError where sizes are unknown.
+        `whole_arguments`: each device is given all of each argument, and cuts its tile itself.  Raises ShardingError
+        where sizes are unknown.
         """
-        return tiled_module(self.module, self.cluster, self.annotations, self.values)
+        return tiled_module(self.module, self.cluster, self.annotations, self.values, whole_arguments=whole_arguments)
+
+    def to_mesh_text(self, stage: Stage = "annotated") -> str:
+        """The program in the text of MLIR's RFC.
+
+        "annotated": plain tensors and `mesh.annotate` ops.  "materialized": tensors whose type has their sharding, and
+        collectives where a user takes a value otherwise than it is made.  What each device runs is
+        `hs.partition(found.to_module()).to_stablehlo_text()`.  Raises ShardingError for loops and branches.
+        """
+        options = {name: option.sharding for name, option in self.options.items()}
+        return mesh_text(self.module, self.cluster, self.annotations, options, stage)
 
     def _find(self, value: str | None, user: str | None, position: int | None) -> AxisSharding | None:
         if value is not None and "{" not in value:

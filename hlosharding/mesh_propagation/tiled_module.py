@@ -21,7 +21,12 @@ _IN_FLIGHT = frozenset(["async-start", "async-update", "async-done", "copy-start
 
 
 def tiled_module(
-    module: Module, cluster: Cluster, annotations: Iterable[AxisAnnotation], values: Mapping[str, Sequence[str]]
+    module: Module,
+    cluster: Cluster,
+    annotations: Iterable[AxisAnnotation],
+    values: Mapping[str, Sequence[str]],
+    *,
+    whole_arguments: bool = False,
 ) -> Module:
     """A clone with shardings; `values` are the leaves that each instruction stands for.  Raises ShardingError."""
     writer = _Writer(module.clone(), cluster, values)
@@ -32,7 +37,7 @@ def tiled_module(
             writer.uses[entry.users[0], entry.operand or 0] = sharding
         else:
             writer.made[entry.value] = sharding
-    return writer.write()
+    return writer.write(whole_arguments)
 
 
 @dataclass
@@ -44,7 +49,7 @@ class _Writer:
     taken: dict[str, list[AxisSharding]] = field(default_factory=dict[str, list[AxisSharding]])
     uses: dict[tuple[str, int], AxisSharding] = field(default_factory=dict[tuple[str, int], AxisSharding])
 
-    def write(self) -> Module:
+    def write(self, whole_arguments: bool) -> Module:
         module = self.module
         self.cluster.mesh("a module with tiles")
         module.shardings = {}
@@ -55,6 +60,8 @@ class _Writer:
                 for number, operand in enumerate(inst.operands):
                     self._adapt(inst, number, operand, self.uses.get((inst.name, number)))
         self._return()
+        if whole_arguments:
+            self._cut_arguments()
         module.renumber()
         module.num_partitions = self.cluster.ways(range(self.cluster.rank), "a module with tiles")
         return module
@@ -93,6 +100,18 @@ class _Writer:
         rewrite.number(module, copy)
         module.shardings[copy.id] = tiles
         return copy
+
+    def _cut_arguments(self) -> None:
+        """Arguments come whole; a copy of each is the tile that its users take."""
+        for parameter in self.module.entry.parameters:
+            tiles = self.module.sharding(parameter)
+            if tiles is not None and parameter.shape.is_array and not tiles.is_replicated():
+                copy = self._copy(parameter, tiles)
+                for user in [user for user in parameter.users if user is not copy]:
+                    rewrite.set_operands(user, (copy if o is parameter else o for o in user.operands))
+                if parameter.is_root:
+                    parameter.computation.set_root(copy)
+                self.module.shardings[parameter.id] = HloSharding.replicate()
 
     def _return(self) -> None:
         root = self.module.entry.root

@@ -5,12 +5,12 @@ Floor: propagation.  Follows XLA's ProcessShardingInstruction and the set-up hal
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from hlosharding import wire
 from hlosharding.errors import PropagationError
 from hlosharding.ir import custom_call_targets as targets
+from hlosharding.ir import unspecified_dims
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.op_view import same_dims
@@ -18,7 +18,6 @@ from hlosharding.propagation.provenance import Trail
 from hlosharding.sharding import HloSharding, OpMetadata, ShardGroup
 
 CSE_MARK = "_sharding_propagation_cse_prevention"
-_UNSPECIFIED = re.compile(r"\s*unspecified_dims\s*=\s*\[\s*([\d,\s-]*)\]\s*,?")
 
 
 @dataclass
@@ -36,24 +35,6 @@ class Annotations:
         """All members of `i`'s shard group; a number used both as and like means the as group."""
         number = self.group_of[i]
         return self.shard_as.get(number) or self.shard_like[number]
-
-
-def unspecified_dims(opaque: str) -> tuple[int, ...]:
-    """The open dims that a `Sharding` call's opaque string names, sorted.
-
-    >>> unspecified_dims("unspecified_dims=[2,0]")
-    (0, 2)
-    """
-    place, dims = 0, []
-    while place < len(opaque.rstrip()):
-        match = _UNSPECIFIED.match(opaque, place)
-        if not match:
-            raise PropagationError(
-                f"cannot read the sharding attributes {opaque!r}", remedy='write them like "unspecified_dims=[0,2]"'
-            )
-        dims += [int(d) for d in match.group(1).replace(",", " ").split()]
-        place = match.end()
-    return tuple(sorted(dims))
 
 
 def read_annotations(

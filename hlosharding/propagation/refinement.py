@@ -6,7 +6,7 @@ Floor: propagation.  Follows XLA's InferUnspecifiedDims..., RefineManualAutoShar
 from __future__ import annotations
 
 from hlosharding.errors import PropagationError
-from hlosharding.propagation.annotations import unspecified_dims
+from hlosharding.ir import unspecified_dims
 from hlosharding.sharding import HloSharding, merge_if_compatible, replicate_on_all_dims_except
 
 

@@ -13,6 +13,7 @@ from hlosharding.sharding.formats import (
     Cluster,
     Format,
     Frame,
+    Interchange,
     SdySharding,
     convert,
     is_spec,
@@ -21,6 +22,7 @@ from hlosharding.sharding.formats import (
     read_sdy_sharding,
     same_sharding,
     spec_from_text,
+    write_sdy_sharding,
 )
 from hlosharding.sharding.geometry import ceil_div, untile_shape
 from hlosharding.sharding.grouping import (
@@ -99,6 +101,7 @@ __all__ = [
     "Frame",
     "GroupedSharding",
     "HloSharding",
+    "Interchange",
     "IotaTile",
     "MeshInfo",
     "NamedForm",
@@ -168,4 +171,5 @@ __all__ = [
     "untile_shape",
     "with_mesh",
     "without_partials",
+    "write_sdy_sharding",
 ]

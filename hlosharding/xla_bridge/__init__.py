@@ -5,13 +5,17 @@ Each has a test of its own, which passes with jax 0.10 to 0.12.
 
 from hlosharding.xla_bridge.conversions import (
     compiled_to_hlo_proto,
+    hlo_proto_to_local_stablehlo,
+    hlo_proto_to_sdy,
     hlo_proto_to_stablehlo,
     hlo_proto_to_text,
     hlo_text_to_proto,
     lowered_to_hlo_proto,
     serve,
+    shardy_passes,
     stablehlo_bytecode_to_text,
     stablehlo_to_hlo_proto,
+    without_shardings,
 )
 from hlosharding.xla_bridge.dispatch import (
     NO_STATIC_ARGUMENTS,
@@ -25,7 +29,13 @@ from hlosharding.xla_bridge.dispatch import (
     static_arguments,
     usual_miss,
 )
-from hlosharding.xla_bridge.running import CompiledModule, compile_proto, cpu_devices, run_proto, without_shardings
+from hlosharding.xla_bridge.running import (
+    CompiledModule,
+    compile_proto,
+    cpu_devices,
+    run_proto,
+    run_stablehlo,
+)
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
@@ -60,6 +70,8 @@ __all__ = [
     "has_cuda_plugin",
     "has_gspmd_lowering",
     "hide_own_frames",
+    "hlo_proto_to_local_stablehlo",
+    "hlo_proto_to_sdy",
     "hlo_proto_to_stablehlo",
     "hlo_proto_to_text",
     "hlo_text_to_proto",
@@ -74,9 +86,11 @@ __all__ = [
     "lowering_facts",
     "lowering_with_calls",
     "run_proto",
+    "run_stablehlo",
     "serve",
     "sharding_custom_call",
     "shardy",
+    "shardy_passes",
     "shortcut",
     "stablehlo_bytecode_to_text",
     "stablehlo_to_hlo_proto",

@@ -11,9 +11,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hlosharding import xla_process
+from hlosharding import wire, xla_process
 from hlosharding.errors import LoadError
 from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
+from hlosharding.xla_bridge.shardy_ops import (
+    may_have_reshards,
+    run_passes,
+    state_devices,
+    with_constraints_only,
+    with_sdy_attributes,
+)
 
 
 def hlo_text_to_proto(text: str) -> bytes:
@@ -35,6 +42,16 @@ def hlo_proto_to_stablehlo(proto: bytes) -> str:
     return _convert("hlo-proto-to-stablehlo", proto).decode()
 
 
+def hlo_proto_to_sdy(proto: bytes, num_partitions: int = 1) -> str:
+    """StableHLO text of an HloModuleProto with Shardy's marks, which become its attributes, ops and meshes."""
+    return _convert(f"hlo-proto-to-sdy {num_partitions}", proto).decode()
+
+
+def hlo_proto_to_local_stablehlo(proto: bytes, num_partitions: int) -> str:
+    """StableHLO text of what each of so many devices runs: no shardings, and no attributes of XLA's but the counts."""
+    return _convert(f"hlo-proto-to-local-stablehlo {num_partitions}", without_shardings(proto)).decode()
+
+
 def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
     """StableHLO text or bytecode, its shardings checked before, as serialized HloModuleProto."""
     return _convert("stablehlo-to-hlo-proto", module.encode() if isinstance(module, str) else module)
@@ -43,6 +60,22 @@ def stablehlo_to_hlo_proto(module: str | bytes) -> bytes:
 def stablehlo_bytecode_to_text(module: bytes) -> str:
     """Text of StableHLO bytecode (plain, or a portable artifact of `jax.export`), without its large constants."""
     return _convert("stablehlo-bytecode-to-text", module).decode()
+
+
+def shardy_passes(text: str, pipeline: str) -> str:
+    """A StableHLO text behind passes of Shardy's, as `builtin.module` holds them: "sdy-propagation-pipeline"."""
+    return _convert(f"shardy-passes {pipeline}", text.encode()).decode()
+
+
+def without_shardings(proto: bytes) -> bytes:
+    """The same module with every sharding attribute removed."""
+    module = wire.HloModuleProto.FromString(proto)
+    module.ClearField("spmd_output_sharding")
+    module.ClearField("spmd_parameters_shardings")
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.ClearField("sharding")
+    return module.SerializeToString()
 
 
 def _convert(kind: str, payload: bytes) -> bytes:
@@ -91,7 +124,30 @@ def _hlo_to_stablehlo(proto: bytes, _: frozenset[str]) -> bytes:
     return jaxlib().mlir.xla_computation_to_mlir_module(hlo().XlaComputation(proto)).encode()
 
 
+def _hlo_to_sdy(proto: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(_hlo_to_stablehlo(proto, words))
+    with module.context:
+        with_sdy_attributes(module, num_partitions=int(*words))
+        return str(module).encode()
+
+
+def _hlo_to_local_stablehlo(proto: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(_hlo_to_stablehlo(proto, words))
+    with module.context:
+        state_devices(module, int(*words))
+        return str(module).encode()
+
+
+def _behind_passes(text: bytes, words: frozenset[str]) -> bytes:
+    module = _parsed(text)
+    with module.context:
+        run_passes(module, *words)
+        return str(module).encode()
+
+
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
+    if may_have_reshards(module):
+        module = _rewritten(module, with_constraints_only)
     # jaxlib reads portable artifacts, too, where all their ops are today's.
     try:
         return _computation(module)
@@ -112,11 +168,21 @@ def _bytecode_to_text(module: bytes, _: frozenset[str]) -> bytes:
     return _parsed(module).operation.get_asm(**limits).encode()
 
 
+def _rewritten(module: bytes, change: Callable[[Any], None]) -> bytes:
+    """Bytecode of a module behind a change."""
+    parsed = _parsed(module)
+    with parsed.context:
+        change(parsed)
+        return parsed.operation.get_asm(binary=True)
+
+
 def _parsed(module: bytes) -> Any:
-    """Bytecode as an MLIR module."""
+    """Text or bytecode as an MLIR module."""
     mlir = first_import("jax._src.interpreters.mlir")
     ir = first_import("jaxlib.mlir.ir")
     with mlir.make_ir_context() as context:
+        if not module.startswith(_BYTECODE):
+            return ir.Module.parse(module)
         # A portable artifact parses as plain bytecode, too, but into the versioned dialect: ask for it first.
         try:
             return jaxlib().mlir.deserialize_portable_artifact(module, context)
@@ -129,6 +195,9 @@ _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = 
     "hlo-text-to-proto": ("not HLO text", _parse_hlo),
     "hlo-proto-to-text": ("not an HLO module", _print_hlo),
     "hlo-proto-to-stablehlo": ("this HLO has no StableHLO form", _hlo_to_stablehlo),
+    "hlo-proto-to-local-stablehlo": ("this HLO has no StableHLO form", _hlo_to_local_stablehlo),
+    "hlo-proto-to-sdy": ("this module cannot be written for Shardy", _hlo_to_sdy),
+    "shardy-passes": ("Shardy does not take this", _behind_passes),
     "stablehlo-to-hlo-proto": ("not a StableHLO module", _stablehlo_to_hlo),
     "stablehlo-bytecode-to-text": ("not StableHLO bytecode", _bytecode_to_text),
 }

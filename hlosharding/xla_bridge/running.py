@@ -12,23 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding import wire
 from hlosharding.errors import ExecutionError
-from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo
+from hlosharding.xla_bridge.conversions import hlo_proto_to_stablehlo, without_shardings
 from hlosharding.xla_bridge.private import FATAL, first_import, jaxlib, xla_client
 
 _PASSES_OFF = "sharding-propagation,spmd-partitioning"
-
-
-def without_shardings(proto: bytes) -> bytes:
-    """The same module with every sharding attribute removed."""
-    module = wire.HloModuleProto.FromString(proto)
-    module.ClearField("spmd_output_sharding")
-    module.ClearField("spmd_parameters_shardings")
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            instruction.ClearField("sharding")
-    return module.SerializeToString()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +89,18 @@ def compile_proto(proto: bytes, num_devices: int = 1, num_replicas: int = 1) -> 
 @functools.lru_cache(maxsize=512)
 def _compile(proto: bytes, num_devices: int, num_replicas: int) -> CompiledModule:
     devices = cpu_devices(num_devices)
-    module = hlo_proto_to_stablehlo(proto)
+    return _compiled(hlo_proto_to_stablehlo(proto), devices, _compile_options(num_replicas, devices))
+
+
+def _compiled(text: str, devices: tuple[Any, ...], options: Any) -> CompiledModule:
     try:
-        executable = devices[0].client.compile_and_load(
-            module, jaxlib().DeviceList(devices), _compile_options(num_replicas, devices)
-        )
+        executable = devices[0].client.compile_and_load(text, jaxlib().DeviceList(devices), options)
     except FATAL as error:
         raise ExecutionError(f"XLA could not compile the module: {str(error)[:2000]}") from error
     return CompiledModule(executable, devices)
 
 
-def _compile_options(replicas: int, devices: Sequence[Any]) -> Any:
+def _compile_options(replicas: int, devices: Sequence[Any], *, with_shardy: bool = False) -> Any:
     client = xla_client()
     options = client.CompileOptions()
     partitions = len(devices) // replicas
@@ -120,12 +109,25 @@ def _compile_options(replicas: int, devices: Sequence[Any]) -> Any:
     build.num_partitions, build.num_replicas = partitions, replicas
     # XLA refuses more than one partition without the flag, so it is set and its two passes are disabled.
     build.use_spmd_partitioning = partitions > 1
-    build.use_shardy_partitioner = False
-    build.debug_options.xla_disable_hlo_passes = _PASSES_OFF
+    build.use_shardy_partitioner = with_shardy
+    if not with_shardy:
+        build.debug_options.xla_disable_hlo_passes = _PASSES_OFF
     build.device_assignment = client.DeviceAssignment.create(
         np.array([device.id for device in devices]).reshape(replicas, partitions)
     )
     return options
+
+
+def run_stablehlo(
+    text: str, arguments: Sequence[Sequence[Any]], num_devices: int, *, with_shardy: bool = False
+) -> list[list[np.ndarray]]:
+    """Compile a StableHLO text for `num_devices` CPU devices and run it: outputs [output][device].
+
+    By default it is what each device runs, as it stands: no partitioner.  `with_shardy`: it is the global program,
+    which XLA propagates and partitions by Shardy's shardings; `arguments` are local tiles in either case.
+    """
+    devices = cpu_devices(num_devices)
+    return _compiled(text, devices, _compile_options(1, devices, with_shardy=with_shardy)).run(arguments)
 
 
 def run_proto(

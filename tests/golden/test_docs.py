@@ -47,7 +47,18 @@ def _printed(source: str, names: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["formats.md", "guide.md", "jit.md", "onnx.md", "plan_files.md", "plans.md", "rfc.md", "walkthrough.md"]
+    "name",
+    [
+        "formats.md",
+        "guide.md",
+        "jit.md",
+        "onnx.md",
+        "plan_files.md",
+        "plans.md",
+        "rfc.md",
+        "shardy.md",
+        "walkthrough.md",
+    ],
 )
 def test_sessions_print_what_the_page_shows(name: str, update_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -1,13 +1,14 @@
 """Is a partitioned program right?  It must equal one device's run of the same module, as DESIGN §9 defines it.
 
-Three ways to run it: `local` gives the local module to XLA as it stands, tiles cut here and padded with garbage;
-`run` and `reference` are the user's own.
+Four ways to run it: `local` gives the local module to XLA as it stands, tiles cut here and padded with garbage, and
+`stablehlo` its StableHLO text; `run` and `reference` are the user's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,7 @@ import hlosharding as hs
 from hlosharding.ir import Module, Shape
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.sharding import HloSharding
-from hlosharding.xla_bridge import run_proto, without_shardings
+from hlosharding.xla_bridge import run_proto, run_stablehlo, without_shardings
 from tests.support.random_programs.programs import RandomProgram
 from tests.support.yardsticks import kept_apart, wide, widened
 
@@ -81,14 +82,17 @@ def joined(copies: Sequence[np.ndarray], sharding: HloSharding, shape: Shape) ->
     return out
 
 
-def run_local(local: hs.Partitioned, arguments: Arrays) -> list[np.ndarray]:
-    """The local module as it stands, on XLA's CPU devices."""
+def run_local(local: hs.Partitioned, arguments: Arrays, *, as_text: bool = False) -> list[np.ndarray]:
+    """The local module as it stands, on XLA's CPU devices; `as_text`: of its StableHLO text."""
     module, devices = local.module, local.num_partitions
     given = [
         tiles(array, module.sharding(p) or HloSharding.replicate(), devices)
         for array, p in zip(arguments, module.entry.parameters, strict=True)
     ]
-    outputs = run_proto(module.to_hlo_proto(), given, devices)
+    if as_text:
+        outputs = run_stablehlo(local.to_stablehlo_text(), given, devices)
+    else:
+        outputs = run_proto(module.to_hlo_proto(), given, devices)
     root = local.propagation.module.entry.root if local.propagation else module.entry.root
     shardings = module.sharding(module.entry.root) or HloSharding.replicate()
     leaves = shardings.leaves if shardings.is_tuple() else (shardings,) * len(root.shape.leaves)
@@ -97,6 +101,7 @@ def run_local(local: hs.Partitioned, arguments: Arrays) -> list[np.ndarray]:
 
 RUNNERS: dict[str, Callable[[hs.Partitioned, Arrays], list[np.ndarray]]] = {
     "local": run_local,
+    "stablehlo": partial(run_local, as_text=True),
     "run": lambda local, arguments: _arrays(local.run(*arguments)),
     "reference": lambda local, arguments: _arrays(local.run_reference(*arguments)),
 }

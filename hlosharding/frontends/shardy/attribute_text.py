@@ -112,6 +112,8 @@ def parse_manual_axes(text: str) -> tuple[str, ...]:
 def to_hlo(sharding: SdySharding, manual: Iterable[str] = ()) -> HloSharding:
     """As HloSharding, inside a region in which the axes `manual` are manual."""
     form = sharding.form
+    if form.whole == "maximal":
+        return HloSharding.from_named_form(form).without_names()
     if form.mesh.num_devices == 1:
         return HloSharding.replicate()
     inside = set(manual)

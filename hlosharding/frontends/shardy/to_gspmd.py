@@ -20,7 +20,7 @@ from hlosharding.frontends.shardy.attribute_text import (
     to_hlo,
     without_axes,
 )
-from hlosharding.ir import RULE_MARK, Computation, Edit, Instruction, Module
+from hlosharding.ir import RULE_MARK, Computation, Edit, Instruction, Module, unspecified_dims_text
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.ir import rewrite as ir_rewrite
 from hlosharding.sharding import HloSharding, SdySharding, ShardGroup
@@ -142,7 +142,7 @@ class _Rewrite:
         sharding: HloSharding,
         open_dims: Sequence[int] = (),
     ) -> Instruction:
-        opened: dict[str, Any] = {"opaque": _unspecified(open_dims)} if open_dims else {}
+        opened: dict[str, Any] = {"opaque": unspecified_dims_text(open_dims)} if open_dims else {}
         made = self.edit.create(
             like.computation, "custom-call", (operand,), shape=shape, name=like.name, metadata_of=like,
             custom_call_target=target, custom_call_api_version=1, **opened,
@@ -161,11 +161,6 @@ def _mark(instruction: Instruction, name: str) -> str:
             remedy="load the module as JAX lowered it, all its attributes kept",
         )
     return found
-
-
-def _unspecified(open_dims: Sequence[int]) -> str:
-    """How XLA spells the dims that propagation may split."""
-    return f"unspecified_dims=[{','.join(map(str, open_dims))}]"
 
 
 def _is_mark(key: str) -> bool:
@@ -191,7 +186,7 @@ def _sharding_call(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]
         return
     rewrite.edit.shardings[call] = to_hlo(found[0], manual)
     if found[0].open_dims:
-        ir_rewrite.set_attributes(call, opaque=_unspecified(found[0].open_dims))
+        ir_rewrite.set_attributes(call, opaque=unspecified_dims_text(found[0].open_dims))
     rewrite._drop_marks(call)
 
 

@@ -6,11 +6,13 @@ from hlosharding.sharding.formats.conversion import convert, same_sharding
 from hlosharding.sharding.formats.features import FEATURES
 from hlosharding.sharding.formats.formats_table import FORMATS, Format
 from hlosharding.sharding.formats.frame import Frame
+from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.formats.jax_objects import is_spec, spec_from_text
 from hlosharding.sharding.formats.mlir_text import read_string as read_mlir_string
 from hlosharding.sharding.formats.sdy_text import SdySharding
 from hlosharding.sharding.formats.sdy_text import read_named_meshes as read_sdy_meshes
 from hlosharding.sharding.formats.sdy_text import read_sharding as read_sdy_sharding
+from hlosharding.sharding.formats.sdy_text import write_sharding as write_sdy_sharding
 
 __all__ = [
     "FEATURES",
@@ -22,6 +24,7 @@ __all__ = [
     "Cluster",
     "Format",
     "Frame",
+    "Interchange",
     "SdySharding",
     "convert",
     "is_spec",
@@ -30,4 +33,5 @@ __all__ = [
     "read_sdy_sharding",
     "same_sharding",
     "spec_from_text",
+    "write_sdy_sharding",
 ]

@@ -261,3 +261,13 @@ def test_compile_shows_memory_and_collectives_and_writes_the_hlo(
     assert "is_scheduled=true" in out.read_text()
     assert "ours, planned" in run(capsys, "compile", MLP, "--target", "h100")
     assert run(capsys, "compile", MLP, "--target", "h100", "-o", "-").startswith("HloModule")
+
+
+def test_programs_for_shardy_and_for_other_compilers(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("convert", "propagate"):
+        text = run(capsys, command, MLP, "--emit", "sdy")
+        assert "sdy.mesh @mesh" in text
+        assert hs.load(text).num_partitions == 8
+    text = run(capsys, "partition", MLP, *H100, "--emit", "stablehlo")
+    assert "mhlo.num_partitions = 8" in text
+    assert "sharding" not in text.replace("hlosharding.cause", "")

@@ -6,7 +6,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.errors import PropagationError
-from hlosharding.propagation.annotations import unspecified_dims
+from hlosharding.ir import unspecified_dims
 from tests.support.propagated_texts import module, printed, run
 
 ROWS = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"
