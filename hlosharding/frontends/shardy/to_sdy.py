@@ -35,14 +35,15 @@ def to_sdy_text(module: Module) -> str:
     """StableHLO text of a module whose shardings are Shardy's: what `jax.export`, Shardy's passes and XLA take.
 
     Axes are those of the module's mesh, else parts of one axis over all devices; a sharding that neither can say gets a
-    mesh of its own.  Of a propagated module every value is annotated.  Raises ShardingError for what Shardy has no word
-    for: regions with manual axes, which XLA inlined, and shard groups.
+    mesh of its own.  Of a propagated module every value is annotated.  Raises ShardingError for what
+    is not written so: regions with manual axes, which XLA inlined, shard groups, parameters that are tuples.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\\n}"
     >>> print(to_sdy_text(hs.load(text)).splitlines()[1].strip())
     sdy.mesh @mesh = <["devices"=2]>
     """
+    _check_names(module.mesh)
     marked = module.clone()
     rewrite.dead_code(marked)
     writer = _Writer(marked, marked.mesh or MeshInfo(("devices",), (max(1, module.num_partitions),)))
@@ -52,6 +53,13 @@ def to_sdy_text(module: Module) -> str:
     marked.shardings = {}
     marked.renumber()
     return xla_bridge.hlo_proto_to_sdy(marked.to_hlo_proto(), module.num_partitions)
+
+
+def _check_names(mesh: MeshInfo | None) -> None:
+    """XLA carries Shardy's texts in attributes, and ends its process on what has to be escaped there twice."""
+    for name in mesh.names if mesh is not None else ():
+        if "\\" in name or not (name.isascii() and name.isprintable()):
+            raise ShardingError(f"axis {name!r} has characters that XLA cannot carry over", remedy="rename it")
 
 
 class _Writer:
@@ -65,6 +73,8 @@ class _Writer:
         sharding = self.module.sharding(inst) or self._closed(inst)
         if inst.opcode == "custom-call" and inst.custom_call_target in targets.MANUAL_CONVERSIONS:
             raise _unsaid("a region with manual axes", inst)
+        if inst.opcode == "parameter" and inst.computation.is_entry and inst.shape.is_tuple:
+            raise _unsaid("a parameter that is a tuple", inst)
         if sharding is None or inst.opcode in _PASSES_ON or _may_lose_results(inst):
             return
         if sharding.shard_group is not None:

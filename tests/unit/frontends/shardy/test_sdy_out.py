@@ -9,7 +9,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.errors import ShardingError
 from hlosharding.ir import Instruction, Module
-from hlosharding.sharding import uneven_dims
+from hlosharding.sharding import MeshInfo, uneven_dims
 from hlosharding.xla_bridge import run_stablehlo
 from tests.support.program_check import is_close, is_no_worse, joined, one_device, tiles, wide, widened
 from tests.support.random_programs.programs import RandomProgram, random_program
@@ -69,6 +69,28 @@ ENTRY e {
 }"""
     with pytest.raises(ShardingError, match=r"manual axes.*%y"):
         hs.to_sdy_text(hs.load(manual))
+
+
+def test_a_tuple_at_the_edge_is_refused() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = (f32[4], f32[4]) parameter(0), sharding={{devices=[2]<=[2]}, {replicated}}
+  ROOT y = f32[4] get-tuple-element(x), index=0
+}"""
+    with pytest.raises(ShardingError, match="parameter that is a tuple"):
+        hs.to_sdy_text(hs.load(text))
+
+
+@pytest.mark.parametrize(("name", "is_lawful"), [('a"b', True), ("c>, <", True), ("x\\", False), ("é", False)])
+def test_axis_names_are_data(name: str, is_lawful: bool) -> None:
+    module = hs.load("HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n}")
+    module.mesh = MeshInfo((name,), (2,))
+    if is_lawful:
+        again = hs.load(hs.to_sdy_text(module))
+        assert again.mesh == module.mesh
+        return
+    with pytest.raises(ShardingError, match="rename it"):
+        hs.to_sdy_text(module)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 13])
