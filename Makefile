@@ -10,7 +10,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search onnx-models golden clean
+.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -54,6 +54,9 @@ bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be th
 bench-search: setup ## plans: the DistIR paper's tables, runs against one device, prices against measurements, memory, simulation's speed
 	status=0; for table in paper_plans pipeline_runs accuracy temp_memory simulation_scaling; do \
 	  $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
+
+bench-interop: setup ## ONNX's node tests, partitioned too; Shardy's propagation and reshards beside ours
+	status=0; for table in onnx_nodes against_shardy; do $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 onnx-models: setup ## real models, exported by PyTorch, against ONNX Runtime (installs the extra onnx-models)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[onnx-models]'
