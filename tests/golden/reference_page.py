@@ -19,8 +19,9 @@ PAGE = ROOT / "docs" / "reference.md"
 WIDTH = 110
 HEAD = """# Reference
 
-Made by `make golden` from the docstrings, whose examples run as doctests; `help(hs.partition)` shows all of one. Each name is linked to
-its source, each room to its page. [The guide](guide.md) shows them at work, [`docs/cli.md`](cli.md) has the command line.
+Made by `make golden` from the docstrings, whose examples run as doctests; `help(hs.partition)` shows all of one. Each
+name is linked to its source, each room to its page. The [guide](guide.md) shows them at work; the command line has
+[its own page](cli.md).
 
 """
 
@@ -39,6 +40,12 @@ def _bare(annotation: Any) -> Any:
     return _Bare(annotation) if isinstance(annotation, str) else annotation
 
 
+def _bared(parameter: inspect.Parameter) -> inspect.Parameter:
+    """As its source writes it; a default that is a function has no text that stays."""
+    default = _Bare("...") if inspect.isfunction(parameter.default) else parameter.default
+    return parameter.replace(annotation=_bare(parameter.annotation), default=default)
+
+
 def said(value: Any) -> str:
     """The first paragraph of the docstring, on one line."""
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
@@ -49,7 +56,7 @@ def signature(name: str, value: Any) -> str:
     if isinstance(value, ModuleType):
         return ""
     found = inspect.signature(value)
-    shown = [p.replace(annotation=_bare(p.annotation)) for p in found.parameters.values() if _is_public(p.name)]
+    shown = [_bared(p) for p in found.parameters.values() if _is_public(p.name)]
     is_class = isinstance(value, type)
     if is_class and not shown:  # named constructors make it
         return ""
@@ -92,7 +99,9 @@ def _short(name: str, value: Any) -> str:
     """A function with the names of its parameters; a property by itself."""
     if isinstance(value, property | cached_property):
         return name
-    shown = [p.replace(annotation=p.empty) for p in inspect.signature(value).parameters.values() if p.name != "self"]
+    shown = [
+        _bared(p).replace(annotation=p.empty) for p in inspect.signature(value).parameters.values() if p.name != "self"
+    ]
     return f"{name}{inspect.Signature(shown)}"
 
 
