@@ -49,6 +49,7 @@ def _printed(source: str, names: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
+        "coming_from.md",
         "formats.md",
         "guide.md",
         "jit.md",
