@@ -40,7 +40,7 @@ _MOST_STEPS = 5000
 """Of a schedule that is drawn."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(InNotebooks):
     """What there is to say of a program.  `str` prints tables, a notebook shows them, `save` writes a page."""
 
@@ -54,6 +54,10 @@ class Report(InNotebooks):
     def save(self, path: Any) -> None:
         """Write the page, whole or not at all.  Raises HloShardingError where it cannot be written."""
         write_whole(path, self.to_page())
+
+    def __repr__(self) -> str:
+        # A notebook keeps it beside what it shows: the fields are the whole program again.
+        return f"Report({self.title!r}, {len(self.view.parts)} sections)"
 
     def __str__(self) -> str:
         return f"{printable(self.title)}\n{to_text(self.view)}"
