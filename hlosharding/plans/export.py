@@ -13,7 +13,7 @@ from typing import Any
 
 from hlosharding.compiler import OptimizedProgram, Partitioned, compile_by_xla, partition
 from hlosharding.cost import cost, write_whole
-from hlosharding.errors import ExecutionError
+from hlosharding.errors import ExecutionError, PlanError
 from hlosharding.ir import FunctionBoundary, Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.plans.constraints import Constraint, constraints, spec_of, values_of
@@ -127,7 +127,7 @@ def export_plan(program: Module | Propagation | Partitioned, *, path: str | Path
 
     Constraints are the fewest `with_sharding_constraint` lines with which XLA's own propagation gives every value the
     sharding that it has here.  `path`: write the Python there, too.  What no PartitionSpec says is left to XLA, and
-    said in `unsaid`.  Raises PlanError for a program that XLA compiled already.
+    said in `unsaid`.  Raises PlanError for a program that XLA compiled already, and for an ONNX model.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> from hlosharding.sharding import MeshInfo
@@ -143,6 +143,9 @@ def export_plan(program: Module | Propagation | Partitioned, *, path: str | Path
     program = getattr(program, "partitioned", program)
     partitioned = program if isinstance(program, Partitioned) else partition(program)
     wanted = Wanted.of(partitioned)
+    if wanted.source.tensors:
+        remedy = "hs.write_onnx_shardings puts a plan into the model"
+        raise PlanError("an ONNX model is no function that JAX calls", remedy=remedy)
     mesh = wanted.source.mesh or _mesh_of_primes(partitioned.num_partitions)
     ins = _edges(wanted.source.entry.parameters, wanted.inputs, mesh)
     outs = _edges((wanted.source.entry.root,), wanted.outputs, mesh)

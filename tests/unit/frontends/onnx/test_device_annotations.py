@@ -219,3 +219,8 @@ def test_what_cannot_be_written(shardings: dict[str, str], said: str) -> None:
 
 def test_models_without_annotations_have_none() -> None:
     assert hs.read_onnx_shardings(mlp()) is None
+
+
+def test_a_plan_of_a_model_is_no_plan_of_a_function() -> None:
+    with pytest.raises(hs.PlanError, match="write_onnx_shardings"):
+        hs.export_plan(hs.annotate(hs.load(mlp()), {"w": "{devices=[1,4]<=[4]}"}))
