@@ -97,6 +97,10 @@ class Interpreter:
                 return operator.function(*arguments, **attributes)
             except MustBeKnown as wanted:
                 position = operator.inputs.index(wanted.name)
+                given = arguments[position] if position < len(arguments) else None
+                if given is None or isinstance(given, np.ndarray):
+                    # It is known, or was never given: asked again, the function would say the same.
+                    raise wanted.__cause__ or LoadError("its shapes depend on values of the run") from None
                 arguments[position] = _known(inputs[position])
 
     def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:

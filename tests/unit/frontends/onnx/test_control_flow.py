@@ -156,3 +156,33 @@ def test_sequences_live_while_tracing() -> None:
     assert n == 4
     np.testing.assert_array_equal(row, X[-1])
     np.testing.assert_array_equal(back, X)
+
+
+NEVER_ENDS = [
+    node("Identity", ["v"], ["v_out"]),
+    node("Identity", ["v"], ["seen"]),
+    node("Identity", ["go"], ["go_on"]),
+]
+ENDS_BY_VALUE = [
+    node("ReduceMax", ["v"], ["largest"], keepdims=0),
+    node("Constant", [], ["limit"], value_float=9.0),
+    node("Less", ["largest", "limit"], ["go_on"]),
+    *NEVER_ENDS[:2],
+]
+IS_UNKNOWN = [node("Own", ["v"], ["v_out"], domain="mine"), node("Identity", ["go"], ["go_on"])]
+
+
+@pytest.mark.parametrize(
+    ("body", "scanned", "said"),
+    [
+        (NEVER_ENDS, True, "depend on values of the run; at node Loop"),
+        (ENDS_BY_VALUE, True, "at node Loop"),
+        (IS_UNKNOWN, False, "operator mine.Own is not handled"),
+    ],
+)
+def test_loops_without_a_number_of_trips_that_cannot_be_traced(body: list[Any], scanned: bool, said: str) -> None:
+    outputs = [port("y", None), *([port("all", None)] if scanned else [])]
+    proto = model([loop(["", ""], body, scanned=scanned)], [port("x", [4, 8])], outputs)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    with pytest.raises(hs.LoadError, match=said):
+        hs.load(proto)
