@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.cli.files import replacing
+from hlosharding.cli.files import opened
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import is_integer, random_array
 from hlosharding.ir import Instruction, Shape
@@ -106,7 +106,7 @@ def _fitting(array: np.ndarray, parameter: _Input) -> np.ndarray:
 def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:
     """Write output_0, output_1 ... to an .npz file, whole or not at all."""
     named = {f"output_{n}": array for n, array in enumerate(outputs)}
-    with replacing(path) as file:
+    with opened(path) as file:
         np.savez(file, **named)  # pyright: ignore[reportArgumentType]
 
 

@@ -5,7 +5,6 @@ Floor: cli.
 
 from __future__ import annotations
 
-import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from hlosharding.errors import HloShardingError, LoadError
+from hlosharding.whole_files import read_whole, replacing
 
 
 def read_program(file: str) -> Path | bytes:
@@ -26,7 +26,7 @@ def read_program(file: str) -> Path | bytes:
     path = Path(file)
     if not path.exists() or path.is_dir():
         raise LoadError(f"cannot read {file}: {'it is a folder' if path.is_dir() else 'no such file'}")
-    return path if path.is_file() else read_file(path)
+    return path if path.is_file() else read_whole(path)
 
 
 def read_text() -> str:
@@ -35,14 +35,6 @@ def read_text() -> str:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise LoadError(f"standard input is no UTF-8 text: {error.reason} at byte {error.start}") from error
-
-
-def read_file(path: Path) -> bytes:
-    """All of it.  Raises LoadError."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def write(content: str | bytes, output: str | None) -> None:
@@ -56,27 +48,24 @@ def write(content: str | bytes, output: str | None) -> None:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
         return
-    with replacing(output) as file:
+    with opened(output) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(output: str) -> Iterator[IO[bytes]]:
-    """A file to write that takes its place only when it is whole.  Raises HloShardingError where that cannot be."""
+def opened(output: str) -> Iterator[IO[bytes]]:
+    """A file to write: one that takes its place only when it is whole, or what is open already under its name.
+
+    Raises HloShardingError where that cannot be.
+    """
+    if not _stays(output):
+        with replacing(output) as file:
+            yield file
+        return
     try:
-        if _stays(output):
-            sys.stdout.flush()
-            with Path(output).open("ab") as file:
-                yield file
-            return
-        path = Path(output).resolve()  # a link stays a link
-        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with draft.open("xb") as file:
-                yield file
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        sys.stdout.flush()
+        with Path(output).open("ab") as file:
+            yield file
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -87,7 +76,7 @@ def _stays(output: str) -> bool:
     """Does a name mean something open already (a device, a pipe, /dev/stdout), which no file can take the place of?"""
     try:
         return not stat.S_ISREG(Path(output).stat().st_mode) or Path(output).absolute().parts[1] in ("dev", "proc")
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

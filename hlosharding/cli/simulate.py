@@ -9,7 +9,7 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
-from hlosharding.cli.files import read_file, read_program, working, write
+from hlosharding.cli.files import read_program, working, write
 from hlosharding.cli.parser import build_parser
 from hlosharding.cli.programs import annotated_program, load_program, machine, partitioned_program, plan_of, present
 from hlosharding.errors import HloShardingError
@@ -17,6 +17,7 @@ from hlosharding.plans import PlanFile
 from hlosharding.report import schedule_view, simulation_view, timeline_svg
 from hlosharding.schedule import Schedule, parse_schedule, simulate
 from hlosharding.search import schedule_of
+from hlosharding.whole_files import read_whole
 
 _SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
 _OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "most", "emit"})
@@ -25,7 +26,7 @@ _OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "seman
 def execute(arguments: Namespace) -> None:
     """Print the prediction and the critical path; write the trace and the picture if they are asked for."""
     source = read_program(arguments.file)
-    content = source if isinstance(source, bytes) else read_file(source)
+    content = source if isinstance(source, bytes) else read_whole(source)
     if _SCHEDULE.match(content):
         _check_options(arguments)
         with working("simulating"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import struct
 import warnings
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from hlosharding.ir import Module, digest
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.rules import has_users_rule
 from hlosharding.sharding import HloSharding
+from hlosharding.whole_files import write_whole
 
 FOLDER = "hlosharding"
 _MAGIC = b"hlosharding program 1\n"
@@ -80,8 +80,8 @@ class ProgramCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._make_room(len(data))
-            _write_whole(self.folder / key, data)
-        except OSError as error:
+            write_whole(self.folder / key, data)
+        except (OSError, HloShardingError) as error:
             warnings.warn(f"the partitioned program is not kept in {self.folder}: {error}", stacklevel=2)
 
     def _make_room(self, size: int) -> None:
@@ -180,14 +180,3 @@ def _is_called_alike(module: Module, source: Module) -> bool:
 def _override(words: list[str], source: Module) -> ShardingOverride:
     name, propagated, chosen, why = map(str, words)
     return ShardingOverride(source.by_name(name), HloSharding.parse(propagated), HloSharding.parse(chosen), why)
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Readers see all of it or nothing, whoever else writes it now."""
-    made = path.with_name(f".{path.name[-64:]}.{secrets.token_hex(8)}")
-    try:
-        with made.open("xb") as file:
-            file.write(data)
-        os.replace(made, path)
-    finally:
-        made.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from hlosharding.cost.simulator import Lifetime, lifetimes, simulate
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import STREAMS, Event
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
-from hlosharding.cost.trace import Level, Row, Slice, trace_text, write_whole
+from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [
@@ -80,5 +80,4 @@ __all__ = [
     "temporary_memory",
     "topology",
     "trace_text",
-    "write_whole",
 ]

@@ -6,7 +6,6 @@ Floor: cost.  The file is a stranger's: every key and type is checked, and an er
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, cast
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
+from hlosharding.toml_file import parsed_toml, read_text
 
 _NOT_SAID = ("chip", "placement", "parts")
 _FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in _NOT_SAID}
@@ -43,10 +43,7 @@ def read_machine(path: str | Path) -> Machine:
     ('ours', 80000000000.0, 12500000000.0)
     """
     where = Path(path)
-    try:
-        given = tomllib.loads(where.read_text())
-    except (OSError, ValueError) as error:
-        raise CostError(f"cannot read {path}: {error}") from None
+    given = parsed_toml(str(path), read_text(path, CostError), CostError)
     _check_origin(given.pop("version", VERSION), given.pop("measured_on", {}), str(path))
     if "parts" in given:
         return _of_parts(given.pop("parts"), {"name": where.stem} | given, str(path))

@@ -11,9 +11,10 @@ from typing import Any
 
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.timeline import STREAMS, Event
-from hlosharding.cost.trace import Level, Row, Slice, trace_text, write_whole
+from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.ir import GuessedLoop
 from hlosharding.notebook import InNotebooks
+from hlosharding.whole_files import write_whole
 
 
 @dataclass(frozen=True)

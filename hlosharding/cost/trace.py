@@ -6,12 +6,8 @@ Floor: cost.  The format is the Trace Event Format that Perfetto reads; times in
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from hlosharding.errors import CostError
 
 _MICRO = 1e6
 _NO_DETAILS: dict[str, Any] = {}
@@ -68,16 +64,3 @@ def _slice(found: Slice) -> dict[str, Any]:
 def _counter(found: Level) -> dict[str, Any]:
     when = found.when * _MICRO
     return {"ph": "C", "pid": found.row, "name": "memory", "ts": when, "args": {"bytes": found.nbytes}}
-
-
-def write_whole(path: Any, text: str) -> None:
-    """Write a file that appears only when it is complete.  Raises CostError where that cannot be."""
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-    except OSError as error:
-        raise CostError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -20,8 +20,10 @@ from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module
+from hlosharding.whole_files import read_whole
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
+_NO_FILE = "a string without a newline is taken as a path: give program text with its line breaks"
 _SKIPPED = re.compile(r"(?:\s|//[^\n]*)*+")
 """Empty lines and comments at the top of a text."""
 _MLIR_STARTS = ("module", "func.func", "sdy.mesh", "!", "#", '"')
@@ -71,7 +73,7 @@ def load(
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         origin = Path(source)
         format = format or _SUFFIXES.get(origin.suffix.lower())
-        content = _read(origin)
+        content = read_whole(origin, remedy=_NO_FILE)
     try:
         if format == "onnx" or (format is None and is_onnx(content)):
             is_prepared = prepare is not False
@@ -85,17 +87,6 @@ def load(
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
     return prepare_module(module) if module is source else prepared(Edit(module))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        remedy = "a string without a newline is taken as a path: give program text with its line breaks"
-        raise LoadError(f"cannot read {str(path)[:200]}: {reason}", remedy=remedy) from error
-    except ValueError as error:
-        raise LoadError(f"not a path: {str(path)[:200]!r} ({error})") from error
 
 
 def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:

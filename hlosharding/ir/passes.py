@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir.module import Module
+from hlosharding.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +75,4 @@ def _check(module: Module, properties: Sequence[Property]) -> None:
 def _dump(module: Module, folder: Path | None, name: str) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.hlo").write_text(module.to_hlo_text(metadata=True))
+        write_whole(folder / f"{name}.hlo", module.to_hlo_text(metadata=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.compiler import OptimizedProgram, Partitioned, compile_by_xla, partition
-from hlosharding.cost import cost, write_whole
+from hlosharding.cost import cost
 from hlosharding.errors import ExecutionError, PlanError
 from hlosharding.ir import FunctionBoundary, Instruction, Module
 from hlosharding.notebook import InNotebooks
@@ -23,6 +23,7 @@ from hlosharding.plans.side import Side
 from hlosharding.plans.wanted import Boundary, Wanted
 from hlosharding.propagation import Propagation
 from hlosharding.sharding import HloSharding, MeshInfo, prime_factors, uneven_dims
+from hlosharding.whole_files import write_whole
 
 
 @dataclass(frozen=True)

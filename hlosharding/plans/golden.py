@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import preset_text, write_whole
+from hlosharding.cost import preset_text
 from hlosharding.errors import PlanError
 from hlosharding.plans.replicated import replicated_values
-from hlosharding.plans.toml_file import parsed_toml, read_text
+from hlosharding.toml_file import parsed_toml, read_text
+from hlosharding.whole_files import write_whole
 
 VERSION = 1
 REPLICATED_OVER = 2**20
@@ -123,7 +124,7 @@ class Golden:
     @classmethod
     def read(cls, path: str | Path) -> Golden:
         """Of a file.  Raises PlanError for one that is none."""
-        said = parsed_toml(str(path), read_text(Path(path)))
+        said = parsed_toml(str(path), read_text(path, PlanError), PlanError)
         if said.pop("version", None) != VERSION:
             raise PlanError(f"{path} is of another version", remedy="record it anew with --update")
         try:
@@ -142,7 +143,7 @@ class Golden:
         return tomli_w.dumps({key: list(v) if isinstance(v, tuple) else v for key, v in record.items()})
 
     def write(self, path: str | Path) -> None:
-        """Write a file, whole or not at all.  Raises CostError where that cannot be."""
+        """Write a file, whole or not at all.  Raises HloShardingError where that cannot be."""
         write_whole(path, self.to_text())
 
 

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hlosharding.cost import Machine, machine_said, parse_machine, write_whole
+from hlosharding.cost import Machine, machine_said, parse_machine
 from hlosharding.errors import ModuleError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans.plan_reader import VERSION, PipelineSteps, parse_fields, read_fields
 from hlosharding.sharding import HloSharding, MeshInfo, spell
+from hlosharding.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ class PlanFile:
         return tomli_w.dumps(self._record)
 
     def write(self, path: str | Path) -> None:
-        """Write a file, whole or not at all; JSON where it is named so.  Raises CostError where that cannot be."""
+        """Write a file, whole or not at all; JSON where it is named so.  Raises HloShardingError where it cannot."""
         write_whole(path, self.to_text("json" if Path(path).suffix == ".json" else "toml"))
 
     def apply(self, module: Module) -> Module:

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from hlosharding.cost import parse_machine
 from hlosharding.errors import HloShardingError, PlanError
-from hlosharding.plans.toml_file import parsed_toml, read_text
 from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
+from hlosharding.toml_file import parsed_toml, read_text
 
 VERSION = 1
 OBJECTIVES = ("balanced", "bytes", "time")
@@ -44,7 +44,7 @@ class PipelineSteps:
 
 def read_fields(path: str | Path) -> dict[str, Any]:
     """The fields of the `PlanFile` in a TOML file, or in a JSON file with the same keys.  Raises PlanError."""
-    text = read_text(Path(path))
+    text = read_text(path, PlanError)
     return _Reader(str(path), text).fields(_parsed_json(path, text) if Path(path).suffix == ".json" else None)
 
 
@@ -79,7 +79,7 @@ class _Reader:
 
     def fields(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The fields of a plan; `given`: where the text was parsed already."""
-        said = self._table(parsed_toml(self._path, self._text) if given is None else given, _KEYS)
+        said = self._table(parsed_toml(self._path, self._text, PlanError) if given is None else given, _KEYS)
         if said.pop("version", VERSION) != VERSION:
             raise self._error("version", f"this reads version {VERSION} only", f"write version = {VERSION}")
         mesh, device_ids = said.pop("mesh", None), said.pop("device_ids", None)

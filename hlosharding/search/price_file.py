@@ -20,6 +20,7 @@ from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
+from hlosharding.whole_files import write_whole
 
 VERSION = 1
 """Of the file."""
@@ -73,7 +74,7 @@ class KnownPrices:
         first = json.dumps(header) + "\n"
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if first.startswith(text):  # nothing, or what was written of the first line when the search ended
-            path.write_text(first, encoding="utf-8")
+            write_whole(path, first)
             return
         whole, _, rest = text.rpartition("\n")
         lines = whole.split("\n")
@@ -82,7 +83,7 @@ class KnownPrices:
             asked, outcome = _outcome(line, f"line {number} of {path}")
             self.found[asked] = outcome
         if rest:  # half a line: the search ended while it was written
-            path.write_text(f"{whole}\n", encoding="utf-8")
+            write_whole(path, f"{whole}\n")
 
 
 def facts(sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, options: Iterable[object]) -> dict[str, str]:

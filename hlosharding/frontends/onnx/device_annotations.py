@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hlosharding.errors import AnnotationError, LoadError, ShardingError
 from hlosharding.frontends.onnx.protos import all_nodes, label_of, read_model
 from hlosharding.sharding import HloSharding, MeshInfo, convert
+from hlosharding.whole_files import read_whole
 
 _FIRST_VERSION = 11
 """Of ONNX's format: the first with annotations."""
@@ -73,7 +73,11 @@ def read_onnx_shardings(source: Any, configuration: str | None = None) -> OnnxSh
     configuration two of 2 devices: 1 uses
       Relu(y) gives y as {devices=[2,1]<=[2]}
     """
-    model = read_model(Path(source).read_bytes() if isinstance(source, str | PathLike) else source)
+    return shardings_of(read_model(read_whole(source) if isinstance(source, str | PathLike) else source), configuration)
+
+
+def shardings_of(model: Any, configuration: str | None) -> OnnxShardings | None:
+    """The same of an `onnx.ModelProto` in our hands."""
     chosen = _chosen(model, configuration)
     if chosen is None:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from hlosharding.frontends.jax import TraceableFunction, is_one_array, with_sharding
 from hlosharding.frontends.onnx.boundary import Ports, described
-from hlosharding.frontends.onnx.device_annotations import AppliedShardings, read_onnx_shardings
+from hlosharding.frontends.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node
 from hlosharding.frontends.onnx.interpreter import Interpreter
 from hlosharding.frontends.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
@@ -37,7 +37,7 @@ def from_onnx(
     LoadError, or AnnotationError.
     """
     model = with_functions_inlined(read_model(source))
-    found = read_onnx_shardings(model, configuration)
+    found = shardings_of(model, configuration)
     converted = normal_form(model, path.parent if path is not None else None)
     decoder = Decoder()
     graph = decoder.graph(converted.graph)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine, Topology, write_whole
+from hlosharding.cost import Machine, Topology
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.printable import printable
@@ -33,6 +33,7 @@ from hlosharding.report.sections.summary import summary_view
 from hlosharding.report.terminal import to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg
 from hlosharding.search import SearchResult
+from hlosharding.whole_files import write_whole
 
 _SCHEMA = "hlosharding.report/1"
 _MOST_OF_PATH = 5

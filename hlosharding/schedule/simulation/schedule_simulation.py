@@ -21,7 +21,6 @@ from hlosharding.cost import (
     Slice,
     Times,
     trace_text,
-    write_whole,
 )
 from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
@@ -31,6 +30,7 @@ from hlosharding.schedule.simulation.memory_over_time import Held, Worst, held, 
 from hlosharding.schedule.simulation.recording import Application, Recording
 from hlosharding.schedule.steps import place_of, step_text
 from hlosharding.schedule.value_type import devices_text
+from hlosharding.whole_files import write_whole
 
 Semantics = Literal["overlap", "synchronous", "contention"]
 """What transfers share, and with whom: see `simulate_schedule`."""

@@ -69,7 +69,7 @@ def test_like_a_preset(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("num_devices = ", "cannot read"),
+        ("num_devices = ", "is no TOML"),
         ("num_devices = 4", "lacks devices_per_node, peak_flops"),
         ('like = "a100"', "num_devices None"),
         ('like = "abacus"\nnum_devices = 4', "no machine 'abacus'"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hlosharding.cost import cost, lifetimes, machines, simulate
-from hlosharding.errors import CostError
+from hlosharding.errors import HloShardingError
 from hlosharding.frontends import load
 from hlosharding.ir import Builder, DotDims, Instruction, Module, Shape
 
@@ -94,7 +94,7 @@ def test_the_trace_is_one_that_chrome_reads(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     p = Program()
-    with pytest.raises(CostError, match="cannot write"):
+    with pytest.raises(HloShardingError, match="cannot write"):
         simulate(p.done(p.dot(p.x)), H100).save_trace(tmp_path / "no" / "such" / "folder.json")
 
 

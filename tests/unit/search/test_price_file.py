@@ -144,5 +144,5 @@ def test_a_line_that_is_no_price(line: str, tmp_path: Path) -> None:
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
-    with pytest.raises(HloShardingError, match="cannot keep prices in"):
+    with pytest.raises(HloShardingError, match="cannot write"):
         searched(traced(), tmp_path / "none" / "prices.jsonl")
