@@ -16,13 +16,14 @@ from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError
-from hlosharding.frontends import load, read_onnx_shardings, to_sdy_text
+from hlosharding.frontends import is_onnx, load, read_onnx_shardings, to_sdy_text
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
 from hlosharding.sharding import HloSharding, MeshInfo
+from hlosharding.whole_files import read_whole
 
 # A string in JSON holds no line break, so this finds lists only.
 _NUMBERS = re.compile(r"\[\n\s*((?:-?\d+,\n\s*)*-?\d+)\n\s*\]")
@@ -37,16 +38,16 @@ def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Mo
                 source,
                 format=arguments.format,
                 prepare=arguments.prepare,
-                inputs=model_inputs(arguments),
+                inputs=model_inputs(arguments, source),
                 configuration=arguments.configuration,
             )
         )
 
 
-def model_inputs(arguments: Namespace) -> dict[str, Any]:
+def model_inputs(arguments: Namespace, source: Path | bytes) -> dict[str, Any]:
     """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
     file = getattr(arguments, "inputs", None)
-    arrays = named_arrays(file) if file and arguments.format in (None, "onnx") else {}
+    arrays = named_arrays(file) if file and is_onnx_model(arguments, source) else {}
     return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
         name: _shape_or_value(name, said) for name, said in arguments.input
     }
@@ -148,20 +149,24 @@ def partitions(arguments: Namespace, module: Module) -> int:
     return module.mesh.num_devices
 
 
-def is_onnx_file(arguments: Namespace) -> bool:
-    """Is FILE a path to an ONNX model?"""
-    return arguments.file.lower().endswith(".onnx") and arguments.format in (None, "onnx")
+def is_onnx_model(arguments: Namespace, source: Path | bytes) -> bool:
+    """Is FILE an ONNX model, by what `--format` says, its name or its content?"""
+    if arguments.format is not None:
+        return arguments.format == "onnx"
+    if isinstance(source, bytes):
+        return is_onnx(source)
+    return source.suffix.lower() == ".onnx" or is_onnx(read_whole(source))
 
 
-def devices_named(arguments: Namespace) -> int:
+def devices_named(arguments: Namespace, source: Path | bytes) -> int:
     """For how many devices an ONNX model will be, as far as command line, plan and file tell before it is traced."""
     if arguments.num_partitions is not None:
         return int(arguments.num_partitions)
     plan = plan_of(arguments)
     if plan.mesh is not None:
         return plan.mesh.num_devices
-    said = [HloSharding.parse(text) for _, text in plan.annotations if isinstance(text, str) and text.startswith("{")]
-    own = read_onnx_shardings(arguments.file, arguments.configuration)
+    said = [HloSharding.parse(text) for _, text in plan.annotations if text.startswith("{")]
+    own = read_onnx_shardings(source, arguments.configuration)
     return max([own.num_devices if own is not None else 1, *(s.num_devices or 1 for s in said)])
 
 

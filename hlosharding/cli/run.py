@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.cli.arrays import Arrays, Difference, difference, random_arrays, read_arrays, save_arrays
 from hlosharding.cli.devices import choose_devices, require
-from hlosharding.cli.files import working
+from hlosharding.cli.files import read_program, working
 from hlosharding.cli.onnx_runtime import is_installed, outputs_by_onnx_runtime
 from hlosharding.cli.programs import (
     annotated_program,
     devices_named,
-    is_onnx_file,
+    is_onnx_model,
     model_inputs,
     partitioned_program,
     partitions,
@@ -49,10 +50,11 @@ _BY_RUNTIME = (
 
 def execute(arguments: Namespace) -> None:
     """Run, save, show; raise ExecutionError where `--check` finds a difference."""
-    if is_onnx_file(arguments):
+    source = read_program(arguments.file)
+    if is_onnx_model(arguments, source):
         # JAX traces such a model, and takes its devices before.
-        choose_devices(arguments.platform, 1 if arguments.reference else devices_named(arguments))
-    module = annotated_program(arguments)
+        choose_devices(arguments.platform, 1 if arguments.reference else devices_named(arguments, source))
+    module = annotated_program(arguments, source)
     choose_devices(arguments.platform, 1 if arguments.reference else partitions(arguments, module))
     require(arguments.platform)
     partitioned = partitioned_program(arguments, module)
@@ -63,7 +65,7 @@ def execute(arguments: Namespace) -> None:
     outputs = _run(partitioned, given, reference=arguments.reference)
     shapes = module.entry.root.shape.leaves
     apart = _differences(partitioned, given, outputs, shapes, arguments.tolerance) if arguments.check else None
-    by_runtime = _from_onnx_runtime(arguments, module, given, outputs) if module.tensors else None
+    by_runtime = _from_onnx_runtime(arguments, source, module, given, outputs)
     if arguments.save:
         save_arrays(outputs, arguments.save)
     present(_outputs_view(partitioned, outputs, shapes, apart, by_runtime), arguments.emit)
@@ -73,16 +75,16 @@ def execute(arguments: Namespace) -> None:
 
 
 def _from_onnx_runtime(
-    arguments: Namespace, module: Module, given: Arrays, outputs: Arrays
+    arguments: Namespace, source: Path | bytes, module: Module, given: Arrays, outputs: Arrays
 ) -> list[Difference] | str | None:
     """How far the outputs are from ONNX Runtime's; why it gives none; None where it is not installed."""
-    if not (is_installed() and is_onnx_file(arguments)):
+    if not (is_installed() and is_onnx_model(arguments, source)):
         return None
     names = [p.op_name for p in module.entry.parameters if p.name not in module.weights]
-    feeds = {**model_inputs(arguments), **dict(zip(names, given, strict=True))}
+    feeds = {**model_inputs(arguments, source), **dict(zip(names, given, strict=True))}
     try:
         with working("running by ONNX Runtime"):
-            expected = outputs_by_onnx_runtime(arguments.file, feeds)
+            expected = outputs_by_onnx_runtime(source if isinstance(source, bytes) else str(source), feeds)
     except ExecutionError as error:
         return str(error)
     shapes = module.entry.root.shape.leaves

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hlosharding.compiler.split_explanation import told
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, is_at
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import SplitAlternatives
 from hlosharding.printable import printable
@@ -119,16 +119,15 @@ def meant_collectives(found: Sequence[Collective], what: int | str | Collective)
         asked = what if isinstance(what, int) else int(what[1:])
         numbers = [asked] if 0 <= asked < len(found) else []
     else:
-        numbers = [number for number, one in enumerate(found) if is_at(one, what) or one.name == what.removeprefix("%")]
+        numbers = [
+            number
+            for number, one in enumerate(found)
+            if is_at(one.location, what) or one.name == what.removeprefix("%")
+        ]
     if not numbers:
         known = f"they are #0 to #{len(found) - 1}" if found else "the program has none"
         raise ModuleError(f"no collective {f'#{what}' if isinstance(what, int) else what}", remedy=known)
     return numbers
-
-
-def is_at(one: Collective, line: str) -> bool:
-    """Does a collective stand for that source line?"""
-    return bool(line) and (one.location == line or one.location.endswith("/" + line))
 
 
 def explained_collective(

@@ -15,7 +15,7 @@ from hlosharding.compiler.collective_explanation import CollectiveExplanation
 from hlosharding.compiler.partitioned import Partitioned, partition
 from hlosharding.compiler.split_explanation import SplitExplanation
 from hlosharding.errors import ModuleError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, is_at
 from hlosharding.notebook import InNotebooks
 from hlosharding.propagation import Explanation, Propagation, propagate
 from hlosharding.spmd import Collective
@@ -90,7 +90,7 @@ def made_at(module: Module, line: str) -> Sequence[Instruction]:
 
     Raises ModuleError, with near misses, where there is none.
     """
-    made = [inst for inst in module.instructions if inst.location == line or inst.location.endswith("/" + line)]
+    made = [inst for inst in module.instructions if is_at(inst.location, line)]
     if not made:
         near = get_close_matches(line, sorted({inst.location for inst in module.instructions} - {""}), 3)
         remedy = f"did you mean {', '.join(near)}?" if near else "the program names no source lines"

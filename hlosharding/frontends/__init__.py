@@ -18,7 +18,7 @@ from hlosharding.frontends.jax import (
     with_sharding,
 )
 from hlosharding.frontends.loading import load
-from hlosharding.frontends.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
+from hlosharding.frontends.onnx import OnnxShardings, is_onnx, read_onnx_shardings, write_onnx_shardings
 from hlosharding.frontends.prepare import prepare
 from hlosharding.frontends.shardy import to_sdy_text
 
@@ -32,6 +32,7 @@ __all__ = [
     "divides",
     "has_tracers",
     "is_one_array",
+    "is_onnx",
     "load",
     "prepare",
     "read_onnx_shardings",

@@ -78,6 +78,9 @@ def load(
         if format == "onnx" or (format is None and is_onnx(content)):
             is_prepared = prepare is not False
             return from_onnx(content, inputs, path=origin, prepare=is_prepared, configuration=configuration)
+        if inputs or configuration:
+            said = f"inputs ({', '.join(inputs)})" if inputs else f"a configuration ({configuration})"
+            raise LoadError(f"{said} for what is no ONNX model", remedy="leave them out: the program says all sizes")
         module, is_prepared_by_default = _parse(content, format)
     except LoadError as error:
         if origin is None:

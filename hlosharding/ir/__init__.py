@@ -1,7 +1,17 @@
 """The program: a light graph over HLO's own proto."""
 
 from hlosharding.ir import custom_call_targets, rewrite
-from hlosharding.ir.attributes import ConvDims, DotDims, Frame, GatherDims, PaddingDim, ScatterDims, SliceDim, WindowDim
+from hlosharding.ir.attributes import (
+    ConvDims,
+    DotDims,
+    Frame,
+    GatherDims,
+    PaddingDim,
+    ScatterDims,
+    SliceDim,
+    WindowDim,
+    is_at,
+)
 from hlosharding.ir.builder import Builder, ComputationBuilder, Recipe, recipe_of
 from hlosharding.ir.callees import Callees, same_op
 from hlosharding.ir.control_flow import Branch, WhileParts, arguments, branches, callers, while_parts
@@ -97,6 +107,7 @@ __all__ = [
     "group_size",
     "guessed_loops",
     "infer_shape",
+    "is_at",
     "is_custom_partitioning",
     "is_neutral",
     "loop_counter",

@@ -201,6 +201,15 @@ class Frame:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.function if self.is_node else self.line}"
 
 
+def is_at(location: str, line: str) -> bool:
+    """Does "model.py:31", or "train/model.py:31", mean a source line?  `location`: as instructions have it.
+
+    >>> is_at("train/model.py:31", "model.py:31"), is_at("train/model.py:31", "el.py:31"), is_at("", "")
+    (True, False, False)
+    """
+    return bool(location) and f"/{location}".endswith(f"/{line}")
+
+
 Groups = tuple[tuple[int, ...], ...]
 
 

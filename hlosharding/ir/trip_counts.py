@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir import rewrite
+from hlosharding.ir.attributes import is_at
 from hlosharding.ir.control_flow import while_parts
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
@@ -89,9 +90,7 @@ def with_trip_counts(module: Module, trips: Mapping[str, int]) -> Module:
 
 def _loops_called(module: Module, name: str) -> list[Instruction]:
     loops = [i for i in module.instructions if i.opcode == "while"]
-    found = [i for i in loops if i.name == name.removeprefix("%")] or [
-        i for i in loops if i.location and f"/{i.location}".endswith(f"/{name}")
-    ]
+    found = [i for i in loops if i.name == name.removeprefix("%")] or [i for i in loops if is_at(i.location, name)]
     if not found:
         known = [text for i in loops for text in (i.name, i.location) if text]
         near = get_close_matches(name, known, 3) or known[:3]

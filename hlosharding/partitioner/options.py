@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlosharding.errors import PartitionError
+from hlosharding.reshard import OBJECTIVES
 
 OVERLAPS = ("off", "auto", "always")
 """When products become loops: never, where the machine's prices say it is faster, wherever they can."""
@@ -40,5 +41,7 @@ class PartitionOptions:
     several whole-program alternatives that are tried, the last one's."""
 
     def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise PartitionError(f"objective is {self.objective!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
         if self.overlap not in OVERLAPS:
             raise PartitionError(f"overlap is {self.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")

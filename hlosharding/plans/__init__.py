@@ -7,7 +7,7 @@ from hlosharding.plans.export import ExportedPlan, export_plan
 from hlosharding.plans.golden import Golden, golden_path
 from hlosharding.plans.plan_file import PlanFile
 from hlosharding.plans.plan_reader import PipelineSteps
-from hlosharding.plans.replicated import ReplicatedValue, replicated_values
+from hlosharding.plans.replicated import ReplicatedValue, is_held, replicated_values
 from hlosharding.plans.side import is_per_device
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "diff",
     "export_plan",
     "golden_path",
+    "is_held",
     "is_per_device",
     "judged",
     "replicated_values",

@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from hlosharding.cost import parse_machine
 from hlosharding.errors import HloShardingError, PlanError
+from hlosharding.reshard import OBJECTIVES
 from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
 from hlosharding.toml_file import parsed_toml, read_text
 
 VERSION = 1
-OBJECTIVES = ("balanced", "bytes", "time")
 _MOST_DEVICES = 2**20
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from hlosharding.compiler import Partitioned
 from hlosharding.ir import Instruction
 
-_HOLD_NOTHING = frozenset(
-    {"tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "optimization-barrier"}
-)
+_HOLD_NOTHING = frozenset({"tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier"})
 _MADE_IN_PLACE = frozenset({"constant", "iota", "broadcast", "partition-id", "replica-id"})
 
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction
+from hlosharding.plans import is_held
 from hlosharding.report.explanations import explanations_view
 from hlosharding.report.model import Column, Figure, Kind, Row, Shown, Table, View
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.sharding import HloSharding, spell
 
-_NO_MEMORY = frozenset("after-all bitcast broadcast constant get-tuple-element iota opt-barrier reshape tuple".split())
-"""Names of other values, and what is made where it is read; so is what is fused into its readers: it moves no bytes."""
 _EXPLAINED = 40
 _INDEX = re.compile(r"\[\d+\]")
 """Layers of one parameter have one path."""
@@ -85,9 +84,10 @@ def copies_of(about: ReportedProgram) -> list[Copies]:
 def _replicated(about: ReportedProgram) -> Iterator[tuple[Instruction, HloSharding]]:
     for computation in about.whole.computations:
         for inst in computation.instructions:
-            if inst.opcode in _NO_MEMORY or not inst.shape.is_array or not inst.shape.dims:
+            if not inst.shape.dims or not is_held(inst):
                 continue
             sharding = about.sharding(inst)
+            # What is fused into its readers, or another name of a value, moves no bytes.
             is_stored = inst.opcode == "parameter" or (inst in about.figures and about.figures[inst].bytes > 0)
             if is_stored and sharding is not None and sharding.kind in ("replicated", "tiled"):
                 yield inst, sharding

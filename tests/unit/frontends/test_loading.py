@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,3 +179,9 @@ ENTRY e {
 def test_an_edge_of_a_manual_region_that_lost_its_attributes_is_refused() -> None:
     with pytest.raises(LoadError, match=r"xla\.sdy\.GlobalToLocalShape has no .* xla\.sdy\.manual_axes; at"):
         load(REGION)
+
+
+@pytest.mark.parametrize("given", [{"inputs": {"x": 3}}, {"configuration": "two"}])
+def test_what_only_onnx_models_take(given: dict[str, Any]) -> None:
+    with pytest.raises(LoadError, match=r"\((x|two)\) for what is no ONNX model"):
+        load("HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}", **given)
