@@ -75,8 +75,10 @@ def described(array: Any) -> Any:
 
 
 def _entry(argument: Any, name: str) -> Entry:
-    if argument is None or isinstance(argument, list):
-        return argument if argument is None else [_entry(each, name) for each in argument]
+    if argument is None:
+        return None
+    if isinstance(argument, list):
+        return [_entry(each, name) for each in argument]
     return Value(argument, evaluate=partial(_refuse, name))
 
 
@@ -89,8 +91,8 @@ def _is_array(bound: Any) -> bool:
 
 
 def _shapes(bound: Any) -> Any:
-    if bound is None or isinstance(bound, list):
-        return bound if bound is None else [_shapes(each) for each in bound]
+    if isinstance(bound, list):
+        return [_shapes(each) for each in bound]
     return described(bound) if _is_array(bound) else bound
 
 
@@ -116,8 +118,7 @@ def _declared(tensor: Any, name: str) -> Any:
 
     dims = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
     if not tensor.HasField("shape") or None in dims:
-        wanted = ", ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in tensor.shape.dim)
-        shape = f"[{wanted}]" if tensor.HasField("shape") else "of any rank"
+        shape = _dims_text(tensor.shape.dim) if tensor.HasField("shape") else "of any rank"
         raise LoadError(
             f"input {name!r} is {dtype_of(tensor.elem_type)}{shape}: its size is open",
             remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}} (--input {name}=f32[...])",
@@ -154,5 +155,8 @@ def _check_dims(shape: tuple[int, ...], declared: Sequence[Any], name: str) -> N
         d.dim_value in (n, 0) or d.dim_value < 0 for n, d in zip(shape, declared, strict=True)
     )
     if not fits:
-        wanted = ", ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in declared)
-        raise LoadError(f"input {name!r} is [{wanted}], and {list(shape)} was given")
+        raise LoadError(f"input {name!r} is {_dims_text(declared)}, and {list(shape)} was given")
+
+
+def _dims_text(dims: Sequence[Any]) -> str:
+    return f"[{', '.join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or '?' for d in dims)}]"

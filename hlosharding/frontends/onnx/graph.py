@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -76,14 +77,19 @@ class Decoder:
     """Reads a graph and those inside it; `weights` are found on the way, in order."""
 
     weights: list[Weight] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    """All nodes, those of subgraphs too, by number."""
+    _nodes: dict[int, Node] = field(default_factory=dict)
+    _found: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, those of subgraphs too, by number."""
+        return [self._nodes[number] for number in sorted(self._nodes)]
 
     def graph(self, proto: Any, outer: dict[str, Any] | None = None) -> Graph:
         """Raises LoadError for tensors and attributes that have no form here."""
         statics = frozenset(_used_for_shapes_only(proto))
         constants: dict[str, Any] = {}
-        known = {**(outer or {}), **constants}
+        known = dict(outer or {})
         for tensor in (*proto.initializer, *proto.sparse_initializer):
             name = tensor.name if hasattr(tensor, "raw_data") else tensor.values.name
             constants[name] = known[name] = self._constant(name, array_of(tensor), statics)
@@ -105,9 +111,8 @@ class Decoder:
         return self.weights[-1]
 
     def _node(self, proto: Any, types: dict[str, Any], known: dict[str, Any]) -> Node:
-        number = len(self.nodes) + 1
-        self.nodes.append(None)  # type: ignore[arg-type]  # its place, before those of its subgraphs
-        node = Node(
+        number = next(self._found)  # before those of its subgraphs
+        self._nodes[number] = Node(
             proto=proto,
             domain=domain_of(proto),
             op_type=proto.op_type,
@@ -117,8 +122,7 @@ class Decoder:
             attributes={a.name: self._attribute(a, proto, known) for a in proto.attribute},
             output_types=tuple(_tensor_dtype(types.get(name)) for name in proto.output),
         )
-        self.nodes[number - 1] = node
-        return node
+        return self._nodes[number]
 
     def _attribute(self, attribute: Any, node: Any, known: dict[str, Any]) -> Any:
         from onnx import AttributeProto, helper
@@ -153,9 +157,9 @@ def array_of(tensor: Any) -> np.ndarray:
             return _dense(tensor)
         dtype_of(tensor.data_type)
         return numpy_helper.to_array(tensor)
+    except LoadError:
+        raise
     except (ValueError, TypeError, IndexError) as error:
-        if isinstance(error, LoadError):
-            raise
         raise LoadError(f"tensor {getattr(tensor, 'name', '')!r} cannot be read: {error}") from error
 
 

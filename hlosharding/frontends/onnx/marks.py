@@ -47,9 +47,10 @@ class TensorMarks:
         taken = NameUniquer(i.name for i in module.instructions)
         found: dict[str, str] = {}
         named: set[Instruction] = set()
-        for mark in [i for i in module.instructions if i.opcode == "custom-call" and i.custom_call_target == _TARGET]:
+        for mark in [i for i in module.instructions if _is_mark(i)]:
             [value] = mark.operands
-            name = self.names[int(_NUMBER.search(mark.opaque)[1])]  # type: ignore[index]
+            [number] = _NUMBER.findall(mark.opaque)
+            name = self.names[int(number)]
             rewrite.replace_uses(mark, value)
             if value not in named and value.opcode != "parameter":
                 rewrite.rename(value, taken.fresh(hlo_name(name)))

@@ -30,7 +30,7 @@ class Value:
     [2, 3]
     """
 
-    __slots__ = ("_array", "_known", "evaluate", "is_constant")
+    __slots__ = ("_array", "_known", "evaluate")
 
     def __init__(
         self,
@@ -38,13 +38,15 @@ class Value:
         *,
         known: np.ndarray | None = None,
         evaluate: Callable[[], np.ndarray] | None = None,
-        is_constant: bool = False,
     ) -> None:
         self._array, self._known = array, known
         self.evaluate = evaluate
         """Computes the value without running the program, where that can be."""
-        self.is_constant = is_constant or (known is not None and array is None)
+
+    @property
+    def is_constant(self) -> bool:
         """Is it known, and no weight?  Then what is computed from it is known, too."""
+        return self._array is None
 
     @property
     def array(self) -> Any:

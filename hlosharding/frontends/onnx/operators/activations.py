@@ -22,7 +22,7 @@ def _relu(x: Any) -> Any:
 
 
 @operator("LeakyRelu", 16)
-def _leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
+def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
     return jnp.where(x >= 0, x, x * alpha)
 
 
@@ -32,7 +32,7 @@ def _prelu(x: Any, slope: Any) -> Any:
 
 
 @operator("ThresholdedRelu", 22)
-def _thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
+def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
     return jnp.where(x > alpha, x, jnp.zeros((), x.dtype))
 
 
@@ -72,7 +72,7 @@ def _swish(x: Any, *, alpha: float = 1.0) -> Any:
 
 
 @operator("HardSigmoid", 22)
-def _hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
+def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     return jnp.clip(alpha * x + beta, 0, 1)
 
 

@@ -16,7 +16,7 @@ from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.operators.interpolation import linear_taps, sampled
-from hlosharding.frontends.onnx.operators.shapes import _ints
+from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import operator
 from hlosharding.frontends.onnx.operators.windows import Ints, Window, paired, split_total, window_over
 
@@ -100,7 +100,7 @@ def _transposed(
 def _col2im(
     x: Any, image_shape: Any, block_shape: Any, *, dilations: Ints = None, pads: Ints = None, strides: Ints = None
 ) -> Any:
-    image, block = _ints(image_shape), _ints(block_shape)
+    image, block = ints(image_shape), ints(block_shape)
     window = window_over(image, block, pads=pads, strides=strides, dilations=dilations)
     taps = math.prod(block)
     columns = jnp.reshape(x, (*x.shape[:2], *window.counts))

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlosharding.frontends.onnx.element_types import is_float
+from hlosharding.frontends.onnx.element_types import dtype_of, is_float
+from hlosharding.frontends.onnx.operators.casting import converted, converted_to_dtype
 from hlosharding.frontends.onnx.operators.table import operator
 
 _SAME_IN_JAX: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -114,22 +115,16 @@ def _bit_shift(x: Any, y: Any, *, direction: str) -> Any:
 
 @operator("Cast", 28)
 def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    from hlosharding.frontends.onnx.operators.casting import converted
-
     return converted(x, to, saturate=bool(saturate), round_mode=round_mode)
 
 
 @operator("CastLike", 25)
 def _cast_like(x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
-    from hlosharding.frontends.onnx.operators.casting import converted_to_dtype
-
     return converted_to_dtype(x, like.dtype, saturate=bool(saturate), round_mode=round_mode)
 
 
 @operator("BitCast", 26)
 def _bit_cast(x: Any, *, to: int) -> Any:
-    from hlosharding.frontends.onnx.element_types import dtype_of
-
     x, dtype = jnp.asarray(x), dtype_of(to)
     if dtype == np.bool_:
         return x != 0

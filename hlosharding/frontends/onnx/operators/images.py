@@ -16,7 +16,7 @@ from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.operators.interpolation import cubic_taps, gathered, linear_taps, nearest_tap, sampled
-from hlosharding.frontends.onnx.operators.shapes import _ints
+from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import MustBeKnown, operator
 
 _TAPS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
@@ -29,7 +29,7 @@ _TAPS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 @operator("CenterCropPad", 18, static="shape")
 def _center_crop_pad(x: Any, shape: Any, *, axes: list[int] | None = None) -> Any:
     padding = [(0, 0, 0)] * x.ndim
-    for axis, size in zip(range(x.ndim) if axes is None else axes, _ints(shape), strict=True):
+    for axis, size in zip(range(x.ndim) if axes is None else axes, ints(shape), strict=True):
         more = size - x.shape[axis]
         low = more // 2 if more > 0 else -(-more // 2)
         padding[axis] = low, more - low, 0
@@ -38,7 +38,7 @@ def _center_crop_pad(x: Any, shape: Any, *, axes: list[int] | None = None) -> An
 
 @operator("AffineGrid", 20, static="size")
 def _affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
-    sizes = _ints(size)[2:]
+    sizes = ints(size)[2:]
     # Coordinates from -1 to 1, of the last dim first.
     steps = [np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
     grid = np.meshgrid(*steps, indexing="ij")[::-1]

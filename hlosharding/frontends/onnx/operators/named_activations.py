@@ -6,12 +6,14 @@ Floor: frontends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.operators.activations import hard_sigmoid, leaky_relu, thresholded_relu
 
 Function = Callable[[Any], Any]
 
@@ -24,22 +26,18 @@ def _scaled_tanh(x: Any, alpha: float, beta: float) -> Any:
     return alpha * jnp.tanh(beta * x)
 
 
-def _hard_sigmoid(x: Any, alpha: float, beta: float) -> Any:
-    return jnp.clip(alpha * x + beta, 0, 1)
-
-
-_ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[float | None, ...]]] = {
-    "affine": (_affine, (None, None)),
-    "elu": (jax.nn.elu, (1.0,)),
-    "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
-    "leakyrelu": (lambda x, alpha: jnp.where(x >= 0, x, alpha * x), (0.01,)),
-    "relu": (lambda x: jnp.maximum(x, 0), ()),
-    "scaledtanh": (_scaled_tanh, (None, None)),
-    "sigmoid": (jax.nn.sigmoid, ()),
-    "softplus": (jax.nn.softplus, ()),
-    "softsign": (jax.nn.soft_sign, ()),
-    "tanh": (jnp.tanh, ()),
-    "thresholdedrelu": (lambda x, alpha: jnp.where(x > alpha, x, 0), (1.0,)),
+_ACTIVATIONS: dict[str, tuple[Callable[..., Any], dict[str, float | None]]] = {
+    "affine": (_affine, {"alpha": None, "beta": None}),
+    "elu": (jax.nn.elu, {"alpha": 1.0}),
+    "hardsigmoid": (hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": (leaky_relu, {"alpha": 0.01}),
+    "relu": (lambda x: jnp.maximum(x, 0), {}),
+    "scaledtanh": (_scaled_tanh, {"alpha": None, "beta": None}),
+    "sigmoid": (jax.nn.sigmoid, {}),
+    "softplus": (jax.nn.softplus, {}),
+    "softsign": (jax.nn.soft_sign, {}),
+    "tanh": (jnp.tanh, {}),
+    "thresholdedrelu": (thresholded_relu, {"alpha": 1.0}),
 }
 """By name in lower case the function, and what alpha and beta are where a model gives none; None: it must."""
 
@@ -53,7 +51,8 @@ def activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Fu
     if name.lower() not in _ACTIVATIONS:
         raise LoadError(f"activation {name!r} is not handled")
     function, defaults = _ACTIVATIONS[name.lower()]
-    given = [next(source, default) for source, default in zip((alphas, betas), defaults, strict=False)]
-    if None in given:
+    sources = {"alpha": alphas, "beta": betas}
+    given = {parameter: next(sources[parameter], default) for parameter, default in defaults.items()}
+    if None in given.values():
         raise LoadError(f"activation {name} without alpha and beta")
-    return lambda x: function(x, *given)
+    return partial(function, **given)

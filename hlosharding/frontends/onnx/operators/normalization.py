@@ -11,11 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.frontends.onnx.element_types import dtype_of
+from hlosharding.frontends.onnx.operators.convolution import along_channels
 from hlosharding.frontends.onnx.operators.table import operator
-
-
-def _along_channels(values: Any, like: Any) -> Any:
-    return jnp.reshape(values, (1, -1, *(1,) * (like.ndim - 2)))
 
 
 @operator("BatchNormalization", 15)
@@ -36,7 +33,8 @@ def _batch_normalization(
 
 def _normalised(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Any:
     factor = scale / jnp.sqrt(variance + epsilon)
-    return ((x - _along_channels(mean, x)) * _along_channels(factor, x) + _along_channels(bias, x)).astype(x.dtype)
+    mean, factor, bias = (along_channels(each, x.ndim) for each in (mean, factor, bias))
+    return ((x - mean) * factor + bias).astype(x.dtype)
 
 
 @operator("InstanceNormalization", 22)
@@ -44,7 +42,7 @@ def _instance_normalization(x: Any, scale: Any, bias: Any, *, epsilon: float = 1
     axes = tuple(range(2, x.ndim))
     centred = x - jnp.mean(x, axes, keepdims=True)
     normal = centred * lax.rsqrt(jnp.mean(centred * centred, axes, keepdims=True) + epsilon)
-    return normal * _along_channels(scale, x) + _along_channels(bias, x)
+    return normal * along_channels(scale, x.ndim) + along_channels(bias, x.ndim)
 
 
 @operator("GroupNormalization", 21)
@@ -53,7 +51,7 @@ def _group_normalization(
 ) -> Any:
     wide = jnp.reshape(x, (x.shape[0], num_groups, -1)).astype(dtype_of(stash_type))
     normal = _standardised(wide, (-1,), epsilon).reshape(x.shape)
-    return (normal.astype(x.dtype) * _along_channels(scale, x) + _along_channels(bias, x)).astype(x.dtype)
+    return (normal.astype(x.dtype) * along_channels(scale, x.ndim) + along_channels(bias, x.ndim)).astype(x.dtype)
 
 
 def _standardised(x: Any, axes: tuple[int, ...], epsilon: float) -> Any:

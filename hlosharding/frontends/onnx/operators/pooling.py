@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.frontends.onnx.element_types import bounds
-from hlosharding.frontends.onnx.operators.shapes import _ints
+from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import operator
 from hlosharding.frontends.onnx.operators.windows import Ints, Window, paired, window_over
 
@@ -126,5 +126,5 @@ def _max_unpool(
     shape = (*x.shape[:2], *((n - 1) * step + k - low - high for n, step, k, (low, high) in rows))
     flat = jnp.zeros(math.prod(shape), x.dtype).at[jnp.ravel(indices)].set(jnp.ravel(x))
     out = jnp.reshape(flat, shape)
-    wanted = shape if output_shape is None else _ints(output_shape)
+    wanted = shape if output_shape is None else ints(output_shape)
     return jnp.pad(out, [(0, after - before) for before, after in zip(shape, wanted, strict=True)])

@@ -103,7 +103,10 @@ def _product(weights: Any, number: int) -> Product:
 
 def _biases(b: Any, number: int) -> tuple[Any, Any]:
     """Of the inputs, and of the recurrence."""
-    return tuple(jnp.split(b[number], 2)) if b is not None else (0, 0)  # type: ignore[return-value]
+    if b is None:
+        return 0, 0
+    of_inputs, of_recurrence = jnp.split(b[number], 2)
+    return of_inputs, of_recurrence
 
 
 @operator("RNN", 22)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlosharding.frontends.onnx.element_types import bounds
+from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import operator
 
 
@@ -45,7 +46,7 @@ _REDUCTIONS: dict[str, tuple[int, Callable[[Any, Any, bool], Any]]] = {
 def _entered(name: str, since: int, reduce: Callable[[Any, Any, bool], Any]) -> None:
     @operator(name, since, static="axes")
     def _reduce(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
-        dims = tuple(int(a) for a in axes.reshape(-1)) if axes is not None else ()
+        dims = ints(axes) if axes is not None else ()
         if not dims and not noop_with_empty_axes:
             dims = tuple(range(x.ndim))
         return reduce(jnp.asarray(x), dims, bool(keepdims))

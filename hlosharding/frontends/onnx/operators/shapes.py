@@ -16,7 +16,8 @@ from hlosharding.frontends.onnx.element_types import dtype_of, is_float
 from hlosharding.frontends.onnx.operators.table import operator
 
 
-def _ints(values: Any) -> tuple[int, ...]:
+def ints(values: Any) -> tuple[int, ...]:
+    """Dims, axes or the like, of an array that is known."""
     return tuple(int(v) for v in np.asarray(values).reshape(-1))
 
 
@@ -32,7 +33,7 @@ def _size(x: Any) -> Any:
 
 @operator("Reshape", 25, static="shape")
 def _reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    wanted = [x.shape[n] if size == 0 and not allowzero else size for n, size in enumerate(_ints(shape))]
+    wanted = [x.shape[n] if size == 0 and not allowzero else size for n, size in enumerate(ints(shape))]
     if allowzero and 0 in wanted and -1 in wanted:
         raise LoadError("a reshape to a shape with both 0 and -1")
     return jnp.reshape(x, wanted)
@@ -51,22 +52,22 @@ def _transpose(x: Any, *, perm: list[int] | None = None) -> Any:
 
 @operator("Squeeze", 25, static="axes")
 def _squeeze(x: Any, axes: Any = None) -> Any:
-    return jnp.squeeze(x, None if axes is None else _ints(axes))
+    return jnp.squeeze(x, None if axes is None else ints(axes))
 
 
 @operator("Unsqueeze", 25, static="axes")
 def _unsqueeze(x: Any, axes: Any) -> Any:
-    return jnp.expand_dims(x, _ints(axes))
+    return jnp.expand_dims(x, ints(axes))
 
 
 @operator("Expand", 13, static="shape")
 def _expand(x: Any, shape: Any) -> Any:
-    return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, _ints(shape)))
+    return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
 
 
 @operator("Tile", 13, static="repeats")
 def _tile(x: Any, repeats: Any) -> Any:
-    return jnp.tile(x, _ints(repeats))
+    return jnp.tile(x, ints(repeats))
 
 
 @operator("Concat", 13)
@@ -81,7 +82,7 @@ def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None 
         each = -(-x.shape[axis] // count)
         sizes = [max(0, min(each, x.shape[axis] - n * each)) for n in range(count)]
     else:
-        sizes = list(_ints(split))
+        sizes = list(ints(split))
     if sum(sizes) != x.shape[axis]:
         raise LoadError(f"parts of {sizes} do not make up a dim of {x.shape[axis]}")
     return tuple(jnp.split(x, np.cumsum(sizes)[:-1], axis))
@@ -89,9 +90,9 @@ def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None 
 
 @operator("Slice", 13, static="starts ends axes steps")
 def _slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    first, last = _ints(starts), _ints(ends)
-    dims = range(len(first)) if axes is None else _ints(axes)
-    strides = (1,) * len(first) if steps is None else _ints(steps)
+    first, last = ints(starts), ints(ends)
+    dims = range(len(first)) if axes is None else ints(axes)
+    strides = (1,) * len(first) if steps is None else ints(steps)
     wanted = [slice(None)] * x.ndim
     for start, end, dim, step in zip(first, last, dims, strides, strict=True):
         size = x.shape[dim]
@@ -103,8 +104,8 @@ def _slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
 
 @operator("Pad", 25, static="pads axes")
 def _pad(x: Any, pads: Any, constant_value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
-    dims = range(x.ndim) if axes is None else _ints(axes)
-    sizes = _ints(pads)
+    dims = range(x.ndim) if axes is None else ints(axes)
+    sizes = ints(pads)
     width = [(0, 0)] * x.ndim
     for n, dim in enumerate(dims):
         width[dim] = sizes[n], sizes[n + len(dims)]
@@ -119,7 +120,7 @@ def _pad(x: Any, pads: Any, constant_value: Any = None, axes: Any = None, *, mod
 @operator("ConstantOfShape", 25, static="shape")
 def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
     value = np.zeros((1,), np.float32) if value is None else value
-    return jnp.full(_ints(shape), value.reshape(()), value.dtype)
+    return jnp.full(ints(shape), value.reshape(()), value.dtype)
 
 
 @operator("Range", 27, static="start limit delta")
