@@ -18,7 +18,7 @@ from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_tim
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
-from hlosharding.cost.simulator import Lifetime, lifetimes, simulate
+from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import STREAMS, Event
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
@@ -76,6 +76,7 @@ __all__ = [
     "read_machine",
     "sharing",
     "simulate",
+    "simulate_priced",
     "target_config",
     "temporary_memory",
     "topology",

@@ -59,14 +59,25 @@ def simulate(
     """
     module = with_trip_counts(module_of(program), trips)
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
-    report = cost(module, machine, combine=combine)
+    return simulate_priced(module, cost(module, machine, combine=combine))
+
+
+@deep_stack
+def simulate_priced(module: Module, report: CostReport) -> Simulation:
+    """The same of a module that is priced already, at those prices.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}")
+    >>> simulate_priced(module, cost(module)).time_s == simulate(module).time_s
+    True
+    """
     run = _Run(module, report)
     timeline, end = run.computation(module.entry)
     return Simulation(
         time_s=end,
         peak_memory_bytes=report.peak_memory_bytes,
         timeline=tuple(timeline),
-        machine=machine,
+        machine=report.machine,
         compute_s=report.compute_s,
         comm_s=report.comm_s,
         memory=tuple(_memory(module, timeline)),

@@ -6,6 +6,7 @@ Floor: ir.  Each record knows how to read itself from the proto and write itself
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
 
@@ -199,6 +200,15 @@ class Frame:
 
     def __str__(self) -> str:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.function if self.is_node else self.line}"
+
+
+class Stack(tuple[Frame, ...]):
+    """A Python stack, innermost frame first.  Thousands of instructions share one."""
+
+    @cached_property
+    def location(self) -> str:
+        """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
+        return next((str(frame) for frame in self if not frame.is_library), str(self[0]) if self else "")
 
 
 def is_at(location: str, line: str) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hlosharding import wire
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ModuleError
-from hlosharding.ir.attributes import Frame
+from hlosharding.ir.attributes import Frame, Stack
 from hlosharding.ir.decoded import decoded
 from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.instruction_attributes import InstructionAttributes
@@ -96,18 +96,17 @@ class Instruction(InstructionAttributes):
                 waiting.extend(inst.called)
 
     @property
-    def frames(self) -> tuple[Frame, ...]:
+    def frames(self) -> Stack:
         """The Python stack the op was traced from, innermost frame first."""
         meta = self.proto.metadata
         if meta.stack_frame_id:
             return self.module.frames(meta.stack_frame_id)
-        return (Frame(meta.source_file, "", meta.source_line, 0),) if meta.source_file else ()
+        return Stack((Frame(meta.source_file, "", meta.source_line, 0),) if meta.source_file else ())
 
     @property
     def location(self) -> str:
         """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
-        frames = self.frames
-        return next((str(f) for f in frames if not f.is_library), str(frames[0]) if frames else "")
+        return self.frames.location
 
     def __repr__(self) -> str:
         return f"%{self.name} = {self.shape} {self.opcode}({', '.join('%' + o.name for o in self.operands)})"
@@ -253,7 +252,7 @@ class ModuleGraph:
         self.partitionings: tuple[Any, ...] = ()
         self.proto: Any = wire.HloModuleProto(name=name)
         self._entry: Computation | None = None
-        self._frames: dict[int, tuple[Frame, ...]] = {}
+        self._frames: dict[int, Stack] = {}
 
     @property
     def entry(self) -> Computation:
@@ -341,20 +340,20 @@ class ModuleGraph:
         self.__dict__.pop("paths", None)
         self.forget_opcodes()
 
-    def frames(self, frame_id: int) -> tuple[Frame, ...]:
+    def frames(self, frame_id: int) -> Stack:
         """The Python stack of a frame id, innermost first (memoised)."""
         if frame_id not in self._frames:
             index = self.proto.stack_frame_index
             if not 0 < frame_id <= len(index.stack_frames):
-                return ()
+                return Stack()
             entry = index.stack_frames[frame_id - 1]
             where = index.file_locations[entry.file_location_id - 1]
             file = index.file_names[where.file_name_id - 1]
             function = index.function_names[where.function_name_id - 1]
-            outer = self.frames(entry.parent_frame_id) if entry.parent_frame_id != frame_id else ()
+            outer = self.frames(entry.parent_frame_id) if entry.parent_frame_id != frame_id else Stack()
             end = where.end_line, where.end_column
             frame = Frame(file, function, where.line, where.column, *(end if all(end) else (where.line, where.column)))
-            self._frames[frame_id] = (frame, *outer)
+            self._frames[frame_id] = Stack((frame, *outer))
         return self._frames[frame_id]
 
     @collector_waits

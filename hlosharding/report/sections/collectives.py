@@ -77,15 +77,16 @@ def ranked(about: ReportedProgram) -> list[Alike]:
     return sorted((Alike(tuple(members)) for members in groups.values()), key=lambda group: -group.seconds)
 
 
-def ranked_collectives_view(about: ReportedProgram) -> View:
-    """The table; a row opens to the op that needed the collective, the causes of both sides, and what would remove it.
+def ranked_collectives_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
+    """The table of what is `ranked`; a row opens to the op that needed the collective, the causes of both sides, and what would remove it.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
-    >>> ranked_collectives_view(ReportedProgram(hs.partition(hs.load(text)))).parts[0].empty
+    >>> about = ReportedProgram(hs.partition(hs.load(text)))
+    >>> ranked_collectives_view(about, ranked(about)).parts[0].empty
     'there are none'
     """
-    groups, whole_s = ranked(about), sum(one.seconds for one in about.collectives)
+    whole_s = sum(one.seconds for one in about.collectives)
     details = _details(about, [group.first.number for group in groups[:_EXPLAINED]])
     table = Table(
         title="",

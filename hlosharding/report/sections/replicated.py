@@ -6,7 +6,7 @@ Floor: report.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hlosharding.ir import Instruction
@@ -99,9 +99,8 @@ def _copies(about: ReportedProgram, members: list[Instruction], sharding: HloSha
     return Copies(first, sharding, len(members), copies, first.shape.byte_size / tiles)
 
 
-def replicated_view(about: ReportedProgram) -> View:
-    """The table; a row opens to why the value is not split."""
-    found = copies_of(about)
+def replicated_view(about: ReportedProgram, found: Sequence[Copies]) -> View:
+    """The table of `copies_of`; a row opens to why the value is not split."""
     rows = [_row(about, one, explained=number < _EXPLAINED) for number, one in enumerate(found)]
     table = Table(
         title="", key="replicated", columns=_COLUMNS, rows=rows, mesh=about.mesh, total="all",

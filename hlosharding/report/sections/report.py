@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding.collector import collector_waits
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, Topology
 from hlosharding.ir import Module
@@ -20,13 +21,13 @@ from hlosharding.report.model import Part, Picture, View, Within
 from hlosharding.report.page import render_page
 from hlosharding.report.programs import simulation_view, warnings_view
 from hlosharding.report.searches import search_view
-from hlosharding.report.sections.collectives import ranked_collectives_view
+from hlosharding.report.sections.collectives import ranked, ranked_collectives_view
 from hlosharding.report.sections.comparison import comparison_section
 from hlosharding.report.sections.files import files_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.picture import parts_svg
-from hlosharding.report.sections.replicated import replicated_view
+from hlosharding.report.sections.replicated import copies_of, replicated_view
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.sections.shardings import shardings_view
 from hlosharding.report.sections.summary import summary_view
@@ -64,6 +65,7 @@ class Report(InNotebooks):
         return f"{printable(self.title)}\n{to_text(self.view)}"
 
 
+@collector_waits
 def report(
     program: Partitioned | Propagation | Module | SearchResult,
     *,
@@ -108,7 +110,8 @@ def report(
 
 def _sections(about: ReportedProgram) -> Iterator[Within]:
     partitioned = about.partitioned
-    summary = View((*summary_view(about).parts, *warnings_view(partitioned).parts))
+    groups, copies = ranked(about), copies_of(about)
+    summary = View((*summary_view(about, groups, copies).parts, *warnings_view(partitioned).parts))
     yield Within("summary", summary, title="Summary")
     yield Within(
         "timeline",
@@ -118,7 +121,7 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
     )
     yield Within(
         "collectives",
-        ranked_collectives_view(about),
+        ranked_collectives_view(about, groups),
         title="Collectives",
         note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
     )
@@ -134,7 +137,7 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
     if about.is_explained:
         yield Within(
             "replicated",
-            replicated_view(about),
+            replicated_view(about, copies),
             title="Replicated values",
             note="Values of which several devices hold the same piece, and the bytes that a full split would save.",
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import Priced, Simulation, Subtotal, simulate
+from hlosharding.cost import Priced, Simulation, Subtotal, simulate_priced
 from hlosharding.ir import Instruction, Module
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.spmd import Collective
@@ -42,7 +42,7 @@ class ReportedProgram:
     @cached_property
     def simulation(self) -> Simulation:
         """One step on the machine whose prices decided."""
-        return simulate(self.partitioned, self.partitioned.machine)
+        return simulate_priced(self.partitioned.module, self.partitioned.cost)
 
     @cached_property
     def whole(self) -> Module:

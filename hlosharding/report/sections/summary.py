@@ -5,12 +5,12 @@ Floor: report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
-from hlosharding.report.sections.collectives import ranked
-from hlosharding.report.sections.replicated import copies_of
+from hlosharding.report.sections.collectives import Alike
+from hlosharding.report.sections.replicated import Copies
 from hlosharding.report.sections.reported import ReportedProgram
 
 _FINDINGS = (
@@ -22,16 +22,18 @@ _FINDINGS = (
 )
 
 
-def summary_view(about: ReportedProgram) -> View:
+def summary_view(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[Copies]) -> View:
     """Time, memory, bytes and FLOPs of one device in one step; then the worst of each.
+
+    `groups`, `copies`: its collectives, and its replicated values, each the worst first.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
-    >>> view = summary_view(ReportedProgram(hs.partition(hs.load(text))))
+    >>> view = summary_view(ReportedProgram(hs.partition(hs.load(text))), [], [])
     >>> [label.name for label in view.parts[0].labels]
     ['step', 'exposed communication', 'peak memory', 'bytes received', 'FLOPs']
     """
-    findings = list(_findings(about))
+    findings = list(_findings(about, groups, copies))
     table = Table(title="", key="worst", columns=_FINDINGS, rows=findings, is_shown=bool(findings))
     return View((_totals(about), table))
 
@@ -60,9 +62,9 @@ def _totals(about: ReportedProgram) -> Facts:
     return Facts(items, f"One device, one step, on {run.machine.name}", labels)
 
 
-def _findings(about: ReportedProgram) -> Iterator[Row]:
+def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[Copies]) -> Iterator[Row]:
     cost = about.partitioned.cost
-    for group in ranked(about)[:1]:
+    for group in groups[:1]:
         one = group.first.collective
         yield {
             "what": "dearest collective",
@@ -79,13 +81,13 @@ def _findings(about: ReportedProgram) -> Iterator[Row]:
             "which": f"{as_count(part.instructions)} ops, {as_bytes(part.comm_bytes)} received",
             "location": line or "(unknown)",
         }
-    for copies in copies_of(about)[:1]:
+    for most in copies[:1]:
         yield {
             "what": "largest replicated value",
-            "figure": Shown(as_bytes(copies.wasted_bytes), copies.wasted_bytes),
+            "figure": Shown(as_bytes(most.wasted_bytes), most.wasted_bytes),
             "share": None,
-            "which": f"to save of {as_count(copies.times)} x {copies.first.opcode} {copies.first.shape}",
-            "location": copies.location,
+            "which": f"to save of {as_count(most.times)} x {most.first.opcode} {most.first.shape}",
+            "location": most.location,
         }
     if about.partitioned.warnings:
         count = len(about.partitioned.warnings)

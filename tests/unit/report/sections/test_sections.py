@@ -59,13 +59,13 @@ def test_collectives_that_read_alike_share_a_row() -> None:
     assert [one.number for one in group.members] == [0, 1]
     assert group.nbytes == 2 * 24_576
     assert group.first.collective.needed_by == "x1"
-    [row] = rows_of(ranked_collectives_view(about()))
+    [row] = rows_of(ranked_collectives_view(about(), ranked(about())))
     assert (row["numbers"].text, row["numbers"].raw, row["location"]) == ("#0 +1", [0, 1], "m.py:9")
     assert row["share"] == pytest.approx(1.0)
 
 
 def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
-    [row] = rows_of(ranked_collectives_view(about()))
+    [row] = rows_of(ranked_collectives_view(about(), ranked(about())))
     told = row["detail"]._repr_html_()
     for word in ("needed by %x1", "operand 0", "operand 1", "given by the user on %x0", "given by the user on %v"):
         assert word in told
