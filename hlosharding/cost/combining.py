@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 from hlosharding.cost.fusing import is_fused
@@ -23,6 +25,7 @@ MOST_JOINED: Final = 256
 
 
 class _Candidate(NamedTuple):
+    number: int
     bit: int
     key: Hashable
     nbytes: int
@@ -55,11 +58,11 @@ def combined(computation: Computation, found: Mapping[Instruction, Collective]) 
     if not ops:
         return []
     ancestors = _ancestors(computation, ops)
-    candidates = [_Candidate(1 << n, keys[op], found[op].shape.byte_size) for n, op in enumerate(ops)]
+    candidates = [_Candidate(n, 1 << n, keys[op], found[op].shape.byte_size) for n, op in enumerate(ops)]
     groups: list[tuple[Instruction, ...]] = []
     for kind in KINDS:
         mine = [candidates[n] for n, op in enumerate(ops) if op.opcode == kind]
-        groups += [tuple(ops[c.bit.bit_length() - 1] for c in group) for group in _joined(mine, ancestors)]
+        groups += [tuple(ops[c.number] for c in group) for group in _joined(mine, ancestors)]
     return groups
 
 
@@ -74,11 +77,11 @@ def _key(op: Instruction, one: Collective) -> Hashable | None:
     return None if kind == "other" else (*place, kind, one.dtype)
 
 
-def _ancestors(computation: Computation, ops: list[Instruction]) -> list[int]:
-    """For each of the ops, as bits: which of them it waits for."""
+def _ancestors(computation: Computation, ops: list[Instruction]) -> dict[int, int]:
+    """By the number of each of the ops, as bits: which of them it waits for."""
     number = {op: n for n, op in enumerate(ops)}
     before: dict[Instruction, int] = {}
-    found = [0] * len(ops)
+    found: dict[int, int] = {}
     for op in computation.instructions:
         bits = 0
         for operand in op.operands:
@@ -94,33 +97,32 @@ def _ancestors(computation: Computation, ops: list[Instruction]) -> list[int]:
     return found
 
 
-def _joined(left: list[_Candidate], ancestors: list[int]) -> Iterator[list[_Candidate]]:
-    """Groups of one kind; whoever waits for one of a group then waits for all that the group waits for."""
+def _joined(left: list[_Candidate], ancestors: dict[int, int]) -> Iterator[list[_Candidate]]:
+    """Groups of one kind; whoever waits for one of a group then waits for all that the group waits for.
+
+    `ancestors` loses those that are done: nobody asks any more what they wait for.
+    """
     while left:
         group, left = _first_group(left, ancestors)
+        before = [ancestors.pop(c.number) for c in group]
         if len(group) < 2:
             continue
-        members = sum(c.bit for c in group)
-        needed = 0
-        for c in group:
-            needed |= ancestors[c.bit.bit_length() - 1]
-        for n, bits in enumerate(ancestors):
+        members, needed = sum(c.bit for c in group), reduce(or_, before)
+        for n, bits in ancestors.items():
             if bits & members:
                 ancestors[n] = bits | members | needed
-        for c in group:
-            ancestors[c.bit.bit_length() - 1] = needed
         yield group
 
 
-def _first_group(left: list[_Candidate], ancestors: list[int]) -> tuple[list[_Candidate], list[_Candidate]]:
+def _first_group(left: list[_Candidate], ancestors: Mapping[int, int]) -> tuple[list[_Candidate], list[_Candidate]]:
     """The first candidate and those behind it that join it, up to one that must wait or is too much; and the rest."""
     group, rest = [left[0]], list[_Candidate]()
-    members, needed, nbytes = left[0].bit, ancestors[left[0].bit.bit_length() - 1], left[0].nbytes
+    members, needed, nbytes = left[0].bit, ancestors[left[0].number], left[0].nbytes
     for n, c in enumerate(left[1:], 1):
         if c.key != left[0].key:
             rest.append(c)
             continue
-        mine = ancestors[c.bit.bit_length() - 1]
+        mine = ancestors[c.number]
         waits = mine & members or needed & c.bit
         if waits or nbytes + c.nbytes > MOST_BYTES or len(group) == MOST_JOINED:
             return group, rest + left[n:]

@@ -34,6 +34,18 @@ def is_fused(module: Module) -> bool:
     return any(i.opcode == "fusion" for i in module.instructions)
 
 
+class Hidden(dict[Computation, dict[Instruction, Reads]]):
+    """Of each computation of a module what is `absorbed`: found when it is asked for, and once."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self.fuses = not is_fused(module)
+
+    def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
+        found = self[computation] = absorbed(computation) if self.fuses else {}
+        return found
+
+
 def absorbed(computation: Computation) -> dict[Instruction, Reads]:
     """Instructions whose values need no memory of their own, and what a kernel reads that computes them.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-from hlosharding.cost.fusing import absorbed, is_fused
+from hlosharding.cost.fusing import Hidden
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, while_parts
@@ -37,8 +37,10 @@ class Peak(NamedTuple):
     """Name of the instruction of the entry during which it occurs."""
 
 
-def peak_memory(module: Module) -> Peak:
+def peak_memory(module: Module, hidden: Hidden | None = None) -> Peak:
     """Bytes one device needs at the worst moment: arguments, results and all values alive.
+
+    `hidden`: what fusing hides, where that is known already.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -49,7 +51,7 @@ def peak_memory(module: Module) -> Peak:
     >>> peak_memory(b.finish(main))
     Peak(bytes=2040, at='slice')
     """
-    return _Memory(module).entry_peak()
+    return _Memory(module, hidden=hidden).entry_peak()
 
 
 def temporary_memory(module: Module) -> int:
@@ -91,10 +93,10 @@ def _kept_on_host(module: Module) -> tuple[set[int], set[int]]:
 class _Memory:
     """Peaks of a module's computations, each computed once: of what lies on the device, or of what lies on the host."""
 
-    def __init__(self, module: Module, *, on_host: bool = False) -> None:
+    def __init__(self, module: Module, *, on_host: bool = False, hidden: Hidden | None = None) -> None:
         self.on_host, self.host_leaves = on_host, leaves_on_host(module)
         self.module = module
-        self.fuses = not is_fused(module)
+        self.hidden = Hidden(module) if hidden is None else hidden
         self.order = schedules(module)
         self.peaks: dict[Computation, int] = {}
 
@@ -119,7 +121,7 @@ class _Memory:
         return self.peaks[computation]
 
     def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
-        hidden = absorbed(computation) if self.fuses else {}
+        hidden = self.hidden[computation]
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation)
         walks = [_Walk(self, computation, order, hidden, frees) for order in orders]

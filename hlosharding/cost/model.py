@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
 from hlosharding.cost.combining import combined, was_combined
-from hlosharding.cost.fusing import Reads, absorbed, computed_inside, is_fused, kernel_bytes
+from hlosharding.cost.fusing import Hidden, Reads, computed_inside, kernel_bytes
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.topology import Topology, machine_of
@@ -181,7 +181,7 @@ def cost(
         runs = executions(module)
         for computation, how_often in runs.items():
             table.add(computation, how_often)
-        peak = peak_memory(module)
+        peak = peak_memory(module, table.hidden)
         return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(runs))
 
 
@@ -190,14 +190,14 @@ class _Table:
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
         self.machine, self.causes, self.devices, self.combine = machine, causes, devices_of(module), combine
-        self.fuses = not is_fused(module)
+        self.hidden = Hidden(module)
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
         self.flops = self.transcendentals = self.traffic = self.comm_bytes = self.compute_s = self.comm_s = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
-        hidden = absorbed(computation) if self.fuses and not runs.is_fused else {}
+        hidden = {} if runs.is_fused else self.hidden[computation]
         inside: dict[Instruction, float] = {}
         found: dict[Instruction, Collective] = {}
         first = len(self.rows)

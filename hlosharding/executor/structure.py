@@ -15,8 +15,11 @@ _NOT_MEANING = (
     "parameter_number", "tuple_index", "frontend_attributes",
 )  # fmt: skip
 
-_PLAIN = frozenset({"parameter", "tuple", "get-tuple-element"})
-"""Opcodes that have no other attributes.  Programs that carry thousands of arrays are made of them."""
+_PLAIN = frozenset(
+    "parameter tuple get-tuple-element abs add and divide maximum minimum multiply negate not or power select sign"
+    " subtract xor".split()
+)
+"""Opcodes that have no other attributes.  Large programs are made of them."""
 
 
 class Structure:

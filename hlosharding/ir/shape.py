@@ -203,6 +203,10 @@ class Shape:
         return _intern(element_type, self.dims, (), self.dynamic_dims)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.is_tuple:
             return f"({', '.join(map(str, self.tuple_shapes))})"
         sizes = (

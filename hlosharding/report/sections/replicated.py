@@ -72,9 +72,12 @@ def copies_of(about: ReportedProgram) -> list[Copies]:
     """
     groups: dict[tuple[str, ...], list[Instruction]] = {}
     lies: dict[tuple[str, ...], HloSharding] = {}
+    spelled: dict[int, str] = {}  # by identity: those that are equal may be spelled otherwise
     for inst, sharding in _replicated(about):
         place = _INDEX.sub("[*]", inst.op_name) if inst.opcode == "parameter" else inst.location
-        key = (place or inst.name, inst.opcode, str(inst.shape), spell(sharding, about.mesh))
+        if id(sharding) not in spelled:
+            spelled[id(sharding)] = spell(sharding, about.mesh)
+        key = (place or inst.name, inst.opcode, str(inst.shape), spelled[id(sharding)])
         groups.setdefault(key, []).append(inst)
         lies[key] = sharding
     found = (_copies(about, members, lies[key]) for key, members in groups.items())
