@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_propagate(commands: Any) -> None:
     command = _command(commands, "propagate", "find a sharding for every value, as XLA's GSPMD does")
     _propagation_options(command)
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "json")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "sdy", "mesh", "json")
     command.add_argument(
         "--execution-threads",
         type=_names,
@@ -82,7 +82,7 @@ def _add_partition(commands: Any) -> None:
     command.add_argument(
         "--dump-passes", metavar="DIR", type=Path, help="write the program before and after each pass into DIR, as HLO"
     )
-    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "python", "json")
+    _emit_options(command, "hlo", "hlo-proto", "stablehlo", "mesh", "python", "json")
 
 
 def _add_run(commands: Any) -> None:

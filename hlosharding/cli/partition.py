@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import as_json, in_format, partitioned_program
+from hlosharding.cli.programs import as_json, in_format, mesh_text, partitioned_program
 from hlosharding.compiler import Partitioned
 from hlosharding.cost import CostReport, cost
 from hlosharding.report import collectives_view, cost_view, overrides_view, partitioned_view, show
@@ -35,6 +35,8 @@ def _in_form(partitioned: Partitioned, prices: CostReport, arguments: Namespace)
         return partitioned.as_python()
     if arguments.emit == "json":
         return as_json(partitioned_view(partitioned, cost=prices))
+    if arguments.emit == "mesh":
+        return mesh_text(partitioned.propagation, "materialized")
     if arguments.emit == "stablehlo":
         return partitioned.to_stablehlo_text()
     return in_format(partitioned.module, arguments.emit, metadata=arguments.metadata)

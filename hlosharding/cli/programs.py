@@ -15,9 +15,10 @@ from hlosharding.cli.arrays import named_arrays
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
-from hlosharding.errors import CostError, LoadError, ModuleError, PlanError
+from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
 from hlosharding.frontends import is_onnx, load, read_onnx_shardings, to_sdy_text
 from hlosharding.ir import Module, Shape, verify
+from hlosharding.mesh_propagation import Stage, propagate_axes
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
@@ -210,6 +211,19 @@ def as_json(view: View) -> str:
     """A view's record as the commands write it: indented, each list of numbers on one line."""
     text = json.dumps(to_record(view), indent=2, allow_nan=False)
     return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
+
+
+def mesh_text(propagated: Propagation | None, stage: Stage) -> str:
+    """The program as it came, in the text of MLIR's RFC: propagated over the axes of its mesh, not as GSPMD does it.
+
+    Raises ShardingError where it has no axes, and for loops and branches.
+    """
+    if propagated is None:
+        raise ShardingError("XLA partitioned this program: its axes are gone", remedy="take what it was made from")
+    mesh = propagated.source.mesh
+    if mesh is None:
+        raise ShardingError("the mesh dialect shards over axes, and the program has none", remedy="add --mesh x=2,y=4")
+    return propagate_axes(propagated.source, mesh).to_mesh_text(stage)
 
 
 def in_format(module: Module, form: str, *, metadata: bool) -> str | bytes:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.files import write
-from hlosharding.cli.programs import annotated_program, as_json, in_format, present, propagated_program
+from hlosharding.cli.programs import (
+    annotated_program,
+    as_json,
+    in_format,
+    mesh_text,
+    present,
+    propagated_program,
+)
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.plans import diff
@@ -27,9 +34,15 @@ def execute(arguments: Namespace) -> None:
     if arguments.emit == "json":
         write(as_json(propagation_view(propagated)), arguments.output)
     elif arguments.emit or not arguments.table:
-        write(in_format(propagated.module, arguments.emit or "hlo", metadata=arguments.metadata), arguments.output)
+        write(_in_form(propagated, arguments), arguments.output)
     if arguments.table:
         show(propagation_view(propagated))
+
+
+def _in_form(propagated: Propagation, arguments: Namespace) -> str | bytes:
+    if arguments.emit == "mesh":
+        return mesh_text(propagated, "annotated")
+    return in_format(propagated.module, arguments.emit or "hlo", metadata=arguments.metadata)
 
 
 def _view_asked_for(propagated: Propagation, module: Module, arguments: Namespace) -> View | None:

@@ -263,6 +263,19 @@ def test_compile_shows_memory_and_collectives_and_writes_the_hlo(
     assert run(capsys, "compile", MLP, "--target", "h100", "-o", "-").startswith("HloModule")
 
 
+def test_the_text_of_the_mesh_dialect_at_both_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    axes = ("--mesh", "data=2,model=4")
+    annotated = run(capsys, "propagate", MLP, *axes, "--emit", "mesh")
+    assert annotated.startswith("mesh.cluster @mesh0(rank = 2, dim_sizes = [2, 4], axis_names = [data, model])\n")
+    # Orders are those of the file: x by rows over data, w1 by columns over model.
+    for argument, lists in ("%arg0", "[[0]]"), ("%arg1", "[[], [1]]"):
+        assert f"mesh.annotate {argument} {{required = true, sharding = {lists}}}" in annotated
+    # The second product adds up what lies over model; its reader takes the sum whole.
+    materialized = run(capsys, "partition", MLP, *H100, *axes, "--emit", "mesh")
+    [moved] = [line for line in materialized.splitlines() if " = mesh." in line]
+    assert 'mesh.all_reduce %2 {mesh_axis = [1], reduction = "sum"}' in moved
+
+
 def test_programs_for_shardy_and_for_other_compilers(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("convert", "propagate"):
         text = run(capsys, command, MLP, "--emit", "sdy")

@@ -43,6 +43,8 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("propagate", MLP, "--annotate", "hiden={replicated}"), "did you mean hidden"),
         (("propagate", MLP, "--annotate", "w2=P(model)"), "needs a mesh"),
         (("propagate", MLP, "--annotate", "w2=P(modle)", "--mesh", "model=8"), "the mesh has no axis 'modle'"),
+        (("propagate", MLP, "--emit", "mesh"), "the program has none; add --mesh x=2,y=4"),
+        (("propagate", MLP, "--emit", "mesh", "--mesh", "a=4,b=2"), "split by part of axis a"),
         (("partition", MLP, "-n", "4"), "is for 8 devices, the program for 4"),
         (("explain", MLP, "hiden"), "did you mean hidden?"),
         (("explain", MLP, "mlp.py:70"), "no value is made at mlp.py:70; did you mean mlp.py:7"),
