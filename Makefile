@@ -56,7 +56,7 @@ bench-search: setup ## plans: the DistIR paper's tables, runs against one device
 	  $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 bench-interop: setup ## ONNX's node tests, partitioned too; Shardy's propagation and reshards beside ours
-	status=0; for table in onnx_nodes against_shardy; do $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
+	status=0; for table in onnx_nodes against_shardy mesh_reshards; do $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 onnx-models: setup ## real models, exported by PyTorch, against ONNX Runtime (installs the extra onnx-models)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[onnx-models]'

@@ -1,22 +1,17 @@
-"""Shardy, as jaxlib brings it, beside this package: its propagation and its sequences of collectives for reshards.
+"""Shardy, as jaxlib brings it, beside this package: propagation of the zoo and of random programs
 
-`python -m benchmarks.against_shardy [PAIRS]`.  Both propagate the same annotated programs, the models of the zoo and
-random ones; values are compared one by one.  Reshards go between random shardings over the axes of meshes, of arrays
-that divide: bytes received and peak memory of Shardy's `sdy-reshard-to-collectives` and of our leanest plan.  Its peak
-is the largest sum of a step's operand and result; ours counts buffers of a step, too.
+`python -m benchmarks.against_shardy`.  Both propagate the same annotated programs; values are compared one by one.  Its
+sequences of collectives for reshards stand beside ours in `benchmarks.mesh_reshards`.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -26,18 +21,12 @@ from hlosharding.ir import Module, rewrite
 from hlosharding.sharding import uneven_dims
 from hlosharding.xla_bridge import shardy_passes
 
-MESHES = ("a=2,b=4", "a=2,b=2,c=2", "a=4,b=4", "a=2,b=3", "a=2,b=2,c=2,d=2")
-DIMS = (24, 48, 96)
 RANDOM_PROGRAMS = 60
 _TAG = "benchmark.name"
 _LINE = re.compile(rf'{_TAG} = "(?P<name>[^"]+)"')
 _SAID = re.compile(
     r"sdy\.sharding = #sdy\.sharding(?:_per_value<\[)?(?P<text><@mesh\w*, .*?\](?:, \w+=\w*\{[^}]*\})*>)"
 )
-_STEP = re.compile(r"sdy\.(?P<op>\w+) .*?out_sharding=(?P<to><@mesh, .*\]>)")
-
-
-# Propagation
 
 
 @dataclass
@@ -136,129 +125,9 @@ def propagation_table() -> Table:
     return table
 
 
-# Reshards
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What one sequence costs a device in the mean, in elements."""
-
-    received: float
-    peak: float
-
-
-def shardys_sequence(mesh: str, dims: tuple[int, ...], source: str, target: str) -> Moved:
-    """By its pass: each collective is taken from the sharding before to the one behind."""
-    shape = "x".join(map(str, dims))
-    axes = hs.convert("P()", to="sdy", mesh=mesh, ndim=1).partition("mesh")[2].partition(", [{")[0]
-    text = f"""sdy.mesh @mesh = {axes}
-func.func @main(%x: tensor<{shape}xf32> {{sdy.sharding = #sdy.sharding{source}}}) -> tensor<{shape}xf32> {{
-  %0 = sdy.reshard %x {target} : tensor<{shape}xf32>
-  return %0 : tensor<{shape}xf32>
-}}"""
-    found = shardy_passes(text, "func.func(sdy-reshard-to-collectives)")
-    at, received, peak = tiles(source, mesh), 0.0, 0.0
-    for line in found.splitlines():
-        if step := _STEP.search(line):
-            to = tiles(step["to"], mesh)
-            received += step_bytes(step["op"], at, to, dims)
-            peak = max(peak, size(at, dims) + size(to, dims))
-            at = to
-    assert at == tiles(target, mesh), found
-    return Moved(received, peak)
-
-
-def tiles(text: str, mesh: str) -> hs.HloSharding:
-    """Of Shardy's text over `@mesh`."""
-    return hs.convert(text, "hlo", mesh=mesh, source="sdy").without_names()
-
-
-def size(sharding: hs.HloSharding, dims: tuple[int, ...]) -> int:
-    """Elements of a tile."""
-    return int(np.prod(sharding.tile_shape(dims)))
-
-
-def step_bytes(op: str, at: hs.HloSharding, to: hs.HloSharding, dims: tuple[int, ...]) -> float:
-    """Elements received, mean over devices: what a tile lacks; of a permute the tile, unless it stays."""
-    devices = at.num_devices or to.num_devices or 1
-    lacking = [_lacks(at, to, dims, device) for device in range(devices)]
-    if op == "collective_permute":
-        return sum(size(to, dims) for lack in lacking if lack) / devices
-    return sum(lacking) / devices
-
-
-def _lacks(at: hs.HloSharding, to: hs.HloSharding, dims: tuple[int, ...], device: int) -> int:
-    held, wanted = (_bounds(s, dims, device) for s in (at, to))
-    common = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in zip(held, wanted, strict=True)]
-    return int(np.prod([b - a for a, b in wanted]) - np.prod(common))
-
-
-def _bounds(sharding: hs.HloSharding, dims: tuple[int, ...], device: int) -> list[tuple[int, int]]:
-    if sharding.is_replicated():
-        return [(0, n) for n in dims]
-    return list(zip(sharding.tile_offset(dims, device), sharding.tile_limit(dims, device), strict=True))
-
-
-def drawn(random: Random) -> tuple[str, tuple[int, ...], str, str]:
-    """A mesh, an array and two shardings over whole axes."""
-    mesh, rank = random.choice(MESHES), random.choice((2, 3))
-    names = [axis.split("=")[0] for axis in mesh.split(",")]
-    return mesh, DIMS[:rank], _spec(random, names, rank), _spec(random, names, rank)
-
-
-def _spec(random: Random, names: list[str], rank: int) -> str:
-    dims: list[list[str]] = [[] for _ in range(rank + 1)]
-    for name in random.sample(names, len(names)):
-        random.choice(dims).append(f'"{name}"')
-    return f"<@mesh, [{', '.join('{' + ', '.join(axes) + '}' for axes in dims[:rank])}]>"
-
-
-def ours(dims: tuple[int, ...], a: hs.HloSharding, b: hs.HloSharding, limit: float | None = None) -> Moved:
-    """By our leanest plan, within a peak if that can be."""
-    try:
-        bytes_limit = None if limit is None else int(4 * limit)
-        plan = hs.plan_reshard(dims, "f32", a, b, objective="bytes", memory_limit=bytes_limit)
-    except hs.HloShardingError:
-        return ours(dims, a, b)
-    return Moved(plan.mean_received_bytes / 4, plan.peak_bytes / 4)
-
-
-def reshard_table(pairs: int) -> Table:
-    """Sums over all pairs, and how often each beats Shardy."""
-    labels = ("Shardy", "ours", "ours, within Shardy's peak where that can be")
-    table = Table("of random reshards", *labels)
-    found: list[tuple[Moved, ...]] = []
-    bounds: list[float] = []
-    random = Random(0)
-    for _ in track(range(pairs), description="resharding"):
-        mesh, dims, source, target = drawn(random)
-        a, b = tiles(source, mesh), tiles(target, mesh)
-        if a != b:
-            its = shardys_sequence(mesh, dims, source, target)
-            found.append((its, ours(dims, a, b), ours(dims, a, b, its.peak)))
-            bounds.append(step_bytes("", a, b, dims))
-    for label, of in (("received", "received"), ("at the peak", "peak")):
-        rows = [[float(getattr(m, of)) for m in column] for column in zip(*found, strict=True)]
-        table.add_row(f"elements {label}, sum", *(f"{sum(row):,.0f}" for row in rows))
-        for word, sign in (("fewer", 1), ("more", -1)):
-            counts = [sum(sign * (its - m) > 0.5 for its, m in zip(rows[0], row, strict=True)) for row in rows[1:]]
-            table.add_row(f"{word} elements {label} than Shardy's", "", *(f"{n} of {len(found)}" for n in counts))
-    columns = [
-        [m.received / bound for m, bound in zip(c, bounds, strict=True) if bound] for c in zip(*found, strict=True)
-    ]
-    table.add_row("received over the lower bound, mean", *(f"{statistics.fmean(c):.3f}" for c in columns))
-    table.add_row("received over the lower bound, worst", *(f"{max(c):.3f}" for c in columns))
-    return table
-
-
 def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description="Shardy's propagation and reshards beside ours.")
-    parser.add_argument("pairs", nargs="?", type=int, default=1000)
-    options = parser.parse_args()
-    console = Console(width=max(120, Console().width))
-    console.print(reshard_table(options.pairs))
-    console.print(propagation_table())
+    """Print the table."""
+    Console(width=max(120, Console().width)).print(propagation_table())
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from rich.table import Table
 
 import hlosharding as hs
 from benchmarks.verdict import finish, judged
+from hlosharding.cost import Priced
 from hlosharding.ir import Instruction, Module, Shape
 
 DEVICE_COUNTS = (4, 6, 8, 12, 16)
@@ -156,19 +157,30 @@ def against_xla(pairs: list[Pair], elements: int) -> list[tuple[float, float, in
         return []
     machine = hs.machines.h100(pairs[0].devices)
     shapes = [Shape.array("f32", p.dims(elements)) for p in pairs]
-    ours, live = our_module(pairs, shapes, machine), xla_module(pairs, shapes)
+    ours = our_module(pairs, shapes, machine)
     out: list[tuple[float, float, int]] = []
-    # Each reshard alone: XLA's combiner would join those of different pairs.
-    prices = [{row.instruction: row for row in hs.cost(module, machine, combine=False).rows} for module in (ours, live)]
-    for mine, theirs in zip(ours.entry.root.operands, live.entry.root.operands[:-1], strict=True):
-        # An annotation leaves a copy, and the reshard stands between two of them.
-        last = next(op for op in upwards(theirs) if op.opcode == "copy")
-        steps = [op for op in upwards(mine.operands[0], "negate") if op.opcode != "negate"]
-        seconds = sum(prices[0][op].time_s for op in steps if op in prices[0])
-        other = [op for op in upwards(last.operands[0], "negate") if not is_annotation(op)]
-        sent = sum(prices[0][op].comm_bytes > 0 for op in steps if op in prices[0])
-        out.append((seconds, sum(prices[1][op].time_s for op in other if op in prices[1]), sent))
+    prices = priced(ours, machine)
+    for mine, theirs in zip(ours.entry.root.operands, xla_steps(pairs, shapes, machine), strict=True):
+        steps = [prices[op] for op in upwards(mine.operands[0], "negate") if op.opcode != "negate" and op in prices]
+        sent = sum(step.comm_bytes > 0 for step in steps)
+        out.append((sum(step.time_s for step in steps), sum(step.time_s for step in theirs), sent))
     return out
+
+
+def xla_steps(pairs: list[Pair], shapes: list[Shape], machine: hs.Machine) -> Iterator[list[Priced]]:
+    """Of each reshard the ops of live XLA's sequence, priced."""
+    live = xla_module(pairs, shapes)
+    prices = priced(live, machine)
+    for result in live.entry.root.operands[:-1]:
+        # An annotation leaves a copy, and the reshard stands between two of them.
+        last = next(op for op in upwards(result) if op.opcode == "copy")
+        steps = (op for op in upwards(last.operands[0], "negate") if not is_annotation(op))
+        yield [prices[op] for op in steps if op in prices]
+
+
+def priced(module: Module, machine: hs.Machine) -> dict[Instruction, Priced]:
+    """Each reshard alone: XLA's combiner would join those of different pairs."""
+    return {row.instruction: row for row in hs.cost(module, machine, combine=False).rows}
 
 
 def is_annotation(op: Instruction) -> bool:
