@@ -101,7 +101,7 @@ def write(answer: Answer) -> None:
     sections[_module(answer.command)] = answer.section()
     modules = {_module(question): question for question in QUESTIONS}
     left_out = [f"* Not run: `{question}`" for module, question in modules.items() if module not in sections]
-    kept = [sections[module] for module in modules if module in sections]
+    kept = [sections[module] for module in dict.fromkeys((*modules, *sections)) if module in sections]
     made.write_text("\n".join([_HEAD, *_machine(), *left_out, "", *kept]))
     made.replace(DOCUMENT)
 
