@@ -1,8 +1,8 @@
 """Resharding over the axes of meshes: the lower bound, our leanest plan, live XLA's sequence and Shardy's
 
-`python -m benchmarks.mesh_reshards [PAIRS]`.  Random shardings over whole axes, of arrays most of which divide: what Shardy's
-`sdy-reshard-to-collectives` can say.  XLA is GSPMD.  Shardy's peak is the largest sum of a step's operand and result;
-ours counts buffers of a step, too; XLA's is not taken.
+`python -m benchmarks.mesh_reshards [PAIRS]`.  Random shardings over whole axes, of arrays most of which divide: what
+Shardy's `sdy-reshard-to-collectives` can say.  XLA is GSPMD.  Shardy's peak is the largest sum of a step's operand and
+result; ours counts buffers of a step, too; XLA's is not taken.
 """
 
 from __future__ import annotations

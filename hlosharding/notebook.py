@@ -1,4 +1,4 @@
-"""Values that show themselves: they ask the roof, which knows in which room the views live.
+"""Values that show themselves: they ask the roof, which knows in which room the views live.  What a cell is called.
 
 Ground.  Knows neither what is shown nor how.
 """
@@ -6,6 +6,7 @@ Ground.  Knows neither what is shown nor how.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,19 @@ class InNotebooks:
 
     def _repr_html_(self) -> str:
         return importlib.import_module("hlosharding").to_html(self)
+
+
+def cell_name(file: str) -> str | None:
+    """What IPython's tracebacks call the cell for which it made this file ("In[5]"); None for any other file.
+
+    >>> cell_name("model.py") is None
+    True
+    """
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = ask() if ask is not None else None
+    named = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 8 has it
+    found = named(file) if named is not None else None
+    return found[1] if found is not None else None
 
 
 def drawing(sharding: Any, dims: Sequence[int]) -> str:

@@ -137,6 +137,11 @@ def _add_report(commands: Any) -> None:
     command.add_argument(
         "--against", metavar="FILE|xla", help="compare with another program, or with what XLA's own partitioner makes"
     )
+    command.add_argument(
+        "--suggest",
+        action="store_true",
+        help="try annotations that save bytes, for the dearest collectives; minutes where there are 10,000 ops",
+    )
     command.add_argument("--plot", metavar="FILE.svg", help="draw the whole program, layers that repeat once")
     command.add_argument("--emit", choices=("json",), help="for programs")
     command.add_argument("-o", "--output", metavar="FILE.html", help="write one page for a browser")

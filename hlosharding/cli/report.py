@@ -23,12 +23,15 @@ _XLA = "xla"
 def execute(arguments: Namespace) -> None:
     """Print the sections as tables, or write them as a page."""
     module = annotated_program(arguments)
+    # What is suggested is tried on the module, which then says what is open.
+    module.open_outputs = as_asked(arguments.to_outputs, module.open_outputs)
+    module.open_parameters = as_asked(arguments.to_parameters, module.open_parameters)
     choose_devices("cpu", partitions(arguments, module))  # where XLA compiles; nothing runs
     partitioned = partitioned_program(arguments, module)
     other = _other(arguments, module, partitioned.num_partitions) if arguments.against else None
     names = _name(arguments.file), "XLA's own" if arguments.against == _XLA else _name(arguments.against or "")
     with working("reporting"):
-        found = report(partitioned, against=other, names=names)
+        found = report(partitioned, against=other, names=names, suggest=arguments.suggest)
     if arguments.plot:
         write(program_svg(partitioned), arguments.plot)
     if arguments.output and not arguments.emit:

@@ -91,6 +91,11 @@ class Partitioned(InNotebooks):
         return self.module is self._source
 
     @property
+    def options(self) -> PartitionOptions:
+        """How it was partitioned."""
+        return self._options
+
+    @property
     def num_partitions(self) -> int:
         """Devices the program is for."""
         return self.module.num_partitions

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from hlosharding.notebook import cell_name
+
 
 @dataclass(frozen=True, slots=True)
 class _DimNumbers:
@@ -199,7 +201,8 @@ class Frame:
         return self.file.endswith(".onnx")
 
     def __str__(self) -> str:
-        return f"{self.file.rsplit('/', 1)[-1]}:{self.function if self.is_node else self.line}"
+        name = cell_name(self.file) or self.file.rsplit("/", 1)[-1]
+        return f"{name}:{self.function if self.is_node else self.line}"
 
 
 class Stack(tuple[Frame, ...]):

@@ -18,7 +18,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.search.candidates import candidates
-from hlosharding.search.trials import Hit, Progress, smallest_sets
+from hlosharding.search.trials import LARGEST_SET, Hit, Progress, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
@@ -75,6 +75,7 @@ def suggest(
     *,
     conflict: str | None = None,
     most: int = 5,
+    at_once: int = LARGEST_SET,
     to_outputs: bool | Sequence[bool] | None = None,
     to_parameters: bool | Sequence[bool] | None = None,
     num_partitions: int | None = None,
@@ -88,9 +89,9 @@ def suggest(
     conflict has ended when the two agree and the program has fewer conflicts than before.  Values within a few ops are
     tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
-    move the conflict elsewhere.  Sorted by bytes received; [] if none was found.  `to_outputs` and `to_parameters` are
-    `propagate`'s, the rest `partition`'s.  Raises ModuleError for an unknown name, AnnotationError where there is
-    nothing to remove.
+    move the conflict elsewhere; no more than `at_once` together.  Sorted by bytes received; [] if none was found.
+    `to_outputs` and `to_parameters` are `propagate`'s, the rest `partition`'s.  Raises ModuleError for an unknown name,
+    AnnotationError where there is nothing to remove.
 
     >>> from hlosharding.frontends import load
     >>> text = '''HloModule m
@@ -111,9 +112,9 @@ def suggest(
     wanted = list(candidates(module, [target, *goal.others(module)], before))
     given = {inst.name for inst in module.instructions if module.sharding(inst) is not None}
     added = [one for one in wanted if one[0] not in given]
-    hits, moved = smallest_sets(module, added, goal.grade, run.propagated, progress)
+    hits, moved = smallest_sets(module, added, goal.grade, run.propagated, progress, largest=at_once)
     if not hits and len(added) < len(wanted):
-        hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, progress)
+        hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, progress, largest=at_once)
     question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
     return question.answers(hits or moved)[:most]
 

@@ -18,7 +18,8 @@ from hlosharding.search.candidates import Annotation
 Progress = Callable[[int, int], None]
 """How many sets are tried, of how many at most."""
 
-_LARGEST_SET = 3
+LARGEST_SET = 3
+"""Annotations that are tried together."""
 _CANDIDATES = 60
 """Single annotations that are tried, nearest first."""
 _MOST_TRIALS = 600
@@ -42,6 +43,8 @@ def smallest_sets(
     grade: Callable[[Propagation], int | None],
     propagate: Callable[[Module], Propagation],
     progress: Progress,
+    *,
+    largest: int = LARGEST_SET,
 ) -> tuple[list[Hit], list[Hit]]:
     """All sets of the least size that reach the goal (grade 0), and of the least that do half of it (grade 1).
 
@@ -51,7 +54,7 @@ def smallest_sets(
     most = max(_CANDIDATES, min(_MOST_TRIALS, _MOST_INSTRUCTIONS // max(1, len(module.instructions))))
     tried, is_smallest = 0, True
     half: list[Hit] = []
-    for size in range(1, _LARGEST_SET + 1):
+    for size in range(1, largest + 1):
         hits: tuple[list[Hit], list[Hit]] = ([], [])
         for trial in _sets(known, size)[: most - tried]:
             progress(tried, most)

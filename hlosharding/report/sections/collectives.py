@@ -78,7 +78,8 @@ def ranked(about: ReportedProgram) -> list[Alike]:
 
 
 def ranked_collectives_view(about: ReportedProgram, groups: Sequence[Alike]) -> View:
-    """The table of what is `ranked`; a row opens to the op that needed the collective, the causes of both sides, and what would remove it.
+    """The table of what is `ranked`; a row opens to the op that needed the collective, the causes of both sides, and
+    what would remove it.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"

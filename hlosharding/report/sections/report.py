@@ -27,6 +27,7 @@ from hlosharding.report.sections.files import files_view
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.picture import parts_svg
+from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of, replicated_view
 from hlosharding.report.sections.reported import ReportedProgram
 from hlosharding.report.sections.shardings import shardings_view
@@ -72,6 +73,7 @@ def report(
     against: Any = None,
     names: tuple[str, str] = ("this program", "the other"),
     search: SearchResult | None = None,
+    suggest: bool = False,
     num_partitions: int | None = None,
     machine: Machine | Topology | None = None,
     path: Any = None,
@@ -80,7 +82,8 @@ def report(
 
     `program`: partitioned, or partitioned here for `num_partitions` and `machine`; or what `hs.search` found.
     `against`: another Partitioned, a per-device Module (XLA's own dump among them) or what XLA compiled, to compare
-    with; `names` of both.  `search`: a section with its plans.  Raises what `partition` raises.
+    with; `names` of both.  `search`: a section with its plans.  `suggest`: for the dearest collectives try annotations
+    that save bytes; takes minutes for programs of 10,000 ops.  Raises what `partition` raises.
 
     >>> import hlosharding as hs
     >>> text = '''HloModule m, num_partitions=2
@@ -100,7 +103,7 @@ def report(
         about = ReportedProgram(program)
         compared = [_compared(about, against, names)] if against is not None else []
         found = [_searched(search)] if search is not None else []
-        view = View((*_sections(about), *compared, *found), schema=_SCHEMA)
+        view = View((*_sections(about, suggest=suggest), *compared, *found), schema=_SCHEMA)
         count = f"{as_count(program.num_partitions)} device{'' if program.num_partitions == 1 else 's'}"
         made = Report(f"{program.module.name} on {count}, {program.machine.name}", view)
     if path is not None:
@@ -108,7 +111,7 @@ def report(
     return made
 
 
-def _sections(about: ReportedProgram) -> Iterator[Within]:
+def _sections(about: ReportedProgram, *, suggest: bool) -> Iterator[Within]:
     partitioned = about.partitioned
     groups, copies = ranked(about), copies_of(about)
     summary = View((*summary_view(about, groups, copies).parts, *warnings_view(partitioned).parts))
@@ -125,6 +128,13 @@ def _sections(about: ReportedProgram) -> Iterator[Within]:
         title="Collectives",
         note="The dearest first. Why one is there, and what would remove it: explain '#0', or its row of the page.",
     )
+    if suggest and about.is_explained:
+        yield Within(
+            "remedies",
+            remedies_view(about, groups),
+            title="Remedies",
+            note="For the dearest collectives, the annotation that saves most, by partitioning anew.",
+        )
     parts = parts_of(about)
     graph = (Picture(parts_svg(about, parts)), *graph_view(about, parts).parts)
     yield Within(

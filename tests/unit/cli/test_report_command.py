@@ -52,6 +52,20 @@ def test_beside_what_xla_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None
     assert {row["figure"] for row in record["comparison"]["comparison"]} >= {"bytes received", "FLOPs"}
 
 
+def test_remedies_for_the_program_with_its_edge_as_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Split otherwise than x, y moves: all-to-all of a tile of 4,096 bytes over 4 devices.  A closed result is whole.
+    file = tmp_path / "crossed.hlo"
+    file.write_text("""HloModule crossed, num_partitions=4
+ENTRY main {
+  x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  y = f32[64,64] parameter(1), sharding={devices=[1,4]<=[4]}
+  ROOT z = f32[64,64] add(x, y)
+}""")
+    words = ("report", str(file), "--machine", "h100:4", "--suggest", "--emit", "json", "--to-outputs")
+    [remedy] = json.loads(output(capsys, *words))["remedies"]["remedies"]
+    assert (remedy["annotation"], remedy["saved_bytes"]) == ({"y": "{devices=[4,1]<=[4]}"}, 3_072)
+
+
 def test_beside_another_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = tmp_path / "other.hlo"
     other.write_text(Path(MLP).read_text())

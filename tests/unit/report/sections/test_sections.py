@@ -15,6 +15,7 @@ from hlosharding.report.sections.collectives import ranked, ranked_collectives_v
 from hlosharding.report.sections.graph import graph_view, parts_of
 from hlosharding.report.sections.layers import blocks_of
 from hlosharding.report.sections.memory import memory_view
+from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of
 from hlosharding.report.sections.reported import ReportedProgram
 
@@ -69,6 +70,38 @@ def test_a_row_of_the_collectives_opens_to_both_sides() -> None:
     told = row["detail"]._repr_html_()
     for word in ("needed by %x1", "operand 0", "operand 1", "given by the user on %x0", "given by the user on %v"):
         assert word in told
+
+
+def test_the_annotation_that_removes_a_collective() -> None:
+    # y is split along the other dim than x and z, which all-to-alls its tile of 4,096 bytes over 4 devices.
+    rows, columns = "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}"
+    text = f"""HloModule crossed, num_partitions=4
+ENTRY main {{
+  x = f32[64,64] parameter(0), sharding={rows}
+  y = f32[64,64] parameter(1), sharding={columns}
+  ROOT z = f32[64,64] add(x, y), sharding={rows}
+}}"""
+    crossed = ReportedProgram(hs.partition(hs.load(text), machine=hs.machines.h100(4)))
+    [row] = rows_of(remedies_view(crossed, ranked(crossed)))
+    assert row["annotation"].text == f"change %y={rows}"
+    assert (row["saved_bytes"], row["bytes_received"]) == (3_072, 0)
+    # Megatron's layers wait for sums of products, which no one annotation ends.
+    [layered] = [part for part in remedies_view(about(), ranked(about())).parts if isinstance(part, Table)]
+    assert not layered.rows
+
+
+def test_the_remedies_are_those_of_the_program_that_was_partitioned() -> None:
+    # With an open result only y moves; propagation alone has z gathered, too: another program, with other savings.
+    text = """HloModule opened, num_partitions=4
+ENTRY main {
+  x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  y = f32[64,64] parameter(1), sharding={devices=[1,4]<=[4]}
+  ROOT z = f32[64,64] add(x, y)
+}"""
+    opened = hs.propagate(hs.load(text), to_outputs=True)
+    reported = ReportedProgram(hs.partition(opened, machine=hs.machines.h100(4)))
+    assert reported.partitioned.comm_bytes_per_device == 3_072
+    assert not rows_of(remedies_view(reported, ranked(reported)))
 
 
 def test_replicated_values_and_what_a_full_split_would_save() -> None:
