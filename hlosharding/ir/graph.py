@@ -225,8 +225,8 @@ class ModuleGraph:
 
     `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
     `weights` holds values for trailing parameters that the file itself carried, and `tensors` by the name of a tensor
-    there that of its instruction (ONNX).  `signature` describes the
-    Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
+    there that of its instruction, `stages` by node in which stage of a pipeline the file would have it (ONNX).
+    `signature` describes the Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
     `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
     `open_outputs` and `open_parameters`: whose shardings at the edge are propagation's to choose, one bool for all or
     one per leaf of the result / per parameter (`allow_spmd_sharding_propagation_to_output` / `_to_parameters` in XLA).
@@ -244,6 +244,7 @@ class ModuleGraph:
         self.mesh: MeshInfo | None = None
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.tensors: Mapping[str, str] = {}
+        self.stages: Mapping[str, int] = {}
         self.open_outputs: bool | tuple[bool, ...] = False
         self.open_parameters: bool | tuple[bool, ...] = False
         self.stands_for: Mapping[int, int] = {}
@@ -363,7 +364,7 @@ class ModuleGraph:
         out.num_replicas = self.num_replicas
         out.open_outputs, out.open_parameters = self.open_outputs, self.open_parameters
         out.mesh, out.weights, out.signature, out.proto = self.mesh, self.weights, self.signature, self.proto
-        out.tensors = self.tensors
+        out.tensors, out.stages = self.tensors, self.stages
         out._frames, out.callbacks, out.partitionings = self._frames, self.callbacks, self.partitionings
         new_computation = {c: Computation(c.name, out, c.proto) for c in self.computations}
         new: dict[Instruction, Instruction] = {}

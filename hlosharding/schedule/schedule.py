@@ -45,6 +45,9 @@ class Schedule:
     """Stage programs and users' ops, by name."""
     interface: Interface | None = None
     """How parameters and results of @main are parts of the caller's arrays, where they are not these themselves."""
+    stages: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of a program that was cut, by function of its source (of an ONNX model, by node) the stage in which the last of
+    its forward ops is; no text says it."""
 
     @property
     def main(self) -> Function:

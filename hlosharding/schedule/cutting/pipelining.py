@@ -18,6 +18,7 @@ from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
 from hlosharding.schedule.cutting.microbatched import Microbatched
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
+from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
 from hlosharding.schedule.cutting.stage_programs import StagePrograms, Submesh
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
@@ -31,7 +32,7 @@ def pipelined(
     module: Module,
     *,
     batch: Sequence[str | int],
-    stages: int,
+    stages: int | Mapping[str, int] | None = None,
     microbatches: int = 1,
     schedule: str | None = None,
     chunks: int = 1,
@@ -42,12 +43,16 @@ def pipelined(
     """Cut a traced program into stages, a submesh each, and schedule its microbatches.
 
     `batch`: paths or numbers of the arguments whose first dim is the batch (all others are shared by the microbatches).
+    `stages`: how many, each of about equal time; or by function of the source (of an ONNX model, by node) the stage in
+    which its forward ops are: what is not named goes where what it reads lies.  By default what the model's own
+    annotations say (`Module.stages`).
     The module's shardings say how a *stage* lies on its submesh, inputs without one take what suits; stage s has
     devices s*n to s*n+n-1, where n is `devices_per_stage`, by default what the shardings name.  `schedule`: see
     `Pipeline.schedule`; by default "1f1b" where there is a backward pass; "zb-h1" has gradients of weights in passes of
     their own.  `chunks`: parts of the program that each submesh has, so many stages further on (interleaved schedules).
     `donate`: arguments that the update may overwrite, as of `jax.jit`: their arrays are gone after a step.  Raises
-    ScheduleError where microbatches are not independent, or the program does not fill so many stages.
+    ScheduleError where microbatches are not independent, the program does not fill so many stages, or values would flow
+    from a stage to one before it.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def step(w, x):
@@ -59,12 +64,22 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cutter, layout = Cutter(module, batch, donate), Layout.of(stages, schedule, chunks)
+    cutter, layout = Cutter(module, batch, donate), Layout.of(_stages(module, stages), schedule, chunks)
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = devices_per_stage or max(named, default=1)
-    submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(stages)]
+    submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
     cut = cutter.pipeline(module, layout, submeshes, microbatches, machine)
     return cut.schedule(schedule or cut.usual_order, microbatches)
+
+
+def _stages(module: Module, said: int | Mapping[str, int] | None) -> int | Mapping[str, int]:
+    """As the user says, else as the module does."""
+    if said is None and not module.stages:
+        raise ScheduleError("the program says no stages", remedy="give stages=, how many")
+    found = module.stages if said is None else said
+    if isinstance(found, Mapping):
+        check_known(module, found)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +91,23 @@ class Layout:
     """Stages of each submesh: stage s is on submesh s mod `submeshes`."""
     splits_backward: bool = False
     """Are gradients of weights in passes of their own?"""
+    said: Said = ()
 
     @classmethod
-    def of(cls, submeshes: int, schedule: str | None, chunks: int = 1) -> Layout:
-        """What a schedule needs."""
-        return cls(submeshes, chunks, schedule in SPLIT_BACKWARD)
+    def of(cls, stages: int | Mapping[str, int], schedule: str | None, chunks: int = 1) -> Layout:
+        """What a schedule needs.  `stages`: of how many submeshes, or which stage has what.  Raises ScheduleError.
+
+        >>> Layout.of({"encoder": 0, "decoder": 1}, None).submeshes
+        2
+        """
+        splits = schedule in SPLIT_BACKWARD
+        if not isinstance(stages, Mapping):
+            return cls(stages, chunks, splits)
+        submeshes, rest = divmod(number_said(stages), chunks)
+        if rest or not submeshes:
+            remedy = "take as many chunks as divide them"
+            raise ScheduleError(f"{number_said(stages)} stages in {chunks} chunks a submesh", remedy=remedy)
+        return cls(submeshes, chunks, splits, tuple(stages.items()))
 
     @property
     def stages(self) -> int:
@@ -90,8 +117,8 @@ class Layout:
     @property
     def pieces(self) -> int:
         """Into which loops over layers are cut.  Where a submesh has several stages, the rows that lie on it would be
-        no run of a stacked array: there, loops stay."""
-        return self.submeshes if self.chunks == 1 else 1
+        no run of a stacked array: there, loops stay; and where it is said which stage they are in."""
+        return self.submeshes if self.chunks == 1 and not self.said else 1
 
 
 class Cutter:
@@ -132,7 +159,7 @@ class Cutter:
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
         writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
-        return replace(writer.pipeline(), interface=fission.interface)
+        return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
 
     def _fission(self, pieces: int) -> Fission:
         if pieces not in self._fissions:
@@ -157,6 +184,7 @@ class Cutter:
                 self._seconds_of(program.module, machine),
                 splits_backward=layout.splits_backward,
                 wanted=fission.stages,
+                said=dict(layout.said),
             )
             self._parts[key] = placement, parts(program, placement)
         return self._parts[key]

@@ -26,6 +26,7 @@ from hlosharding.schedule.cutting.microbatched import (
     place_in_source,
     read_by,
 )
+from hlosharding.schedule.cutting.said_stages import placed_as_said, source_of, stage_said
 from hlosharding.schedule.cutting.saved_values import CHEAP, LIGHT
 
 Phase = Literal["opening", "forward", "backward", "weights", "after"]
@@ -46,6 +47,8 @@ class Placement:
     stage: Mapping[Instruction, int]
     home: Mapping[Instruction, int]
     """Of each parameter, and of each sum that is made ahead, the stage where it lies."""
+    sources: Mapping[str, int]
+    """As of `Schedule.stages`."""
 
 
 def placed(
@@ -55,22 +58,28 @@ def placed(
     *,
     splits_backward: bool = False,
     wanted: Mapping[str, int] = NOWHERE,
+    said: Mapping[str, int] = NOWHERE,
 ) -> Placement:
     """Cut a program into stages.  `seconds`: what each op takes (`seconds_of`).  `splits_backward`: with gradients of
     weights in passes of their own.  `wanted`: of parameters, by name, the stage where they should lie, if program order
-    allows it.
+    allows it.  `said`: of functions, or nodes, the stage (`said_stages`), in place of program order.
 
     Raises ScheduleError where it has not so many stages, or where the backward pass cannot be split.
     """
-    found = _Placing(program, num_stages, seconds, wanted).placement()
+    found = _Placing(program, num_stages, seconds, wanted, said).placement()
     return _with_passes_of_weights(program, found) if splits_backward else found
 
 
 class _Placing:
     def __init__(
-        self, program: Microbatched, num_stages: int, seconds: Mapping[Instruction, float], wanted: Mapping[str, int]
+        self,
+        program: Microbatched,
+        num_stages: int,
+        seconds: Mapping[Instruction, float],
+        wanted: Mapping[str, int],
+        said: Mapping[str, int],
     ) -> None:
-        self.program, self.count, self.seconds, self.wanted = program, num_stages, seconds, wanted
+        self.program, self.count, self.seconds, self.wanted, self.said = program, num_stages, seconds, wanted, said
         self.entry = program.module.entry
         self.phase: dict[Instruction, Phase] = {}
         self.stage: dict[Instruction, int] = {}
@@ -92,7 +101,7 @@ class _Placing:
                 self.stage[inst] = self._backward_stage(inst)
         for inst in self._of("after"):
             self.stage[inst] = self._stage_behind(inst)
-        return Placement(self.phase, self.stage, self._homes())
+        return Placement(self.phase, self.stage, self._homes(), self._sources() | dict(self.said))
 
     def _of(self, phase: Phase) -> Iterator[Instruction]:
         return (inst for inst in self.entry.instructions if self.phase.get(inst) == phase)
@@ -119,6 +128,8 @@ class _Placing:
         """Is it the same for all microbatches, or made of a microbatch's inputs by cheap ops alone?"""
         if inst not in self.program.varying or inst in self.program.ahead:
             return True
+        if inst.opcode not in MADE_WHERE_READ and stage_said(inst, self.said) is not None:
+            return False
         is_cheap = inst.opcode in CHEAP or (inst.opcode in LIGHT and inst in self.read_back)
         return is_cheap and inst not in self.given and all(operand in self.sources for operand in read_by(inst))
 
@@ -151,15 +162,19 @@ class _Placing:
 
     def _place_forward(self) -> None:
         forward = list(self._of("forward"))
-        paced = [inst for inst in forward if inst not in self.late]
-        starts = self._starts(paced)
-        in_order = {inst: bisect_left(starts, number + 1) for number, inst in enumerate(paced)}
+        found = placed_as_said(forward, self.said) if self.said else self._paced(forward)
         for inst in forward:
-            is_paced = inst in in_order and inst.opcode != "get-tuple-element"
-            self.stage[inst] = in_order[inst] if is_paced else self._stage_of_last(inst)
+            self.stage[inst] = found[inst] if inst in found else self._stage_of_last(inst)
             self.read_at[inst].add(self.stage[inst])
             for value in self._values_read(inst):
                 self.read_at[value].add(self.stage[inst])
+
+    def _paced(self, forward: Sequence[Instruction]) -> dict[Instruction, int]:
+        """In program order, stages of equal time; without those that stay where what they read is made."""
+        paced = [inst for inst in forward if inst not in self.late]
+        starts = self._starts(paced)
+        in_order = ((bisect_left(starts, number + 1), inst) for number, inst in enumerate(paced))
+        return {inst: stage for stage, inst in in_order if inst.opcode != "get-tuple-element"}
 
     def _values_read(self, inst: Instruction) -> Iterator[Instruction]:
         """Parameters among them in place of what is made of these where it is read."""
@@ -168,7 +183,12 @@ class _Placing:
 
     def _check_stages(self) -> None:
         """Raises ScheduleError where a stage has nothing to do."""
-        used = {self.stage[inst] for inst in self._of("forward")}
+        used = {self.stage[inst] for inst in self._of("forward") if inst.opcode not in MADE_WHERE_READ}
+        if len(used) < self.count and self.said:
+            empty = next(stage for stage in range(self.count) if stage not in used)
+            names = ", ".join(repr(name) for name, stage in self.said.items() if stage == empty)
+            what = f"nothing runs in stage {empty}: {names[:200]} is made where it is read, or beforehand"
+            raise ScheduleError(what, remedy="say that it is in the stage of what reads it, and leave none out")
         if len(used) < self.count:
             longest = max(self._of("forward"), key=self.seconds.__getitem__)
             trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
@@ -262,6 +282,17 @@ class _Placing:
                     readers[source].append(stage)
         lying = (*self.entry.parameters, *self.program.opening)
         return {p: min(self.read_at.get(p) or readers.get(p) or [0]) for p in lying}
+
+    def _sources(self) -> dict[str, int]:
+        """What is made where it is read counts to its first reader."""
+        at, found = dict(self.stage), dict[str, int]()
+        for inst in reversed(self.entry.instructions):
+            readers = [at[user] for user in inst.users if user in at]
+            if inst not in at and readers:
+                at[inst] = min(readers)
+            if inst in at and self.phase.get(inst, "forward") == "forward" and (name := source_of(inst)):
+                found[name] = max(at[inst], found.get(name, 0))
+        return found
 
 
 def _with_passes_of_weights(program: Microbatched, found: Placement) -> Placement:

@@ -75,6 +75,8 @@ class Pipeline:
     """By this name pieces read the number of the microbatch, a u32[]."""
     interface: Interface | None = None
     """How inputs and results are parts of the caller's arrays, where they are not these."""
+    stages: Mapping[str, int] = field(default_factory=dict[str, int])
+    """As of the schedule."""
 
     @cached_property
     def num_devices(self) -> int:
@@ -143,7 +145,7 @@ class Pipeline:
         """
         builder = ScheduleBuilder()
         made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
-        return replace(made, interface=self.interface)
+        return replace(made, interface=self.interface, stages=self.stages)
 
     def write(
         self,
