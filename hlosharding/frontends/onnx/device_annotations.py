@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from hlosharding.errors import AnnotationError, LoadError, ShardingError
-from hlosharding.frontends.onnx.protos import all_nodes, label_of, read_model
+from hlosharding.frontends.onnx.protos import all_nodes, label_of, nodes_inside, read_model
 from hlosharding.sharding import HloSharding, MeshInfo, convert
 from hlosharding.whole_files import read_whole
 
@@ -48,7 +48,7 @@ class OnnxShardings:
     """Names of the devices in order; () where the model gives none."""
     uses: tuple[OnnxUse, ...]
     stages: Mapping[str, int]
-    """Per node the stage of a pipeline in which the model would have it: a hint."""
+    """Per node the stage of a pipeline in which the model would have it, and with it what graphs inside it hold."""
 
     def __str__(self) -> str:
         lines = [f"configuration {self.configuration} of {self.num_devices} devices: {len(self.uses)} uses"]
@@ -83,13 +83,13 @@ def shardings_of(model: Any, configuration: str | None) -> OnnxShardings | None:
         return None
     ranks = dict(_ranks(model))
     uses: list[OnnxUse] = []
-    stages: dict[str, int] = {}
+    stages = _Stages()
     for node in all_nodes(model):
         for entry in _of(node, chosen.name, model):
             uses += _uses(node, entry, ranks, int(chosen.num_devices))
             if entry.HasField("pipeline_stage"):
-                stages[label_of(node)] = _stage(entry.pipeline_stage, node)
-    return OnnxShardings(chosen.name, int(chosen.num_devices), tuple(chosen.device), tuple(uses), stages)
+                stages.read(node, int(entry.pipeline_stage))
+    return OnnxShardings(chosen.name, int(chosen.num_devices), tuple(chosen.device), tuple(uses), stages.found)
 
 
 def _chosen(model: Any, wanted: str | None) -> Any:
@@ -146,10 +146,22 @@ def _of(node: Any, configuration: str, model: Any) -> list[Any]:
     return [entry for entry in node.device_configurations if entry.configuration_id == configuration]
 
 
-def _stage(stage: int, node: Any) -> int:
-    if stage < 0:
-        raise AnnotationError(f"pipeline stage {stage}", where=label_of(node), remedy="stages count from 0")
-    return int(stage)
+class _Stages:
+    """Per node the stage; nodes are read before those inside them."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+        self._said: dict[str, int] = {}
+
+    def read(self, node: Any, stage: int) -> None:
+        label = label_of(node)
+        if stage < 0:
+            raise AnnotationError(f"pipeline stage {stage}", where=label, remedy="stages count from 0")
+        other = self._said.setdefault(label, stage)
+        if other != stage:
+            what = f"two nodes of that name are in pipeline stages {other} and {stage}"
+            raise AnnotationError(what, where=label, remedy="name one otherwise")
+        self.found.update({label_of(inner): stage for inner in (node, *nodes_inside(node))})
 
 
 def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iterator[OnnxUse]:
@@ -187,8 +199,9 @@ def write_onnx_shardings(
 
     `shardings`: a `Propagation` of the loaded model, or {tensor: HloSharding, or text}.  Outputs of nodes say how
     their tensors lie; inputs and weights of the graph, which have no node, are annotated where they are read.
-    `devices`: names of the devices; `stages`: per node the stage of a pipeline.  Annotations of another configuration
-    stay.  Raises AnnotationError for a tensor that is not there, and for what ONNX cannot say (manual, unreduced).
+    `devices`: names of the devices; `stages`: per node the stage of a pipeline, as `Schedule.stages`.  Annotations of
+    another configuration stay.  Raises AnnotationError for a tensor or a node that is not there, and for what ONNX
+    cannot say (manual, unreduced).
 
     >>> from onnx import helper, TensorProto
     >>> ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 2])] for name in "xy"]
@@ -204,6 +217,10 @@ def write_onnx_shardings(
     missing = sorted(set(wanted) - made - read)
     if missing:
         raise AnnotationError(f"no node reads or gives a tensor {missing[0]!r}")
+    unknown = sorted(set(stages or ()) - {label_of(node) for node in all_nodes(out)})
+    if unknown:
+        remedy = "inline the model's local functions first: onnx.inliner" if out.functions else "name nodes of the model"
+        raise AnnotationError(f"no node {unknown[0]!r}, which is to be in a stage", remedy=remedy)
     count = num_devices or max((s.num_devices or 1 for s in wanted.values()), default=1)
     mesh = MeshInfo(("devices",), (count,))
     _forget(out, configuration)

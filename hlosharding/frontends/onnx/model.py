@@ -16,7 +16,7 @@ from hlosharding.frontends.onnx.device_annotations import AppliedShardings, shar
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node
 from hlosharding.frontends.onnx.interpreter import Interpreter
 from hlosharding.frontends.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
-from hlosharding.frontends.onnx.protos import read_model
+from hlosharding.frontends.onnx.protos import all_nodes, read_model
 from hlosharding.frontends.onnx.reading import normal_form, with_functions_inlined
 from hlosharding.frontends.onnx.values import NeedsInput, unwrapped
 from hlosharding.frontends.prepare import prepared
@@ -38,19 +38,22 @@ def from_onnx(
     """
     model = with_functions_inlined(read_model(source))
     found = shardings_of(model, configuration)
+    tensors = frozenset(name for node in all_nodes(model) for name in node.output)
     converted = normal_form(model, path.parent if path is not None else None)
     decoder = Decoder()
     graph = decoder.graph(converted.graph)
     ports = Ports.of(graph.inputs, inputs or {})
     file = path.name if path is not None else f"{graph.name or 'model'}.onnx"
-    program = _Program(graph, decoder, ports, file, AppliedShardings(found, converted))
+    program = _Program(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
     while True:
         try:
             module = program.module(prepare)
         except NeedsInput as error:
             program = replace(program, ports=program.ports.with_value(error))
         else:
-            module.num_partitions = max(module.num_partitions, found.num_devices if found is not None else 1)
+            if found is not None:
+                module.num_partitions = max(module.num_partitions, found.num_devices)
+                module.stages = found.stages
             return module
 
 
@@ -62,6 +65,8 @@ class _Program:
     decoder: Decoder
     ports: Ports
     file: str
+    tensors: frozenset[str]
+    """Those that nodes of the file give; converted ones may give others."""
     annotated: AppliedShardings
 
     def module(self, prepare: bool) -> Module:
@@ -80,7 +85,7 @@ class _Program:
         module.name = hlo_name(self.graph.name or "model")
         paths = [*self.ports.paths, *(weight.name for weight in self.decoder.weights)]
         _name_parameters(module, paths)
-        module.tensors = marks.take_off(module)
+        module.tensors = {name: inst for name, inst in marks.take_off(module).items() if name in self.tensors}
         set_frames(module, self.decoder.nodes, self.file)
         self._set_arguments(module)
         return module

@@ -1,6 +1,6 @@
 """What `onnx.version_converter` gets wrong of old opsets, put right in a model that was converted.
 
-Floor: frontends.  Resize and Upsample before opset 11: elements lie at multiples of 1 / scale; the converter leaves out
+Floor: frontends.  Names: what it writes in place of one node has none, or is another operator.  Resize and Upsample before opset 11: elements lie at multiples of 1 / scale; the converter leaves out
 what says so, and the default since is another.  PRelu before opset 7: a slope of one dim is per channel; since then it
 is aligned with the last dim.
 """
@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.frontends.onnx.protos import nodes_of
+from hlosharding.frontends.onnx.protos import all_nodes, label_of, nodes_of
+
+
+def restore_names(converted: Any, model: Any) -> None:
+    """Gives each node that is none of the file's the label of the one that it stands for."""
+    labels = {name: label_of(node) for node in all_nodes(model) for name in node.output}
+    known = set(labels.values())
+    for node in reversed(list(all_nodes(converted))):
+        if label_of(node) not in known:
+            node.name = next((labels[name] for name in node.output if name in labels), node.name)
+        for name in node.input:  # what the file has not is for who reads it
+            labels.setdefault(name, label_of(node))
 
 
 def restore_old_resizes(model: Any) -> None:

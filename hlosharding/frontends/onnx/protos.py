@@ -56,9 +56,14 @@ def nodes_of(graph: Any) -> Iterator[Any]:
     """Every node of a graph, each before those of the graphs inside it."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from nodes_of(inner)
+        yield from nodes_inside(node)
+
+
+def nodes_inside(node: Any) -> Iterator[Any]:
+    """Every node of the graphs inside one."""
+    for attribute in node.attribute:
+        for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from nodes_of(inner)
 
 
 def domain_of(node: Any) -> str:

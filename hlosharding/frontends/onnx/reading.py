@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hlosharding.errors import LoadError
-from hlosharding.frontends.onnx.old_opsets import restore_old_prelus, restore_old_resizes
-from hlosharding.frontends.onnx.protos import all_nodes, first_line
+from hlosharding.errors import AnnotationError, LoadError
+from hlosharding.frontends.onnx.old_opsets import restore_names, restore_old_prelus, restore_old_resizes
+from hlosharding.frontends.onnx.protos import all_nodes, domain_of, first_line, label_of
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
@@ -46,9 +46,20 @@ def normal_form(model: Any, folder: Path | None) -> Any:
 
 
 def with_functions_inlined(model: Any) -> Any:
-    """Each call of a function of the model's own is the nodes of its body; annotations of nodes stay."""
+    """Each call of a function of the model's own is the nodes of its body; annotations of these stay.
+
+    Raises AnnotationError for those of a call: nodes of the body would be without them.
+    """
     if not model.functions:
         return model
+    own = {(function.domain, function.name) for function in model.functions}
+    for node in all_nodes(model):
+        if node.device_configurations and (domain_of(node), node.op_type) in own:
+            raise AnnotationError(
+                "a call of a local function has device annotations",
+                where=label_of(node),
+                remedy="annotate the nodes of the function, or inline it: onnx.inliner",
+            )
     from onnx import inliner
 
     try:
@@ -71,6 +82,7 @@ def _in_one_opset(model: Any) -> Any:
         converted = version_converter.convert_version(model, OPSET)
     except Exception as error:
         raise LoadError(f"cannot be converted from opset {version} to {OPSET}: {first_line(error)}") from error
+    restore_names(converted, model)
     if version < _PRELU_WITH_BROADCAST:
         restore_old_prelus(converted)
     if version < _RESIZE_WITH_COORDINATES:

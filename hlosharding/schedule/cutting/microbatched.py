@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlosharding.ir import Instruction, Module
+from hlosharding.ir import custom_call_targets as targets
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Microbatched:
     def _is_own(self, inst: Instruction) -> bool:
         """A parameter of which each microbatch has its own?"""
         return inst.opcode == "parameter" and (inst.parameter_number in self.batch or inst is self.number)
+
+
+def is_layout_call(inst: Instruction) -> bool:
+    """Does an op of the program only say how a value lies, in all its dims, and nothing of other values?"""
+    if inst.opcode != "custom-call" or inst.custom_call_target != targets.SHARDING or inst.opaque:
+        return False
+    sharding = inst.module.sharding(inst)
+    return sharding is not None and not sharding.is_unknown() and not sharding.shard_group
 
 
 def is_backward(inst: Instruction) -> bool:

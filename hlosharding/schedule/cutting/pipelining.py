@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
-from hlosharding.schedule.cutting.microbatched import Microbatched
+from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
@@ -206,7 +206,7 @@ def _propagated(
         return {}
     made = program.clone()
     made.num_partitions = number
-    given = {inst.name: annotated.shardings.get(inst.id) for inst in annotated.entry.instructions}
+    given = _given(annotated)
     for inst in made.entry.instructions:
         sharding = given.get(origin.get(inst.name, inst.name))
         if sharding is not None:
@@ -214,6 +214,15 @@ def _propagated(
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
     found = propagate(made, to_outputs=True, to_parameters=is_open).module
     return {inst.name: found.sharding(inst) for inst in found.entry.instructions}
+
+
+def _given(annotated: Module) -> Mapping[str, HloSharding]:
+    """By name; what a call lays out lies so itself, if nothing else is said of it."""
+    named = ((inst, annotated.sharding(inst)) for inst in annotated.entry.instructions)
+    given = {inst: sharding for inst, sharding in named if sharding is not None}
+    for call in [inst for inst in given if is_layout_call(inst)]:
+        given.setdefault(call.operands[0], given[call])
+    return {inst.name: sharding for inst, sharding in given.items()}
 
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
@@ -254,16 +263,19 @@ class _Writer:
         self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
         self.shardings, self.made, self.donated = dict(shardings), made, donated
         self.last_readers = {inst: part for part in cut for inst in part.reads}
-        if program.number is not None:
-            self._keep_order()
+        self._keep_order()
 
     def _keep_order(self) -> None:
-        """Let the batch enter and leave whole along its dim, so that a microbatch is one run of rows.
+        """Let the batch enter and leave whole along its dim, so that a microbatch is one run of rows, where that matters.
 
-        Of a dim that is split over devices a microbatch has some rows of each tile; here a row's place matters.
+        Of a dim that is split over devices a microbatch has some rows of each tile: the same rows of all arguments and
+        results if these are split alike, and no op asks for a row's place.
         """
         dims = {p: self.program.batch[p.parameter_number] for p in self._parameters() if self._is_batch(p)}
         dims |= {self.program.module.entry.results[number]: dim for number, dim in self.program.joined.items()}
+        ways = {self._sharding(inst).num_tiles_along(dim) for inst, dim in dims.items()}
+        if self.program.number is None and len(ways) < 2:
+            return
         for inst, dim in dims.items():
             self.shardings[inst.name] = replicate_on_dims(self._sharding(inst), [dim])
 

@@ -23,6 +23,8 @@ def number_said(said: Mapping[str, int]) -> int:
     >>> number_said({"encoder": 0, "middle": 1, "decoder": 2})
     3
     """
+    if not said:
+        raise ScheduleError("no function or node is in a stage", remedy="say of some in which, or how many there are")
     for name, stage in said.items():
         if not str(stage).isdecimal():
             raise ScheduleError(f"{name!r} is in stage {stage!r}", remedy="stages are whole numbers from 0 on")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import hlosharding as hs
 from tests.support.onnx_models import mlp, model, node, port, run
@@ -215,6 +216,57 @@ def test_writing_again_replaces_one_configuration_alone() -> None:
 def test_what_cannot_be_written(shardings: dict[str, str], said: str) -> None:
     with pytest.raises(hs.AnnotationError, match=said):
         hs.write_onnx_shardings(mlp(), shardings, num_devices=4)
+
+
+def test_what_the_version_converter_writes_goes_by_the_names_of_the_file() -> None:
+    nodes = [node("Relu", ["x"], ["a"]), node("Softmax", ["a"], ["b"], name="soft"), node("Softmax", ["b"], ["y"])]
+    proto = model(nodes, [port("x", [8, 2, 8])], [port("y", None)], opset=11)  # of the last two dims in one
+    module = hs.load(proto)
+    assert set(module.tensors) == {"a", "b", "y"}
+    places = {inst.frames[0].function for inst in module.entry.instructions if inst.frames}
+    assert places == {"Relu(a)", "soft", "Softmax(y)"}
+    propagation = hs.propagate(hs.annotate(module, {"x": "{devices=[4,1,1]<=[4]}"}))
+    written = hs.write_onnx_shardings(proto, propagation)
+    assert hs.propagate(hs.load(written)).shardings["y"] == hs.HloSharding.parse("{devices=[4,1,1]<=[4]}")
+
+
+def test_graphs_inside_a_node_are_in_its_stage() -> None:
+    branches = {
+        name: helper.make_graph([node("Tanh", ["x"], [name])], name, [], [port(name, None)]) for name in ("yes", "no")
+    }
+    inner = node("If", ["c"], ["y"], name="if", then_branch=branches["yes"], else_branch=branches["no"])
+    proto = model([inner], [port("x", [8])], [port("y", None)], {"c": np.array(True)})
+    written = hs.write_onnx_shardings(proto, {}, num_devices=1, stages={"if": 1, "Tanh(no)": 2})
+    found = hs.read_onnx_shardings(written)
+    assert found is not None
+    assert found.stages == {"if": 1, "Tanh(yes)": 1, "Tanh(no)": 2}
+
+
+def test_one_name_has_one_stage() -> None:
+    proto = mlp()
+    for number, each in enumerate(proto.graph.node[:2]):
+        each.name = "same"
+        each.device_configurations.add(configuration_id="c", pipeline_stage=number)
+    proto.configuration.add(name="c", num_devices=1)
+    with pytest.raises(hs.AnnotationError, match="two nodes of that name are in pipeline stages 0 and 1"):
+        hs.read_onnx_shardings(proto)
+
+
+def test_a_call_of_a_function_has_no_annotations() -> None:
+    body = [node("Relu", ["a"], ["b"])]
+    function = helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 23)])
+    call = node("F", ["x"], ["y"], name="call", domain="own")
+    call.device_configurations.add(configuration_id="c", pipeline_stage=1)
+    proto = model([call], [port("x", [8])], [port("y", [8])], functions=[function])
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    proto.configuration.add(name="c", num_devices=1)
+    with pytest.raises(hs.AnnotationError, match="a call of a local function has device annotations; at call"):
+        hs.load(proto)
+
+
+def test_stages_of_nodes_that_are_not_there() -> None:
+    with pytest.raises(hs.AnnotationError, match="no node '/fc9'"):
+        hs.write_onnx_shardings(mlp(), {}, stages={"/fc9": 1})
 
 
 def test_models_without_annotations_have_none() -> None:

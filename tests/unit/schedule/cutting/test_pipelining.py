@@ -147,3 +147,29 @@ def test_results_that_are_constants_lie_where_parameters_do() -> None:
     w, x = jnp.ones((4, 4)), jnp.ones((4, 4))
     schedule = pipelined(hs.trace(step)(w, x), batch=["x"], stages=1, microbatches=2)
     assert_equal(schedule.run_reference(w, x), [np.asarray(a) for a in step(w, x)])
+
+
+@pytest.mark.parametrize("result", ["{devices=[2,2]<=[4]}", "{devices=[1,4]<=[4]}", "{devices=[4,1]<=[4]}"])
+def test_rows_keep_their_order_where_arguments_and_results_are_split_otherwise(result: str) -> None:
+    def net(w: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.tanh(x @ w) @ w)
+
+    random = np.random.default_rng(0)
+    w, x = random.standard_normal((4, 4), np.float32), random.standard_normal((16, 4), np.float32)
+    module = hs.trace(net)(w, x)
+    module = hs.annotate(module, {"x": "{devices=[4,1]<=[4]}", module.entry.root.name: result})
+    schedule = pipelined(module, batch=["x"], stages=2, microbatches=2)
+    assert_equal(schedule.run_reference(w, x), [np.asarray(net(w, x))])
+
+
+def test_what_the_program_says_of_a_value_on_its_way_holds_between_stages(cpu_devices: list[Any]) -> None:
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=cpu_devices[:2])
+
+    def net(w: Any, x: Any) -> Any:
+        between = jax.lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(mesh, PartitionSpec(None, "d")))
+        return jnp.tanh(between @ w)
+
+    w, x = jnp.eye(4) + 0.5, jnp.arange(32.0).reshape(8, 4)
+    schedule = pipelined(hs.trace(net)(w, x), batch=["x"], stages=2, microbatches=2)
+    assert "to={2,3} : f32[4,4] on {2,3} as {devices=[1,2]<=[2]}" in str(schedule)
+    assert_equal(schedule.run_reference(w, x), [np.asarray(net(w, x))])
