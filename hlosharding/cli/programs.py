@@ -80,7 +80,7 @@ def annotated_program(arguments: Namespace, source: Path | bytes | None = None) 
     """The same with the shardings and the mesh of the command line."""
     plan = plan_of(arguments)
     if plan.pipeline is not None:
-        steps = f"{plan.pipeline.stages} stages and {plan.pipeline.microbatches} microbatches"
+        steps = f"{plan.pipeline.stages or 'its own'} stages and {plan.pipeline.microbatches} microbatches"
         remedy = "take `hlosharding simulate`, or leave out [pipeline]"
         raise PlanError(f"{arguments.plan} has {steps}, this is for one program", remedy=remedy)
     return plan.apply(load_program(arguments, source))

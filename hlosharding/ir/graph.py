@@ -226,8 +226,9 @@ class ModuleGraph:
     `shardings` maps an instruction's id to its HloSharding.  `mesh` is the user's mesh (a `MeshInfo`), or None.
     `weights` holds values for trailing parameters that the file itself carried, and `tensors` by the name of a tensor
     there that of its instruction, `stages` by node in which stage of a pipeline the file would have it (ONNX).
-    `signature` describes the Python function a trace came from.  `callbacks` are Python functions that custom calls name by number;
-    `partitionings` what the user gave with functions under `custom_partitioning`, which calls name likewise.
+    `signature` describes the Python function a trace came from.  `callbacks` are Python functions that custom calls
+    name by number; `partitionings` what the user gave with functions under `custom_partitioning`, which calls name
+    likewise.
     `open_outputs` and `open_parameters`: whose shardings at the edge are propagation's to choose, one bool for all or
     one per leaf of the result / per parameter (`allow_spmd_sharding_propagation_to_output` / `_to_parameters` in XLA).
     `stands_for`: in a part of a program (`excerpt`), by id, for how many instructions of the whole one stands if not

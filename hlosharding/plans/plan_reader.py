@@ -27,13 +27,14 @@ _MOST_DEVICES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSteps:
-    """Into what a step is cut, as of `hs.pipelined`: `stages` of as many devices as the plan's mesh has.
+    """Into what a step is cut, as of `hs.pipelined`: `stages` of as many devices as the plan's mesh has; None is for
+    those of the model itself, or one.
 
     >>> PipelineSteps(stages=2, microbatches=8, batch=("x",)).schedule
     ''
     """
 
-    stages: int = 1
+    stages: int | None = None
     microbatches: int = 1
     batch: tuple[str, ...] = ()
     """Arguments whose first dim is the batch."""

@@ -11,7 +11,7 @@ from hlosharding.cost import Machine, preset_text
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Schedule
+from hlosharding.schedule import Cutter, Layout, Schedule
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan
 from hlosharding.sharding import MeshInfo
@@ -64,10 +64,12 @@ def schedule_of(plan: PlanFile, module: Module, machine: Machine | None = None) 
     annotated = plan.apply(module)
     sizes = dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)) if plan.mesh is not None else {}
     data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions), 1)
-    cut = Plan(data, tensor, steps.stages, steps.microbatches, steps.schedule, steps.order)
+    stages = steps.stages or module.stages or 1
+    layout = Layout.of(stages, steps.schedule)
+    cut = Plan(data, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     if not steps.batch and steps.microbatches > 1:
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"] under [pipeline]')
     pipeline = Cutter(module, steps.batch).pipeline(
-        annotated, cut.layout, cut.submeshes, cut.microbatches, machine or plan.machine_for(cut.num_devices)
+        annotated, layout, cut.submeshes, cut.microbatches, machine or plan.machine_for(cut.num_devices)
     )
     return pipeline.schedule(cut.schedule or pipeline.usual_order, cut.microbatches)

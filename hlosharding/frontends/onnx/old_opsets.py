@@ -1,8 +1,8 @@
 """What `onnx.version_converter` gets wrong of old opsets, put right in a model that was converted.
 
-Floor: frontends.  Names: what it writes in place of one node has none, or is another operator.  Resize and Upsample before opset 11: elements lie at multiples of 1 / scale; the converter leaves out
-what says so, and the default since is another.  PRelu before opset 7: a slope of one dim is per channel; since then it
-is aligned with the last dim.
+Floor: frontends.  What it writes in place of a node bears no name, or another.  Resize and Upsample before opset 11:
+elements lie at multiples of 1 / scale; the converter leaves out what says so, and the default since is another.  PRelu
+before opset 7: a slope of one dim is per channel; since then it is aligned with the last dim.
 """
 
 from __future__ import annotations

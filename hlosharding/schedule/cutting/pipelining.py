@@ -266,10 +266,10 @@ class _Writer:
         self._keep_order()
 
     def _keep_order(self) -> None:
-        """Let the batch enter and leave whole along its dim, so that a microbatch is one run of rows, where that matters.
+        """Let the batch enter and leave whole along its dim where a row has to be in its place: a microbatch is one run.
 
         Of a dim that is split over devices a microbatch has some rows of each tile: the same rows of all arguments and
-        results if these are split alike, and no op asks for a row's place.
+        results, if these are split alike.
         """
         dims = {p: self.program.batch[p.parameter_number] for p in self._parameters() if self._is_batch(p)}
         dims |= {self.program.module.entry.results[number]: dim for number, dim in self.program.joined.items()}

@@ -89,10 +89,10 @@ def _first_readers(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
     """Of what is read, perhaps by way of ops of which nothing is said, the first stage that wants it."""
     found: dict[Instruction, int] = {}
     for inst in reversed(forward):
-        wanted = stage_said(inst, said)
-        wanted = found.get(inst) if wanted is None else wanted
-        for operand in read_by(inst) if wanted is not None else ():
-            found[operand] = min(wanted, found.get(operand, wanted))
+        own = stage_said(inst, said)
+        wanted = found.get(inst) if own is None else own
+        if wanted is not None:
+            found.update({operand: min(wanted, found.get(operand, wanted)) for operand in read_by(inst)})
     return found
 
 
