@@ -168,7 +168,7 @@ def devices_named(arguments: Namespace, source: Path | bytes) -> int:
         return plan.mesh.num_devices
     said = [HloSharding.parse(text) for _, text in plan.annotations if text.startswith("{")]
     own = read_onnx_shardings(source, arguments.configuration)
-    return max([own.num_devices if own is not None else 1, *(s.num_devices or 1 for s in said)])
+    return max([own.devices_per_stage if own is not None else 1, *(s.num_devices or 1 for s in said)])
 
 
 def machine(arguments: Namespace, count: int) -> Machine | None:

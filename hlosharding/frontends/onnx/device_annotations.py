@@ -14,7 +14,8 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from hlosharding.errors import AnnotationError, LoadError, ShardingError
-from hlosharding.frontends.onnx.protos import all_nodes, label_of, nodes_inside, read_model
+from hlosharding.frontends.onnx.pipeline_stages import StageDevices, devices_of, shifted, stages_of
+from hlosharding.frontends.onnx.protos import all_nodes, label_of, read_model
 from hlosharding.sharding import HloSharding, MeshInfo, convert
 from hlosharding.whole_files import read_whole
 
@@ -38,7 +39,7 @@ class OnnxUse(NamedTuple):
 class OnnxShardings:
     """One configuration of a model, and the uses of tensors that are annotated for it.
 
-    >>> str(OnnxShardings("tp2", 2, (), (), {}))
+    >>> str(OnnxShardings("tp2", 2, (), (), {}, 2))
     'configuration tp2 of 2 devices: 0 uses'
     """
 
@@ -49,6 +50,8 @@ class OnnxShardings:
     uses: tuple[OnnxUse, ...]
     stages: Mapping[str, int]
     """Per node the stage of a pipeline in which the model would have it, and with it what graphs inside it hold."""
+    devices_per_stage: int
+    """For how many the shardings are, counted from 0: for all, unless stages have devices of their own."""
 
     def __str__(self) -> str:
         lines = [f"configuration {self.configuration} of {self.num_devices} devices: {len(self.uses)} uses"]
@@ -81,15 +84,14 @@ def shardings_of(model: Any, configuration: str | None) -> OnnxShardings | None:
     chosen = _chosen(model, configuration)
     if chosen is None:
         return None
-    ranks = dict(_ranks(model))
-    uses: list[OnnxUse] = []
-    stages = _Stages()
-    for node in all_nodes(model):
-        for entry in _of(node, chosen.name, model):
-            uses += _uses(node, entry, ranks, int(chosen.num_devices))
-            if entry.HasField("pipeline_stage"):
-                stages.read(node, int(entry.pipeline_stage))
-    return OnnxShardings(chosen.name, int(chosen.num_devices), tuple(chosen.device), tuple(uses), stages.found)
+    ranks, count = dict(_ranks(model)), int(chosen.num_devices)
+    entries = [(node, entry) for node in all_nodes(model) for entry in _of(node, chosen.name, model)]
+    for node, entry in entries:
+        _check_tensors(node, entry, count)
+    stages = stages_of(entries)
+    own = StageDevices(entries, stages, count)
+    uses = [use for node, entry in entries for use in _uses(node, own.counted(node, entry), ranks, own.count)]
+    return OnnxShardings(chosen.name, count, tuple(chosen.device), tuple(uses), stages, own.count)
 
 
 def _chosen(model: Any, wanted: str | None) -> Any:
@@ -146,27 +148,9 @@ def _of(node: Any, configuration: str, model: Any) -> list[Any]:
     return [entry for entry in node.device_configurations if entry.configuration_id == configuration]
 
 
-class _Stages:
-    """Per node the stage; nodes are read before those inside them."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, int] = {}
-        self._said: dict[str, int] = {}
-
-    def read(self, node: Any, stage: int) -> None:
-        label = label_of(node)
-        if stage < 0:
-            raise AnnotationError(f"pipeline stage {stage}", where=label, remedy="stages count from 0")
-        other = self._said.setdefault(label, stage)
-        if other != stage:
-            what = f"two nodes of that name are in pipeline stages {other} and {stage}"
-            raise AnnotationError(what, where=label, remedy="name one otherwise")
-        self.found.update({label_of(inner): stage for inner in (node, *nodes_inside(node))})
-
-
-def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iterator[OnnxUse]:
+def _check_tensors(node: Any, entry: Any, devices: int) -> None:
+    """Raises AnnotationError for tensors that the node has not, and for devices that the configuration has not."""
     seen: set[str] = set()
-    mesh = MeshInfo(("devices",), (devices,))
     for spec in entry.sharding_spec:
         name = spec.tensor_name
         where = f"{label_of(node)}, tensor {name!r}"
@@ -175,20 +159,21 @@ def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iter
         if name in seen:
             raise AnnotationError("is annotated twice", where=where)
         seen.add(name)
-        outside = [d for d in _devices(spec) if not 0 <= d < devices]
+        outside = [d for d in devices_of(spec) if not 0 <= d < devices]
         if outside:
             raise AnnotationError(f"device {outside[0]} is none of the {devices}", where=where)
+
+
+def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iterator[OnnxUse]:
+    mesh = MeshInfo(("devices",), (devices,))
+    for spec in entry.sharding_spec:
+        name = spec.tensor_name
         try:
             sharding = convert(spec, to="hlo", mesh=mesh, ndim=ranks.get(name)).without_names()
         except ShardingError as error:
+            where = f"{label_of(node)}, tensor {name!r}"
             raise AnnotationError(error.what, where=where, remedy=error.remedy) from error
         yield OnnxUse(label_of(node), name, name in node.output, sharding, next(filter(None, node.output), ""))
-
-
-def _devices(spec: Any) -> Iterator[int]:
-    groups = {entry.key: entry.value for entry in spec.index_to_device_group_map}
-    for device in spec.device:
-        yield from groups.get(device, (device,))
 
 
 def write_onnx_shardings(
@@ -199,9 +184,10 @@ def write_onnx_shardings(
 
     `shardings`: a `Propagation` of the loaded model, or {tensor: HloSharding, or text}.  Outputs of nodes say how
     their tensors lie; inputs and weights of the graph, which have no node, are annotated where they are read.
-    `devices`: names of the devices; `stages`: per node the stage of a pipeline, as `Schedule.stages`.  Annotations of
-    another configuration stay.  Raises AnnotationError for a tensor or a node that is not there, and for what ONNX
-    cannot say (manual, unreduced).
+    `devices`: names of the devices; `stages`: per node the stage of a pipeline, as `Schedule.stages`.  Shardings, and
+    `num_devices`, are of one stage then: of n devices each, stage s has those from s*n on.  Annotations of another
+    configuration stay.  Raises AnnotationError for a tensor or a node that is not there, and for what ONNX cannot say
+    (manual, unreduced).
 
     >>> from onnx import helper, TensorProto
     >>> ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 2])] for name in "xy"]
@@ -224,18 +210,20 @@ def write_onnx_shardings(
     count = num_devices or max((s.num_devices or 1 for s in wanted.values()), default=1)
     mesh = MeshInfo(("devices",), (count,))
     _forget(out, configuration)
+    said = stages or {}
     for node in all_nodes(out):
         named = [
             n for n in dict.fromkeys((*node.input, *node.output)) if n in wanted and (n in node.output or n not in made)
         ]
-        if not named and label_of(node) not in (stages or {}):
+        if not named and label_of(node) not in said:
             continue
         entry = node.device_configurations.add(configuration_id=configuration)
-        if stages and label_of(node) in stages:
-            entry.pipeline_stage = stages[label_of(node)]
+        if label_of(node) in said:
+            entry.pipeline_stage = said[label_of(node)]
         for name in named:
-            entry.sharding_spec.append(_spec(name, wanted[name], mesh))
-    out.configuration.add(name=configuration, num_devices=count, device=list(devices))
+            entry.sharding_spec.append(shifted(_spec(name, wanted[name], mesh), count * entry.pipeline_stage))
+    total = count * (1 + max(said.values(), default=0))
+    out.configuration.add(name=configuration, num_devices=total, device=list(devices))
     out.ir_version = max(out.ir_version, _FIRST_VERSION)
     return out
 

@@ -52,7 +52,7 @@ def from_onnx(
             program = replace(program, ports=program.ports.with_value(error))
         else:
             if found is not None:
-                module.num_partitions = max(module.num_partitions, found.num_devices)
+                module.num_partitions = max(module.num_partitions, found.devices_per_stage)
                 module.stages = found.stages
             return module
 

@@ -266,7 +266,7 @@ class _Writer:
         self._keep_order()
 
     def _keep_order(self) -> None:
-        """Let the batch enter and leave whole along its dim where a row has to be in its place: a microbatch is one run.
+        """Let the batch enter and leave whole along its dim where a row's place matters: a microbatch is a run of rows.
 
         Of a dim that is split over devices a microbatch has some rows of each tile: the same rows of all arguments and
         results, if these are split alike.

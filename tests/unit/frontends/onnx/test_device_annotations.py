@@ -242,6 +242,43 @@ def test_graphs_inside_a_node_are_in_its_stage() -> None:
     assert found.stages == {"if": 1, "Tanh(yes)": 1, "Tanh(no)": 2}
 
 
+def test_stages_have_devices_of_their_own() -> None:
+    """Two of four each; what a file says of devices 2 and 3 a program says of the second stage's 0 and 1."""
+    proto = mlp()
+    first, second, third = proto.graph.node
+    _add(first.device_configurations.add(configuration_id="c", pipeline_stage=0), "h", [0, 1], [(1, 2)])
+    _add(second.device_configurations.add(configuration_id="c", pipeline_stage=1), "hb", [3, 2], [(0, 2)])
+    _add(third.device_configurations.add(configuration_id="c", pipeline_stage=1), "y", [1], [], {1: [2, 3]})
+    proto.configuration.add(name="c", num_devices=4)
+    found = hs.read_onnx_shardings(proto)
+    assert found is not None
+    assert (found.num_devices, found.devices_per_stage) == (4, 2)
+    said = ["{devices=[1,2]<=[2]}", "{devices=[2,1]1,0}", "{replicated}"]
+    assert [str(use.sharding) for use in found.uses] == said
+    module = hs.load(proto)
+    assert module.num_partitions == 2
+    schedule = hs.pipelined(module, batch=["x"], microbatches=2)
+    assert schedule.devices == (0, 1, 2, 3)
+    (made,) = schedule.run_reference(X, *module.weights.values())
+    np.testing.assert_allclose(made, run(mlp(), x=X)[0], rtol=1e-5, atol=1e-5)
+    shardings = {use.tensor: use.sharding for use in found.uses}
+    again = hs.write_onnx_shardings(mlp(), shardings, configuration="c", stages=schedule.stages)
+    assert hs.read_onnx_shardings(again) == found
+    onnx.checker.check_model(again)
+
+
+@pytest.mark.parametrize("devices", [[1, 2], [2]])
+def test_stages_share_all_devices_or_none(devices: list[int]) -> None:
+    proto = mlp()
+    first, second, _ = proto.graph.node
+    _add(first.device_configurations.add(configuration_id="c", pipeline_stage=0), "h", [0, 1], [(1, 2)])
+    entry = second.device_configurations.add(configuration_id="c", pipeline_stage=1)
+    _add(entry, "hb", devices, [(0, len(devices))])
+    proto.configuration.add(name="c", num_devices=4)
+    with pytest.raises(hs.AnnotationError, match="stages share devices, or have unlike numbers: stage 0 is on"):
+        hs.read_onnx_shardings(proto)
+
+
 def test_one_name_has_one_stage() -> None:
     proto = mlp()
     for number, each in enumerate(proto.graph.node[:2]):
