@@ -292,7 +292,7 @@ class _Placing:
                 at[inst] = min(readers)
             if inst in at and self.phase.get(inst, "forward") == "forward" and (name := source_of(inst)):
                 found[name] = max(at[inst], found.get(name, 0))
-        return found
+        return dict(reversed(found.items()))
 
 
 def _with_passes_of_weights(program: Microbatched, found: Placement) -> Placement:

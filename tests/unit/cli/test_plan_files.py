@@ -9,6 +9,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cli import main
+from tests.support.onnx_models import mlp
 
 MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
 PLAN = """machine = "h100:8"
@@ -82,6 +83,20 @@ def test_a_plan_of_stages_is_simulated_and_nothing_else(capsys: pytest.CaptureFi
     steps = "[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n"
     Path(plan).write_text('machine = "h100:2"\n' + steps)
     assert main(["partition", MLP, "--plan", plan]) == 1
+    assert "2 stages and 2 microbatches" in capsys.readouterr().err
+
+
+def test_a_model_brings_its_own_stages(capsys: pytest.CaptureFixture[str], plan: str, tmp_path: Path) -> None:
+    Path(plan).write_text("[pipeline]\nmicrobatches = 2\nbatch = ['x']\n")
+    staged, stages = tmp_path / "staged.onnx", {"/fc1/MatMul": 0, "/fc1/Add": 1, "Relu(y)": 2}
+    staged.write_bytes(hs.write_onnx_shardings(mlp(), {}, configuration="pp", stages=stages).SerializeToString())
+    options = ("--plan", plan, "--configuration", "pp", "--emit", "json")
+    found = json.loads(run(capsys, "simulate", str(staged), *options))
+    assert "{2}" in json.dumps(found)
+    assert "{3}" not in json.dumps(found)
+    Path(plan).write_text("[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n")
+    assert "{2}" not in run(capsys, "simulate", str(staged), *options)
+    assert main(["partition", str(staged), *options[:4]]) == 1
     assert "2 stages and 2 microbatches" in capsys.readouterr().err
 
 
