@@ -12,10 +12,13 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, LoadError
 from hlosharding.frontends.onnx.old_opsets import restore_names, restore_old_prelus, restore_old_resizes
+from hlosharding.frontends.onnx.operators import MICROSOFT
 from hlosharding.frontends.onnx.protos import all_nodes, domain_of, first_line, label_of
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
+_CONTRIBUTED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1000}
+"""What ONNX Runtime's optimiser writes into the ONNX domain, and the opset since which ONNX has it, if any."""
 _LARGE = 1 << 16
 """Bytes of a weight that stays behind when a model is converted."""
 _RESIZE_WITH_COORDINATES = 11
@@ -33,6 +36,7 @@ def normal_form(model: Any, folder: Path | None) -> Any:
     from onnx import shape_inference
 
     kept = dict(_detached(model))
+    _set_apart(model)
     model = _in_one_opset(model)
     try:
         model = shape_inference.infer_shapes(model)
@@ -68,10 +72,24 @@ def with_functions_inlined(model: Any) -> Any:
         raise LoadError(f"local functions cannot be inlined: {first_line(error)}") from error
 
 
+def _set_apart(model: Any) -> None:
+    """Puts operators that ONNX does not have in the model's opset where they belong: into ONNX Runtime's domain."""
+    version = _version(model)
+    for node in all_nodes(model):
+        if not domain_of(node) and version < _CONTRIBUTED.get(node.op_type, 0):
+            node.domain = MICROSOFT
+            if all(opset.domain != MICROSOFT for opset in model.opset_import):
+                model.opset_import.add(domain=MICROSOFT, version=1)
+
+
+def _version(model: Any) -> int:
+    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
+
+
 def _in_one_opset(model: Any) -> Any:
     from onnx import version_converter
 
-    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
+    version = _version(model)
     if version == OPSET:
         return model
     if version < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in all_nodes(model)):

@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
-from hlosharding.frontends.onnx.operators.table import OPERATORS, MustBeKnown, Operator
+from hlosharding.frontends.onnx.operators.table import MICROSOFT, OPERATORS, MustBeKnown, Operator
 
-__all__ = ["FAMILIES", "OPERATORS", "MustBeKnown", "Operator"]
+__all__ = ["FAMILIES", "MICROSOFT", "OPERATORS", "MustBeKnown", "Operator"]
 
 FAMILIES = tuple(
     import_module(f"{__name__}.{family}")

@@ -11,13 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.operators.activations import gelu
 from hlosharding.frontends.onnx.operators.convolution import _conv
 from hlosharding.frontends.onnx.operators.named_activations import activation
-from hlosharding.frontends.onnx.operators.normalization import _layer_normalization
+from hlosharding.frontends.onnx.operators.normalization import _layer_normalization, rms_normalized
 from hlosharding.frontends.onnx.operators.products import _gemm
 from hlosharding.frontends.onnx.operators.table import MICROSOFT, operator
 from hlosharding.frontends.onnx.operators.windows import Ints
@@ -88,6 +87,16 @@ def _fused_gemm(
     return _activated(_gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB), activation, given)
 
 
+operator("LayerNormalization", 1, domain=MICROSOFT)(_layer_normalization)
+
+
+@operator("SimplifiedLayerNormalization", 1, domain=MICROSOFT)
+def _simplified_layer_normalization(
+    x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    return rms_normalized(x, scale, axis, epsilon, stash_type)
+
+
 @operator("SkipLayerNormalization", 1, domain=MICROSOFT)
 def _skip_layer_normalization(
     x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12
@@ -101,9 +110,7 @@ def _skip_simplified_layer_normalization(
     x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
     total = x + skip if bias is None else x + skip + bias
-    wide = total.astype(jnp.float32)
-    inverse = lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + epsilon)
-    out = (wide * inverse).astype(x.dtype) * gamma
+    out, inverse = _simplified_layer_normalization(total, gamma, epsilon=epsilon)
     # The mean, which is not taken, has a place among the outputs.
     return out, jnp.zeros_like(inverse), inverse, total
 

@@ -74,10 +74,15 @@ def _layer_normalization(
 
 @operator("RMSNormalization", 23)
 def _rms_normalization(x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Any:
+    return rms_normalized(x, scale, axis, epsilon, stash_type)[0]
+
+
+def rms_normalized(x: Any, scale: Any, axis: int, epsilon: float, stash_type: int) -> tuple[Any, Any]:
+    """The normalized array, and by what it was multiplied."""
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = x.astype(dtype_of(stash_type))
     inverse = lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + epsilon)
-    return ((wide * inverse).astype(x.dtype) * scale).astype(scale.dtype)
+    return ((wide * inverse).astype(x.dtype) * scale).astype(scale.dtype), inverse
 
 
 @operator("LpNormalization", 22)
