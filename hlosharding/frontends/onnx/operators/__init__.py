@@ -12,7 +12,7 @@ FAMILIES = tuple(
         "activations", "attention", "classical", "control_flow", "convolution", "data_dependent", "elementwise",
         "fused", "images", "indexing", "losses", "normalization", "optimizers", "pooling", "products",
         "quantization", "quantized_elementwise", "quantized_products", "random", "recurrent", "reductions",
-        "refused", "resizing", "sequences", "shapes", "signal",
+        "refused", "resizing", "sequences", "shapes", "signal", "trees",
     )
 )  # fmt: skip
 """The files that fill the table."""

@@ -18,7 +18,6 @@ REFUSED = {
     r"string|regex_full_match|strnorm|label_encoder_(string|tensor_mapping|tensor_value_only)": "STRING|strings",
     r"image_decoder": "decodes an image file",
     r"tfidfvectorizer": "counts runs of words",
-    r"tree_ensemble": r"operator ai\.onnx\.ml\.TreeEnsemble is not handled",
     r"scan_sum$": "Scan of opset 8",
 }
 """Names of cases and what the refusal speaks of."""
