@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, rewrite
 from hlosharding.ir import custom_call_targets as targets
 
 
@@ -70,6 +70,16 @@ def is_layout_call(inst: Instruction) -> bool:
         return False
     sharding = inst.module.sharding(inst)
     return sharding is not None and not sharding.is_unknown() and not sharding.shard_group
+
+
+def without_layout_calls(module: Module) -> Module:
+    """The same program with a copy in place of each."""
+    if not any(map(is_layout_call, module.entry.instructions)):
+        return module
+    made = module.clone()
+    for inst in list(filter(is_layout_call, made.entry.instructions)):
+        rewrite.change_opcode(inst, "copy")
+    return made
 
 
 def is_backward(inst: Instruction) -> bool:

@@ -16,7 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, rewrite
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatch_number import take_number
-from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call, place_in_source
+from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
 from hlosharding.schedule.cutting.openings import with_openings
 from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
@@ -37,7 +37,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     """
     given = module.clone()
     given.num_partitions = 1
-    _drop_shardings(given)
+    given.shardings = {}
     _make_tuple(given)
     if count == 1:
         return Microbatched(given, 1, frozenset(), batch, {})
@@ -66,12 +66,6 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     found = with_openings(found)
     _check_repeated(found)
     return found
-
-
-def _drop_shardings(module: Module) -> None:
-    for inst in filter(is_layout_call, module.entry.instructions):
-        rewrite.change_opcode(inst, "copy")
-    module.shardings = {}
 
 
 def _make_tuple(module: Module) -> None:

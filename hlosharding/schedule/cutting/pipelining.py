@@ -15,7 +15,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
-from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
+from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
@@ -125,7 +125,7 @@ class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
     def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
-        self.module, self.batch = module, frozenset(argument_numbers(module, batch))
+        self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
         self._fissions: dict[int, Fission] = {}
         self._programs: dict[tuple[int, Module], Microbatched] = {}

@@ -72,7 +72,7 @@ def placed_as_said(forward: Sequence[Instruction], said: Mapping[str, int]) -> d
 
 def stage_said(inst: Instruction, said: Mapping[str, int]) -> int | None:
     """Of the innermost function, or node, of which there is something said."""
-    return next((said[name] for name in _sources(inst) if name in said), None)
+    return next((said[name] for name in _sources(inst) if name in said), None) if said else None
 
 
 def source_of(inst: Instruction) -> str:

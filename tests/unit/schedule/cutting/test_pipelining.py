@@ -173,3 +173,17 @@ def test_what_the_program_says_of_a_value_on_its_way_holds_between_stages(cpu_de
     schedule = pipelined(hs.trace(net)(w, x), batch=["x"], stages=2, microbatches=2)
     assert "to={2,3} : f32[4,4] on {2,3} as {devices=[1,2]<=[2]}" in str(schedule)
     assert_equal(schedule.run_reference(w, x), [np.asarray(net(w, x))])
+
+
+def test_so_it_does_of_weights_whose_layers_are_cut(cpu_devices: list[Any]) -> None:
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=cpu_devices[:2])
+
+    def net(stack: Any, x: Any) -> Any:
+        stack = jax.lax.with_sharding_constraint(stack, NamedSharding(mesh, PartitionSpec(None, None, "d")))
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, stack)[0]
+
+    stack, x = jnp.arange(64.0).reshape(4, 4, 4) / 64, jnp.arange(32.0).reshape(8, 4) / 32
+    schedule = pipelined(hs.trace(net)(stack, x), batch=["x"], stages=2, microbatches=2)
+    types = [str(parameter.type) for parameter in schedule.main.parameters[:2]]
+    assert types == [f"f32[2,4,4] on {{{where}}} as {{devices=[1,1,2]<=[2]}}" for where in ("0,1", "2,3")]
+    assert_equal(schedule.run_reference(stack, x), [np.asarray(net(stack, x))])
