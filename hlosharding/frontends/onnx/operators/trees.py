@@ -113,11 +113,12 @@ def _tree_ensemble(
 
 def _members(modes: np.ndarray, values: Any, dtype: Any, leaves: int) -> np.ndarray:
     """Per place the values of which one is asked for, as many as the longest list has."""
-    ends = np.flatnonzero(np.isnan(values)) if values is not None else np.zeros(0, int)
+    given = np.zeros(0, dtype) if values is None else np.asarray(values)
+    ends = np.flatnonzero(np.isnan(given))
     asking = np.flatnonzero(modes == _MEMBER)
     if len(ends) != len(asking):
         raise LoadError(f"membership_values has {len(ends)} lists for {len(asking)} nodes that ask for members")
-    lists = np.split(values, ends) if len(ends) else []  # but the first they begin with a NaN, which nothing equals
+    lists = np.split(given, ends) if len(ends) else []  # but the first they begin with a NaN, which nothing equals
     found = np.full((len(modes) + leaves, max(map(len, lists), default=1)), np.nan, dtype)
     for node, members in zip(asking, lists, strict=False):
         found[node, : len(members)] = members
