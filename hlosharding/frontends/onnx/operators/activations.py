@@ -23,6 +23,7 @@ def _relu(x: Any) -> Any:
 
 @operator("LeakyRelu", 16)
 def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
+    """Negative numbers times `alpha`."""
     return jnp.where(x >= 0, x, x * alpha)
 
 
@@ -33,6 +34,7 @@ def _prelu(x: Any, slope: Any) -> Any:
 
 @operator("ThresholdedRelu", 22)
 def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
+    """Zero up to `alpha`."""
     return jnp.where(x > alpha, x, jnp.zeros((), x.dtype))
 
 
@@ -73,6 +75,7 @@ def _swish(x: Any, *, alpha: float = 1.0) -> Any:
 
 @operator("HardSigmoid", 22)
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
+    """A line, from 0 to 1."""
     return jnp.clip(alpha * x + beta, 0, 1)
 
 
