@@ -10,7 +10,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models golden clean
+.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -58,9 +58,11 @@ bench-search: setup ## plans: the DistIR paper's tables, runs against one device
 bench-interop: setup ## ONNX's node tests, partitioned too; Shardy's propagation and reshards beside ours
 	status=0; for table in onnx_nodes against_shardy mesh_reshards; do $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
-onnx-models: setup ## real models, exported by PyTorch, against ONNX Runtime (installs the extra onnx-models)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[onnx-models]'
+onnx-models: setup-onnx-models ## real models, exported by PyTorch, against ONNX Runtime (installs the extra onnx-models)
 	$(BIN)/python -m pytest -q -n $(WORKERS) tests/onnx_models
+
+setup-onnx-models: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[onnx-models]'
 
 golden: setup   ## write the golden files anew; review the diff
 	$(BIN)/python -m pytest tests/golden --update-golden
