@@ -20,17 +20,17 @@ class InNotebooks:
         return importlib.import_module("hlosharding").to_html(self)
 
 
-def cell_name(file: str) -> str | None:
-    """What IPython's tracebacks call the cell for which it made this file ("In[5]"); None for any other file.
+def file_name(file: str) -> str:
+    """What a source file is called; of one that IPython made for a cell what its tracebacks call that: "In[5]".
 
-    >>> cell_name("model.py") is None
-    True
+    >>> file_name("/home/me/model.py")
+    'model.py'
     """
     ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = ask() if ask is not None else None
     named = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 8 has it
     found = named(file) if named is not None else None
-    return found[1] if found is not None else None
+    return found[1] if found is not None else file.rsplit("/", 1)[-1]
 
 
 def drawing(sharding: Any, dims: Sequence[int]) -> str:

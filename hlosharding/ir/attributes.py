@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hlosharding.notebook import cell_name
+from hlosharding.notebook import file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,7 @@ class Frame:
         return self.file.endswith(".onnx")
 
     def __str__(self) -> str:
-        name = cell_name(self.file) or self.file.rsplit("/", 1)[-1]
-        return f"{name}:{self.function if self.is_node else self.line}"
+        return f"{file_name(self.file)}:{self.function if self.is_node else self.line}"
 
 
 class Stack(tuple[Frame, ...]):

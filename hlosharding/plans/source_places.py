@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import file_name
 
 _OPERATORS: dict[str, type[ast.operator]] = {
     "add": ast.Add,
@@ -40,7 +41,7 @@ class Place:
     """"add" and the like; "" for a call."""
 
     def __str__(self) -> str:
-        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        return f"{file_name(self.file)}:{self.line}"
 
 
 def places(module: Module) -> dict[Place, list[Instruction]]:

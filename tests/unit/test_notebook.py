@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from hlosharding.ir import Frame
-from hlosharding.notebook import cell_name
+from hlosharding.notebook import file_name
+from hlosharding.plans.source_places import Place
 
 compilerop = pytest.importorskip("IPython.core.compilerop", reason="pip install ipython")
 
@@ -17,6 +18,7 @@ def test_a_place_in_a_cell_is_called_as_in_tracebacks(monkeypatch: pytest.Monkey
     file = compiler.cache("x = 1\ny = 2\n", 5)
     monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=compiler))
     assert str(Frame(file, "f", 2, 0)) == "In[5]:2"
+    assert str(Place(file, 2, 0, "add")) == "In[5]:2"
     assert str(Frame("/home/me/model.py", "f", 2, 0)) == "model.py:2"
 
 
@@ -25,4 +27,4 @@ def test_without_a_shell_or_in_an_old_one_files_keep_their_names(
     monkeypatch: pytest.MonkeyPatch, shell: object
 ) -> None:
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    assert cell_name("/tmp/ipykernel_1/2.py") is None
+    assert file_name("/tmp/ipykernel_1/2.py") == "2.py"
