@@ -156,9 +156,10 @@ class Cutter:
         key = annotated, program.module, number
         if key not in self._shardings:
             self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
+        said = _said(program.module, annotated, fission.origin) if number > 1 else {}
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
+        writer = _Writer(program, placement, found, self._shardings[key], said, places, self._made, donated)
         return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
 
     def _fission(self, pieces: int) -> Fission:
@@ -206,14 +207,18 @@ def _propagated(
         return {}
     made = program.clone()
     made.num_partitions = number
-    given = _given(annotated)
-    for inst in made.entry.instructions:
-        sharding = given.get(origin.get(inst.name, inst.name))
-        if sharding is not None:
-            made.shardings[inst.id] = sharding
+    for name, sharding in _said(program, annotated, origin).items():
+        made.shardings[made.by_name(name).id] = sharding
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
     found = propagate(made, to_outputs=True, to_parameters=is_open).module
     return {inst.name: found.sharding(inst) for inst in found.entry.instructions}
+
+
+def _said(program: Module, annotated: Module, origin: Mapping[str, str]) -> Mapping[str, HloSharding]:
+    """What the user said of inputs, and of what keeps its name, by name."""
+    given = _given(annotated)
+    found = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
+    return {name: sharding for name, sharding in found if sharding is not None}
 
 
 def _given(annotated: Module) -> Mapping[str, HloSharding]:
@@ -256,12 +261,13 @@ class _Writer:
         placement: Placement,
         cut: Sequence[Part],
         shardings: Mapping[str, HloSharding | None],
+        said: Mapping[str, HloSharding],
         submeshes: Sequence[Submesh],
         made: StagePrograms,
         donated: Collection[int],
     ) -> None:
         self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
-        self.shardings, self.made, self.donated = dict(shardings), made, donated
+        self.shardings, self.said, self.made, self.donated = dict(shardings), said, made, donated
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         self._keep_order()
 
@@ -330,7 +336,9 @@ class _Writer:
 
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
-        found = self.made.of(part, reads, makes, self._deferrable(part), self.submeshes[part.stage])
+        placed = ((n, self.said.get(inst.name)) for n, inst in enumerate(part.module.entry.instructions))
+        inside = [(n, sharding) for n, sharding in placed if sharding is not None and n >= len(reads)]
+        found = self.made.of(part, reads, inside, makes, self._deferrable(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding

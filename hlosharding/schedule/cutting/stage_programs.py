@@ -19,6 +19,8 @@ from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.sharding import HloSharding, copies_as_partials
 
 Shardings = Sequence[HloSharding]
+Inside = Sequence[tuple[int, HloSharding]]
+"""Of some instructions of a part, by place, how they lie."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class Submesh:
     def num_devices(self) -> int:
         return len(self.devices)
 
-    def partitioned(self, part: Part, reads: Shardings, makes: Shardings) -> Partitioned:
+    def partitioned(self, part: Part, reads: Shardings, inside: Inside, makes: Shardings) -> Partitioned:
         """The program of a part whose values lie so."""
         module = part.module.clone()
         module.num_partitions = self.num_devices
+        for number, sharding in inside:
+            module.shardings[module.entry.instructions[number].id] = sharding
         for parameter, sharding in zip(module.entry.parameters, reads, strict=True):
             module.shardings[parameter.id] = sharding
         module.shardings[module.entry.root.id] = HloSharding.tuple(tuple(makes))
@@ -52,28 +56,34 @@ class StagePrograms:
         self._programs: dict[tuple[Any, ...], StageProgram] = {}
 
     def of(
-        self, part: Part, reads: Shardings, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
+        self,
+        part: Part,
+        reads: Shardings,
+        inside: Inside,
+        makes: Shardings,
+        deferrable: Sequence[int],
+        submesh: Submesh,
     ) -> StageProgram:
         """The program of a part.  `deferrable`: of its sums those that may be left in terms, one a device."""
         same = self._structure.computation(part.module.entry)
-        key = same, tuple(reads), tuple(makes), tuple(deferrable), part.sums, submesh
+        key = same, tuple(reads), tuple(inside), tuple(makes), tuple(deferrable), part.sums, submesh
         if key not in self._programs:
-            found = _cheapest(part, reads, makes, deferrable, submesh)
+            found = _cheapest(part, reads, inside, makes, deferrable, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
         return self._programs[key]
 
 
 def _cheapest(
-    part: Part, reads: Shardings, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
+    part: Part, reads: Shardings, inside: Inside, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
 ) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
-    made = submesh.partitioned(part, reads, makes)
+    made = submesh.partitioned(part, reads, inside, makes)
     results = made.module.entry.root.operands
     late = {n for n in deferrable if _is_exchanged(results[n])}
     if not late:
         return made
     partial = [copies_as_partials(sharding) if n in late else sharding for n, sharding in enumerate(makes)]
-    once = submesh.partitioned(part, reads, partial)
+    once = submesh.partitioned(part, reads, inside, partial)
     return once if once.comm_bytes_per_device < made.comm_bytes_per_device else made
 
 

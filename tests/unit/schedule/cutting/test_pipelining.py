@@ -175,6 +175,22 @@ def test_what_the_program_says_of_a_value_on_its_way_holds_between_stages(cpu_de
     assert_equal(schedule.run_reference(w, x), [np.asarray(net(w, x))])
 
 
+def test_so_it_does_inside_a_stage(cpu_devices: list[Any]) -> None:
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=cpu_devices[:2])
+
+    def net(w: Any, x: Any) -> Any:
+        between = jax.lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(mesh, PartitionSpec(None, "d")))
+        return jnp.tanh(jnp.sin(between) @ w)
+
+    w, x = jnp.eye(4) + 0.5, jnp.arange(32.0).reshape(8, 4)
+    module = hs.annotate(hs.trace(net)(w, x), {"x": "{replicated}", "w": "{replicated}"})
+    schedule = pipelined(module, batch=["x"], stages=1, microbatches=2)
+    [program] = {op.program for op in schedule.ops.values() if isinstance(op, StageProgram)}
+    local = [str(inst.shape) for inst in program.module.instructions if inst.opcode == "sine"]
+    assert local == ["f32[4,2]"]
+    assert_equal(schedule.run_reference(w, x), [np.asarray(net(w, x))])
+
+
 def test_so_it_does_of_weights_whose_layers_are_cut(cpu_devices: list[Any]) -> None:
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=cpu_devices[:2])
 
