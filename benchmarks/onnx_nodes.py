@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.workers import JOBS, tell, told
 from hlosharding.errors import LoadError
 
-_SHARES = 24
+_SHARES = 8
 _SECONDS = 3000
 
 
