@@ -51,12 +51,14 @@ def _totals(about: ReportedProgram) -> Facts:
         "flops": Figure(cost.flops, is_exact=is_exact),
     }
     computing, talking = as_seconds(run.compute_s), as_seconds(run.comm_s)
-    memory = cost.peak_memory_bytes / run.machine.memory_bytes
+    memory, number = cost.peak_memory_bytes / run.machine.memory_bytes, len(cost.collectives)
     labels = (
         Label("time_s", "step", f"simulated on {run.machine.name}: {computing} computing", Kind.SECONDS),
         Label("exposed_comm_s", "exposed communication", f"{share:.0%} of the step, of {talking}", Kind.SECONDS),
         Label("peak_memory_bytes", "peak memory", f"{memory:.2%} of a device", Kind.BYTES),
-        Label("comm_bytes", "bytes received", f"in {as_count(len(cost.collectives))} collectives", Kind.BYTES),
+        Label(
+            "comm_bytes", "bytes received", f"in {as_count(number)} collective{'' if number == 1 else 's'}", Kind.BYTES
+        ),
         Label("flops", "FLOPs", "of one device", Kind.LARGE),
     )
     return Facts(items, f"One device, one step, on {run.machine.name}", labels)
