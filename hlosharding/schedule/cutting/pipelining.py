@@ -19,7 +19,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_ca
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
-from hlosharding.schedule.cutting.stage_programs import StagePrograms, Submesh
+from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
@@ -121,6 +121,10 @@ class Layout:
         return self.submeshes if self.chunks == 1 and not self.said else 1
 
 
+_Annotations = Mapping[str, HloSharding]
+"""Of values by name the shardings that the user gave."""
+
+
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
@@ -131,7 +135,7 @@ class Cutter:
         self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds: dict[tuple[Module, Machine], Mapping[Instruction, float]] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
-        self._shardings: dict[tuple[Module, Module, int], Mapping[str, HloSharding | None]] = {}
+        self._shardings: dict[tuple[Module, Module, int], tuple[_Annotations, Mapping[str, HloSharding | None]]] = {}
         self._made = StagePrograms()
 
     def pipeline(
@@ -155,11 +159,11 @@ class Cutter:
         placement, found = self._cut(microbatches, layout, machine)
         key = annotated, program.module, number
         if key not in self._shardings:
-            self._shardings[key] = _propagated(program.module, annotated, number, fission.origin)
-        said = _said(program.module, annotated, fission.origin) if number > 1 else {}
+            said = _annotations(program.module, annotated, fission.origin) if number > 1 else {}
+            self._shardings[key] = said, _propagated(program.module, said, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _Writer(program, placement, found, self._shardings[key], said, places, self._made, donated)
+        writer = _Writer(program, placement, found, *self._shardings[key], places, self._made, donated)
         return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
 
     def _fission(self, pieces: int) -> Fission:
@@ -196,26 +200,24 @@ class Cutter:
         return self._seconds[module, machine]
 
 
-def _propagated(
-    program: Module, annotated: Module, number: int, origin: Mapping[str, str]
-) -> Mapping[str, HloSharding | None]:
-    """The sharding of each value by name: those that the user gave to inputs and to what keeps its name, spread.
-
-    `origin`: of parts, by name, that of which they are parts.
-    """
+def _propagated(program: Module, said: _Annotations, number: int) -> Mapping[str, HloSharding | None]:
+    """The sharding of each value by name: what is said, spread."""
     if number == 1:
         return {}
     made = program.clone()
     made.num_partitions = number
-    for name, sharding in _said(program, annotated, origin).items():
+    for name, sharding in said.items():
         made.shardings[made.by_name(name).id] = sharding
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
     found = propagate(made, to_outputs=True, to_parameters=is_open).module
     return {inst.name: found.sharding(inst) for inst in found.entry.instructions}
 
 
-def _said(program: Module, annotated: Module, origin: Mapping[str, str]) -> Mapping[str, HloSharding]:
-    """What the user said of inputs, and of what keeps its name, by name."""
+def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> _Annotations:
+    """The shardings that the user gave to inputs and to what keeps its name, by name.
+
+    `origin`: of parts, by name, that of which they are parts.
+    """
     given = _given(annotated)
     found = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
     return {name: sharding for name, sharding in found if sharding is not None}
@@ -260,8 +262,8 @@ class _Writer:
         program: Microbatched,
         placement: Placement,
         cut: Sequence[Part],
+        said: _Annotations,
         shardings: Mapping[str, HloSharding | None],
-        said: Mapping[str, HloSharding],
         submeshes: Sequence[Submesh],
         made: StagePrograms,
         donated: Collection[int],
@@ -337,8 +339,9 @@ class _Writer:
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
         placed = ((n, self.said.get(inst.name)) for n, inst in enumerate(part.module.entry.instructions))
-        inside = [(n, sharding) for n, sharding in placed if sharding is not None and n >= len(reads)]
-        found = self.made.of(part, reads, inside, makes, self._deferrable(part), self.submeshes[part.stage])
+        inside = tuple((n, sharding) for n, sharding in placed if sharding is not None and n >= len(reads))
+        shardings = PartShardings(reads, inside, makes)
+        found = self.made.of(part, shardings, self._deferrable(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding

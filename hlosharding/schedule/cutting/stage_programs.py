@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine
@@ -18,9 +18,14 @@ from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.sharding import HloSharding, copies_as_partials
 
-Shardings = Sequence[HloSharding]
-Inside = Sequence[tuple[int, HloSharding]]
-"""Of some instructions of a part, by place, how they lie."""
+
+class PartShardings(NamedTuple):
+    """How the values of a part lie."""
+
+    reads: tuple[HloSharding, ...]
+    inside: tuple[tuple[int, HloSharding], ...]
+    """Of some of its instructions, by place."""
+    makes: tuple[HloSharding, ...]
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,15 @@ class Submesh:
     def num_devices(self) -> int:
         return len(self.devices)
 
-    def partitioned(self, part: Part, reads: Shardings, inside: Inside, makes: Shardings) -> Partitioned:
+    def partitioned(self, part: Part, shardings: PartShardings) -> Partitioned:
         """The program of a part whose values lie so."""
         module = part.module.clone()
         module.num_partitions = self.num_devices
-        for number, sharding in inside:
+        for number, sharding in shardings.inside:
             module.shardings[module.entry.instructions[number].id] = sharding
-        for parameter, sharding in zip(module.entry.parameters, reads, strict=True):
+        for parameter, sharding in zip(module.entry.parameters, shardings.reads, strict=True):
             module.shardings[parameter.id] = sharding
-        module.shardings[module.entry.root.id] = HloSharding.tuple(tuple(makes))
+        module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
         return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
 
 
@@ -55,35 +60,25 @@ class StagePrograms:
         self._structure = Structure()
         self._programs: dict[tuple[Any, ...], StageProgram] = {}
 
-    def of(
-        self,
-        part: Part,
-        reads: Shardings,
-        inside: Inside,
-        makes: Shardings,
-        deferrable: Sequence[int],
-        submesh: Submesh,
-    ) -> StageProgram:
+    def of(self, part: Part, shardings: PartShardings, deferrable: Sequence[int], submesh: Submesh) -> StageProgram:
         """The program of a part.  `deferrable`: of its sums those that may be left in terms, one a device."""
         same = self._structure.computation(part.module.entry)
-        key = same, tuple(reads), tuple(inside), tuple(makes), tuple(deferrable), part.sums, submesh
+        key = same, shardings, tuple(deferrable), part.sums, submesh
         if key not in self._programs:
-            found = _cheapest(part, reads, inside, makes, deferrable, submesh)
+            found = _cheapest(part, shardings, deferrable, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
         return self._programs[key]
 
 
-def _cheapest(
-    part: Part, reads: Shardings, inside: Inside, makes: Shardings, deferrable: Sequence[int], submesh: Submesh
-) -> Partitioned:
+def _cheapest(part: Part, shardings: PartShardings, deferrable: Sequence[int], submesh: Submesh) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
-    made = submesh.partitioned(part, reads, inside, makes)
+    made = submesh.partitioned(part, shardings)
     results = made.module.entry.root.operands
     late = {n for n in deferrable if _is_exchanged(results[n])}
     if not late:
         return made
-    partial = [copies_as_partials(sharding) if n in late else sharding for n, sharding in enumerate(makes)]
-    once = submesh.partitioned(part, reads, inside, partial)
+    partial = (copies_as_partials(lies) if n in late else lies for n, lies in enumerate(shardings.makes))
+    once = submesh.partitioned(part, shardings._replace(makes=tuple(partial)))
     return once if once.comm_bytes_per_device < made.comm_bytes_per_device else made
 
 
