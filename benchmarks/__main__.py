@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from hlosharding.whole_files import write_whole
+
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parent / "docs" / "benchmarks.md"
 QUESTIONS = (
@@ -97,13 +99,12 @@ def _title(module: str) -> str:
 
 def write(answer: Answer) -> None:
     """The document, whole or not at all, with one more answer in the place of an older one."""
-    made, sections = DOCUMENT.with_suffix(".tmp"), _written()
+    sections = _written()
     sections[_module(answer.command)] = answer.section()
     modules = {_module(question): question for question in QUESTIONS}
     left_out = [f"* Not run: `{question}`" for module, question in modules.items() if module not in sections]
     kept = [sections[module] for module in dict.fromkeys((*modules, *sections)) if module in sections]
-    made.write_text("\n".join([_HEAD, *_machine(), *left_out, "", *kept]))
-    made.replace(DOCUMENT)
+    write_whole(DOCUMENT, "\n".join([_HEAD, *_machine(), *left_out, "", *kept]))
 
 
 def _written() -> dict[str, str]:

@@ -62,7 +62,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Raises HloShardingError where that cannot be.
     """
-    try:
+    with writing(path):
         place = Path(path).resolve()
         draft = place.with_name(f".{place.name[-_LONGEST_NAME:]}.{secrets.token_hex(8)}.part")
         try:
@@ -71,6 +71,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             draft.replace(place)
         finally:
             draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says meanwhile is that `path` cannot be written: HloShardingError.  Broken pipes stay these."""
+    try:
+        yield
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from hlosharding.errors import HloShardingError, LoadError
-from hlosharding.whole_files import read_whole, replacing
+from hlosharding.errors import LoadError
+from hlosharding.whole_files import read_whole, replacing, writing
 
 
 def read_program(file: str) -> Path | bytes:
@@ -62,14 +62,10 @@ def opened(output: str) -> Iterator[IO[bytes]]:
         with replacing(output) as file:
             yield file
         return
-    try:
+    with writing(output):
         sys.stdout.flush()
         with Path(output).open("ab") as file:
             yield file
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise HloShardingError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _stays(output: str) -> bool:

@@ -16,7 +16,7 @@ from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
-from hlosharding.frontends import is_onnx, load, read_onnx_shardings, to_sdy_text
+from hlosharding.frontends import is_onnx, load, named_format, read_onnx_shardings, to_sdy_text
 from hlosharding.ir import Module, Shape, verify
 from hlosharding.mesh_propagation import Stage, propagate_axes
 from hlosharding.partitioner import PartitionOptions
@@ -152,11 +152,10 @@ def partitions(arguments: Namespace, module: Module) -> int:
 
 def is_onnx_model(arguments: Namespace, source: Path | bytes) -> bool:
     """Is FILE an ONNX model, by what `--format` says, its name or its content?"""
-    if arguments.format is not None:
-        return arguments.format == "onnx"
-    if isinstance(source, bytes):
-        return is_onnx(source)
-    return source.suffix.lower() == ".onnx" or is_onnx(read_whole(source))
+    form = arguments.format or (named_format(source) if isinstance(source, Path) else None)
+    if form is not None:
+        return form == "onnx"
+    return is_onnx(source if isinstance(source, bytes) else read_whole(source))
 
 
 def devices_named(arguments: Namespace, source: Path | bytes) -> int:

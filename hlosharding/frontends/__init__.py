@@ -17,7 +17,7 @@ from hlosharding.frontends.jax import (
     trace,
     with_sharding,
 )
-from hlosharding.frontends.loading import load
+from hlosharding.frontends.loading import load, named_format
 from hlosharding.frontends.onnx import OnnxShardings, is_onnx, read_onnx_shardings, write_onnx_shardings
 from hlosharding.frontends.prepare import prepare
 from hlosharding.frontends.shardy import to_sdy_text
@@ -34,6 +34,7 @@ __all__ = [
     "is_one_array",
     "is_onnx",
     "load",
+    "named_format",
     "prepare",
     "read_onnx_shardings",
     "said_by_jax",

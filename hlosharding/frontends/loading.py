@@ -72,7 +72,7 @@ def load(
     content, origin = source, None
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         origin = Path(source)
-        format = format or _SUFFIXES.get(origin.suffix.lower())
+        format = format or named_format(origin)
         content = read_whole(origin, remedy=_NO_FILE)
     try:
         if format == "onnx" or (format is None and is_onnx(content)):
@@ -90,6 +90,15 @@ def load(
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
     return prepare_module(module) if module is source else prepared(Edit(module))
+
+
+def named_format(path: Path) -> Format | None:
+    """What a file's name says of its format.
+
+    >>> named_format(Path("model.ONNX")), named_format(Path("model.bin"))
+    ('onnx', None)
+    """
+    return _SUFFIXES.get(path.suffix.lower())
 
 
 def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:

@@ -203,14 +203,14 @@ def write_onnx_shardings(
     missing = sorted(set(wanted) - made - read)
     if missing:
         raise AnnotationError(f"no node reads or gives a tensor {missing[0]!r}")
-    unknown = sorted(set(stages or ()) - {label_of(node) for node in all_nodes(out)})
+    said = stages or {}
+    unknown = sorted(set(said) - {label_of(node) for node in all_nodes(out)})
     if unknown:
         remedy = "inline the model's functions first: onnx.inliner" if out.functions else "name nodes of the model"
         raise AnnotationError(f"no node {unknown[0]!r}, which is to be in a stage", remedy=remedy)
     count = num_devices or max((s.num_devices or 1 for s in wanted.values()), default=1)
     mesh = MeshInfo(("devices",), (count,))
     _forget(out, configuration)
-    said = stages or {}
     for node in all_nodes(out):
         named = [
             n for n in dict.fromkeys((*node.input, *node.output)) if n in wanted and (n in node.output or n not in made)
