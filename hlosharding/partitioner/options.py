@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlosharding.errors import PartitionError
-from hlosharding.reshard import OBJECTIVES
+from hlosharding.reshard import check_objective
 
 OVERLAPS = ("off", "auto", "always")
 """When products become loops: never, where the machine's prices say it is faster, wherever they can."""
@@ -41,7 +41,6 @@ class PartitionOptions:
     several whole-program alternatives that are tried, the last one's."""
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise PartitionError(f"objective is {self.objective!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
+        check_objective(self.objective)
         if self.overlap not in OVERLAPS:
             raise PartitionError(f"overlap is {self.overlap!r}", remedy=f"use one of {', '.join(OVERLAPS)}")

@@ -2,7 +2,7 @@
 
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.objectives import OBJECTIVES, combined, most_bytes_per_second
+from hlosharding.reshard.objectives import OBJECTIVES, check_objective, combined, most_bytes_per_second
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
@@ -43,6 +43,7 @@ __all__ = [
     "Slice",
     "Step",
     "Transfer",
+    "check_objective",
     "combined",
     "is_partial",
     "layout_of",

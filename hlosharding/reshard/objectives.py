@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.cost import Machine
+from hlosharding.errors import PartitionError
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 
@@ -28,6 +29,12 @@ _NEXT_TO_NOTHING = 1024.0
 """Bytes that nobody saves by one more step, nor sends to have a little less to compute."""
 _HALF_OF_IT = 1e-4
 """Seconds that count half as much as all may: of a dozen collectives.  Of few of them each counts about alike."""
+
+
+def check_objective(name: str) -> None:
+    """Raises PartitionError for one that nobody knows."""
+    if name not in OBJECTIVES:
+        raise PartitionError(f"no objective {name!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
 
 
 def bytes_of_a_second(objective: str, nbytes: Number, seconds: Number) -> Number | float:

@@ -17,7 +17,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import REDUCER_KINDS, Shape
 from hlosharding.reshard.candidates import candidates
 from hlosharding.reshard.for_time import fastest
-from hlosharding.reshard.objectives import OBJECTIVES
+from hlosharding.reshard.objectives import OBJECTIVES, check_objective
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.request import Reshard, ReshardRequest, is_partial
 from hlosharding.reshard.steps import Pad, Slice, Step
@@ -95,8 +95,7 @@ def plan(request: ReshardRequest) -> PlannedSteps:
 
 def reshard_of(request: ReshardRequest) -> Reshard:
     """The reshard that is asked for, machine and devices settled; raises for an objective nobody knows."""
-    if request.objective not in OBJECTIVES:
-        raise PartitionError(f"no objective {request.objective!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
+    check_objective(request.objective)
     return Reshard(
         request.shape,
         request.source,

@@ -27,4 +27,4 @@ def test_without_a_shell_or_in_an_old_one_files_keep_their_names(
     monkeypatch: pytest.MonkeyPatch, shell: object
 ) -> None:
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    assert file_name("/tmp/ipykernel_1/2.py") == "2.py"
+    assert file_name("ipykernel_1/2.py") == "2.py"
