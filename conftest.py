@@ -50,6 +50,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files from what the code does now")
+    parser.addoption("--record-cpu-seconds", type=Path, metavar="FILE", help="write there what each test function took")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from tests.cpu_seconds import Recorder
+
+    if path := config.getoption("--record-cpu-seconds"):
+        config.pluginmanager.register(Recorder(path))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

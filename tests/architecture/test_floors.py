@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import configparser
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "hlosharding"
@@ -24,6 +23,15 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def own_room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
 def floors() -> list[set[str]]:
     """The contract's rooms, highest floor first."""
     config = configparser.ConfigParser()
@@ -36,13 +44,18 @@ def floors() -> list[set[str]]:
     ]
 
 
-def room_of(module: str) -> str | None:
+def room_named(module: str) -> str | None:
     parts = module.split(".")
     return parts[1] if parts[0] == "hlosharding" and len(parts) > 1 else None
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """(module, line) of every import statement in a file, also inside functions."""
+    return tuple(_imports(tree_of(path)))
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -50,49 +63,56 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.module, node.lineno
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_room_is_entered_through_its_door(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for module, line in imports(ast.parse(path.read_text())):
-        room = room_of(module)
-        if room is not None and room != own:
-            assert module == f"hlosharding.{room}", f"{name_of(path)}:{line} reaches into {module}"
+def between_rooms() -> Iterator[tuple[Path, int, str, str]]:
+    """(file, line, module, its room) of every import of another room."""
+    for path in SOURCES:
+        for module, line in imports(path):
+            room = room_named(module)
+            if room is not None and room != own_room(path):
+                yield path, line, module, room
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_rooms_import_downwards(path: Path) -> None:
+def test_a_room_is_entered_through_its_door() -> None:
+    reached = between_rooms()
+    assert not [f"{name_of(p)}:{line} reaches into {m}" for p, line, m, room in reached if m != f"hlosharding.{room}"]
+
+
+def test_rooms_import_downwards() -> None:
     order = {room: height for height, rooms in enumerate(reversed(floors())) for room in rooms}
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    assert own in order, f"{own} stands on no floor of setup.cfg"
-    for module, line in imports(ast.parse(path.read_text())):
-        room = room_of(module)
-        if room is not None and room != own:
-            assert order[room] <= order[own], f"{name_of(path)}:{line} imports {module} from above or beside"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_only_the_bridge_touches_private_jax(path: Path) -> None:
-    if path.parent == XLA_BRIDGE:
-        return
-    for module, line in imports(ast.parse(path.read_text())):
-        assert not module.startswith(PRIVATE_JAX), f"{name_of(path)}:{line} imports {module}: use xla_bridge"
-
-
-@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
-def test_files_stay_readable(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= LARGEST_FILE, f"{name_of(path)} has {lines} lines; split it by duty"
-    assert path.stem not in {"utils", "util", "helpers", "misc"}, f"{name_of(path)}: name it after its duty"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_modules_and_public_names_say_what_they_are(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree), f"{name_of(path)} has no docstring"
-    public = [
-        node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    homeless = {own_room(path) for path in SOURCES} - order.keys() - {"__init__"}
+    assert not homeless, "these stand on no floor of setup.cfg"
+    upwards = [
+        f"{name_of(path)}:{line} imports {module} from above or beside"
+        for path, line, module, room in between_rooms()
+        if own_room(path) != "__init__" and order[room] > order[own_room(path)]
     ]
-    bare = [node.name for node in public if not ast.get_docstring(node)]
-    assert not bare, f"{name_of(path)}: no docstring on {', '.join(bare)}"
+    assert not upwards
+
+
+def test_only_the_bridge_touches_private_jax() -> None:
+    others = [path for path in SOURCES if path.parent != XLA_BRIDGE]
+    private = [(p, line, m) for p in others for m, line in imports(p) if m.startswith(PRIVATE_JAX)]
+    assert not [f"{name_of(path)}:{line} imports {module}: use xla_bridge" for path, line, module in private]
+
+
+def test_files_stay_readable() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in ALL_FILES}
+    assert not [f"{name_of(p)} has {n} lines; split it by duty" for p, n in lines.items() if n > LARGEST_FILE]
+
+
+def test_files_are_named_after_their_duty() -> None:
+    assert not [name_of(path) for path in ALL_FILES if path.stem in {"utils", "util", "helpers", "misc"}]
+
+
+def test_modules_say_what_they_are() -> None:
+    assert not [name_of(path) for path in SOURCES if not ast.get_docstring(tree_of(path))]
+
+
+def test_public_names_say_what_they_are() -> None:
+    public = [
+        (path, node)
+        for path in SOURCES
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert not [f"{name_of(path)}: {node.name}" for path, node in public if not ast.get_docstring(node)]

@@ -20,9 +20,8 @@ def modules_after(code: str) -> set[str]:
     return set(answer.stdout.split())
 
 
-@pytest.mark.parametrize("heavy", sorted(HEAVY))
-def test_importing_hlosharding_pulls_in_nothing_heavy(heavy: str) -> None:
-    assert heavy not in modules_after("import hlosharding")
+def test_importing_hlosharding_pulls_in_nothing_heavy() -> None:
+    assert not HEAVY & modules_after("import hlosharding")
 
 
 def test_importing_hlosharding_adds_little_to_numpy() -> None:
@@ -42,9 +41,8 @@ def test_help_needs_no_heavy_library() -> None:
     assert not {"jax", "onnx", "scipy", "networkx"} & modules_after(HELP)
 
 
-@pytest.mark.parametrize("name", hs.__all__)
-def test_every_public_name_is_there_and_documented(name: str) -> None:
-    assert (getattr(hs, name).__doc__ or "").strip()
+def test_every_public_name_is_there_and_documented() -> None:
+    assert not [name for name in hs.__all__ if not (getattr(hs, name).__doc__ or "").strip()]
 
 
 def test_dir_lists_the_surface() -> None:
