@@ -50,14 +50,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files from what the code does now")
-    parser.addoption("--record-cpu-seconds", type=Path, metavar="FILE", help="write there what each test function took")
+    parser.addoption("--quick", action="store_true", help="all cheap tests, and a share of the dear ones (tests/tiers)")
+    parser.addoption("--share", help="which share, from 0 to 9, or none (default: number of commits modulo 10)")
+    parser.addoption("--record-cpu-seconds", action="store_true", help="write down what each test function takes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from tests.cpu_seconds import Recorder
+    from tests.tiers import RECORD, QuickSet, Recorder, chosen_share
 
-    if path := config.getoption("--record-cpu-seconds"):
-        config.pluginmanager.register(Recorder(path))
+    if config.getoption("--record-cpu-seconds"):
+        config.pluginmanager.register(Recorder(RECORD))
+    if config.getoption("--quick"):
+        config.pluginmanager.register(QuickSet(RECORD, chosen_share(config.getoption("--share"), config.rootpath)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,10 +1,11 @@
 """Does a refactoring leave every program as it was?  `python -m benchmarks.fingerprint [FAMILY ...] --against REF`
 
 REF is a file that `--to FILE` wrote, or a git revision: its own recorder runs in a work tree of its own.  A fingerprint
-says of one program under one objective what came out: local HLO without names and metadata, the table of collectives
-without its wording, predicted cost and time, propagated shardings, generated Python without comments.  Families:
-`mirror`, `zoo`, `examples`, `random`, `reshards`; the first hundred of one: `random:100`.  Each chunk of programs has a
-process of its own, so that an abort inside XLA costs one chunk, by name.
+says of one program under one setting (an objective, or overlap) what came out: local HLO without names and metadata,
+the table of collectives without its wording, predicted cost and time, propagated shardings, generated Python without
+comments, overrides, warnings, and what `explain` says of some values and collectives.  Families: `mirror`, `zoo`,
+`examples`, `deep` (24 layers), `random`, `reshards`; the first hundred of one: `random:100`.  Each chunk of programs
+has a process of its own, so that an abort inside XLA costs one chunk, by name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KEPT = HERE / "out" / "fingerprints"
 CHUNK = 8
 SECONDS_A_CHUNK = 1800
 Prints = dict[str, dict[str, str]]
-"""Program and objective -> aspect -> digest."""
+"""Program and setting -> aspect -> digest."""
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def recorded(families: Sequence[str], jobs: int) -> Prints:
         for family, size in sizes(families).items()
         for at in range(0, size, CHUNK)
     ]
-    chunks.sort(key=lambda chunk: chunk[0] not in ("zoo", "examples"))  # the longest first
+    chunks.sort(key=lambda chunk: chunk[0] not in ("zoo", "examples", "deep"))  # the longest first
     found: Prints = {}
     with ThreadPoolExecutor(jobs) as pool:
         answers = pool.map(_ask, chunks)

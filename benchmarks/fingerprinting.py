@@ -16,7 +16,14 @@ from hlosharding.errors import HloShardingError
 from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
 from hlosharding.partitioner import PartitionOptions
 
-OBJECTIVES = ("balanced", "bytes", "time")
+SETTINGS = {
+    "balanced": PartitionOptions(objective="balanced"),
+    "bytes": PartitionOptions(objective="bytes"),
+    "time": PartitionOptions(objective="time"),
+    "overlap": PartitionOptions(overlap="always"),
+}
+EXPLAINED = 12
+"""So many instructions and collectives of a program are explained, spread evenly."""
 RANDOM_PROGRAMS = 300
 RESHARDS = 300
 
@@ -43,8 +50,8 @@ def record(family: str, numbers: Iterable[int]) -> None:
     conftest.set_environment()
     for number in numbers:
         name, make = programs(family)[number]
-        for objective, prints in fingerprints(make):
-            tell({"program": f"{family} {name} {objective}", "prints": prints})
+        for setting, prints in fingerprints(make):
+            tell({"program": f"{family} {name} {setting}", "prints": prints})
 
 
 # The programs
@@ -87,6 +94,14 @@ def _examples() -> Iterator[Named]:
         yield make.__name__, lambda make=make: _propagated(make().traced())
 
 
+def _deep() -> Iterator[Named]:
+    """Of so many layers that the partitioner decides for one and copies it to the others."""
+    from benchmarks import deep_models
+
+    for make in (deep_models.gpt2, deep_models.encoder_decoder, deep_models.experts, deep_models.residual):
+        yield make.__name__, lambda make=make: _propagated(make(24).traced())
+
+
 def _propagated(traced: Any) -> Source:
     return traced.propagate().propagation
 
@@ -114,6 +129,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Named]]] = {
     "mirror": _mirror,
     "zoo": _zoo,
     "examples": _examples,
+    "deep": _deep,
     "random": _random,
     "reshards": _reshards,
 }
@@ -123,37 +139,60 @@ FAMILIES: dict[str, Callable[[], Iterator[Named]]] = {
 
 
 def fingerprints(make: Callable[[], Source]) -> Iterator[tuple[str, dict[str, str]]]:
-    """(objective, aspect -> digest) of one program; of a refusal the error's class."""
+    """(setting, aspect -> digest) of one program; of a refusal the error's class."""
     try:
         source = make()
     except HloShardingError as error:
         yield "-", {"refused": type(error).__name__}
         return
-    shardings = _shardings(_module(source))
-    for objective in OBJECTIVES:
-        yield objective, {"shardings": shardings} | _of_partitioned(source, objective)
+    whole = {"shardings": _shardings(_module(source)), "causes": _causes(source)}
+    for setting, options in SETTINGS.items():
+        yield setting, whole | _of_partitioned(source, options)
 
 
 def _module(source: Source) -> Module:
     return source.module if isinstance(source, hs.Propagation) else source
 
 
-def _of_partitioned(source: Source, objective: str) -> dict[str, str]:
+def _causes(source: Source) -> str:
+    """Of what `explain` says of shardings."""
+    if not isinstance(source, hs.Propagation):
+        return ""
+    named = _spread([inst.name for inst in source.module.entry.instructions])
+    return digest(str(source.explain(name)) for name in named)
+
+
+def _of_partitioned(source: Source, options: PartitionOptions) -> dict[str, str]:
     try:
-        local = _partitioned(source, objective)
+        local = _partitioned(source, options)
     except HloShardingError as error:
         return {"refused": type(error).__name__}
+    return {
+        "hlo": _computation(local.module.entry, {}),
+        "collectives": _collectives(local),
+        "cost": _cost(local),
+        "python": _python(local),
+        "overrides": digest(f"{o.name} {o.propagated} {o.chosen} {o.why}" for o in local.sharding_overrides),
+        "warnings": digest(local.warnings),
+        "explained": digest(map(str, local.explain_collectives(*_spread(range(len(local.collectives)))))),
+    }
+
+
+def _python(local: Partitioned) -> str:
     try:
-        python = digest([ast.dump(ast.parse(local.as_python()))])
+        return digest([ast.dump(ast.parse(local.as_python()))])
     except Exception as error:  # noqa: BLE001  (what it ends in is as much a property as what it makes)
-        python = type(error).__name__
-    hlo = _computation(local.module.entry, {})
-    return {"hlo": hlo, "collectives": _collectives(local), "cost": _cost(local), "python": python}
+        return type(error).__name__
 
 
-def _partitioned(source: Source, objective: str) -> Partitioned:
+def _spread(values: Sequence[Any]) -> Sequence[Any]:
+    """At most EXPLAINED of them, evenly."""
+    return values[:: -(-len(values) // EXPLAINED) or 1]
+
+
+def _partitioned(source: Source, options: PartitionOptions) -> Partitioned:
     """As `hs.partition` does it; a module keeps its shardings as they are."""
-    module, options = _module(source), PartitionOptions(objective=objective)
+    module = _module(source)
     machine = hs.machines.h100(module.num_partitions)
     if isinstance(source, hs.Propagation):
         return hs.partition(source, num_partitions=module.num_partitions, machine=machine, options=options)

@@ -48,9 +48,9 @@ def main() -> None:
 def _work(options: argparse.Namespace) -> None:
     counts = [int(n) for n in options.devices.split(",") if n]
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={max(counts, default=1)}"
-    from tests.support.onnx_cases import node_cases
+    from tests.support.onnx_cases import node_cases, node_modules
 
-    for name, case in node_cases().items():
+    for name, case in (pair for module in node_modules() for pair in node_cases(module).items()):
         if crc32(name.encode()) % _SHARES == options.share and re.search(options.pattern, name):
             tell({"name": name, **_met(case, counts, options)})
 

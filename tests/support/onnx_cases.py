@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
+from pkgutil import iter_modules
 from random import Random
 from typing import Any
 
@@ -56,13 +59,23 @@ class Case:
 
 
 @cache
-def node_cases() -> dict[str, Case]:
-    """Every case of ONNX's node tests, by name."""
-    from onnx.backend.test.loader import load_model_tests
+def node_modules() -> tuple[str, ...]:
+    """ONNX's modules of node tests, about one an operator.  None is imported: that is when it computes its cases."""
+    origin = getattr(find_spec("onnx"), "origin", "")
+    folder = Path(origin).parent / "backend" / "test" / "case" / "node"
+    return tuple(module.name for module in iter_modules([str(folder)]) if not module.name.startswith("_"))
 
+
+@cache
+def node_cases(module: str) -> dict[str, Case]:
+    """The cases of one of these modules, by name.  They are computed in 0.02 s a module: 4 s for all of them."""
+    from onnx.backend.test.case import node
+
+    before = len(node._NodeTestCases)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {case.name: case for test in load_model_tests(kind="node") for case in _cases(test)}
+        import_module(f"{node.__name__}.{module}")
+    return {case.name: case for test in node._NodeTestCases[before:] for case in _cases(test)}
 
 
 @cache

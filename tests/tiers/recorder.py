@@ -1,4 +1,4 @@
-"""What each test function costs, in CPU seconds: measured while tests run, kept in a file beside this one.
+"""What each test function costs, in CPU seconds: measured while all tests run, kept in `cpu_seconds.json`.
 
 Seconds are those of the test's own process with all its threads, where XLA compiles, and of the children it waited for.
 They depend on the machine: what counts is which tests are dear beside others.
@@ -12,14 +12,35 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
-RECORD = Path(__file__).with_suffix(".json")
+RECORD = Path(__file__).with_name("cpu_seconds.json")
 PROPERTY = "cpu_seconds"
 """Under this name a report takes the figure from a worker process to the one that writes the file."""
+STARTED = pytest.StashKey[float]()
+
+
+class Cost(NamedTuple):
+    """What all tests of one function took, and how many they are."""
+
+    seconds: float
+    tests: int
+
+    @property
+    def mean(self) -> float:
+        """Seconds of one test."""
+        return self.seconds / self.tests
+
+
+class Record(NamedTuple):
+    """What test functions took when they were last recorded."""
+
+    day: date
+    functions: dict[str, Cost]
 
 
 def function_of(nodeid: str) -> str:
@@ -35,7 +56,7 @@ def cpu_seconds() -> float:
 
 @dataclass(eq=False)
 class Recorder:
-    """The plugin that measures."""
+    """The plugin that measures; every process measures, and the one that has no controller writes."""
 
     path: Path
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -58,15 +79,20 @@ class Recorder:
             self.seconds[function] += dict(report.user_properties)[PROPERTY]
             self.tests[function] += 1
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not hasattr(session.config, "workerinput"):
-            write(self.path, self.seconds, self.tests)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        is_whole = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if is_whole and not hasattr(session.config, "workerinput"):
+            write_record(self.path, {name: Cost(self.seconds[name], self.tests[name]) for name in self.tests})
 
 
-STARTED = pytest.StashKey[float]()
+def write_record(path: Path, functions: dict[str, Cost]) -> None:
+    """One function a line, so that a diff shows which became dear."""
+    rows = [f"{json.dumps(name)}: [{cost.seconds:.2f}, {cost.tests}]" for name, cost in sorted(functions.items())]
+    path.write_text(f'{{"recorded": "{date.today()}", "functions": {{\n' + ",\n".join(rows) + "\n}}\n")
 
 
-def write(path: Path, seconds: dict[str, float], tests: dict[str, int]) -> None:
-    functions: dict[str, Any] = {name: [round(seconds[name], 2), tests[name]] for name in sorted(seconds)}
-    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in functions.items())
-    path.write_text(f'{{"recorded": "{time.strftime("%Y-%m-%d")}", "functions": {{\n{rows}\n}}}}\n')
+def read_record(path: Path) -> Record:
+    """What `write_record` wrote."""
+    told = json.loads(path.read_text())
+    functions = {name: Cost(*row) for name, row in told["functions"].items()}
+    return Record(date.fromisoformat(told["recorded"]), functions)
