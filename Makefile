@@ -1,16 +1,21 @@
 # Two commands do everything: `make demo` and `make test`.  Both first make .venv and install into it, once.
+# make test: what a contributor runs at each commit, five minutes on two cores.  Which tests these are: tests/tiers.
+#   make test ROOM=reshard   all tests of one room         make test SHARE=3   another tenth of the dear tests than this commit's
 VENV    ?= .venv
 EXTRAS  ?= dev,examples
 # The versions that pip installs.
 CONSTRAINTS ?= constraints.txt
 # How many test processes: one per core.
 WORKERS ?= auto
+TESTS   := $(if $(ROOM),$(wildcard tests/unit/$(ROOM) hlosharding/$(ROOM)),--quick $(SHARE:%=--share %))
+# What pytest makes of a test's asserts is kept for the next run, also where an environment keeps no bytecode.
+PYTEST  := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n $(WORKERS)
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.hlosharding-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
+.PHONY: help setup demo test test-all lint format pytest newest bench bench-gpu-compile bench-search bench-interop onnx-models setup-onnx-models golden clean
 
 help:           ## this list
 	@grep -hE '^[a-z-]+: .*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | column -t -s "$$(printf '\t')"
@@ -18,15 +23,18 @@ help:           ## this list
 setup: $(STAMP) ## .venv with everything installed
 
 $(STAMP): pyproject.toml $(CONSTRAINTS)
-	test -x $(BIN)/python || "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@test -x $(BIN)/python || .ci/shown "making $(VENV)" "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
+	@.ci/shown "installing into $(VENV)" $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: setup     ## the main job: a GPT-2 training step sharded, explained and run
 	$(BIN)/python examples/gpt2_training.py
 
-test: lint pytest ## every check
+test: lint pytest ## linters, types, all cheap tests, a tenth of the dear ones (SHARE=3: which); ROOM=reshard: one room's
+
+test-all: lint  ## linters, types, all tests: most of an hour; writes down what each takes, for `make test`
+	$(PYTEST) --record-cpu-seconds
 
 lint: setup     ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
@@ -34,8 +42,9 @@ lint: setup     ## ruff, pyright, import-linter
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-pytest: setup   ## doctests and all tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+pytest: setup   ## the tests of `make test`
+	$(if $(TESTS),,$(error there is no room $(ROOM)))
+	$(PYTEST) $(TESTS)
 
 newest:         ## a short set on the newest JAX, where the machine has Python 3.12 or 3.13
 	@WORKERS=$(WORKERS) .ci/newest

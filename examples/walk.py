@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import hlosharding as hs
 from benchmarks import live_xla
@@ -42,8 +44,10 @@ def show_program(
 
     `why` is the parameter whose sharding is explained.
     """
-    stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
-    propagated, partitioned = stage.propagation, stage.partition().partitioned
+    with doing("trace and propagate"):
+        stage = hs.jit(function, mesh=mesh, **options).trace(*arguments).propagate()
+    with doing("partition"):
+        propagated, partitioned = stage.propagation, stage.partition().partitioned
     show_wide = partial(show, width=console.width)
     show_wide(parameters_view(propagated, mesh), activations_view(propagated, mesh))
     asked = next(p.name for p in propagated.module.entry.parameters if p.op_name == why)
@@ -54,15 +58,37 @@ def show_program(
     program.write_text(partitioned.as_python())
     console.print(f"The generated program: [bold]{program}[/bold] ({len(program.read_text().splitlines()):,} lines)\n")
     if mesh.size > 1:
-        live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
-        xla = hs.load(live, format="hlo-proto")
+        with doing("compile XLA's own program, to compare with"):
+            live = live_xla.modules(live_xla.lower(function, arguments, **options)).partitioned
+            xla = hs.load(live, format="hlo-proto")
         names = ("hlosharding", "live XLA")
         show_wide(comparison_view(hs.cost(partitioned.module), hs.cost(xla), names=names))
 
 
+@contextmanager
+def doing(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Says on standard error what is done and for how long; of what has steps the value is to be called at each."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = (BarColumn(), MofNCompleteColumn()) if total else ()
+    with Progress(*columns, *bar, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
+
+
+def _followed(losses: Iterable[float], what: str) -> list[float]:
+    """The first losses, as they come."""
+    found: list[float] = []
+    with doing(what, STEPS) as advance:
+        for loss in islice(losses, STEPS):
+            found.append(loss)
+            advance()
+    return found
+
+
 def show_losses(console: Console, many: Iterable[float], one: Iterable[float], mesh: Mesh) -> None:
     """Run both trainings, print the losses, and fail where they do not agree."""
-    sharded, single = list(islice(many, STEPS)), list(islice(one, STEPS))
+    sharded = _followed(many, f"compile, and train on {mesh.size} devices")
+    single = _followed(one, "compile, and train on one")
     show(tables.losses(sharded, single, mesh.size), width=console.width)
     apart = max(abs(a - b) for a, b in zip(sharded, single, strict=True)) / max(map(abs, single))
     console.print(f"Largest difference: {apart:.1e} of the largest loss")

@@ -15,7 +15,6 @@ def test_names_are_unique_and_meshes_have_eight_devices() -> None:
     assert {math.prod(size for _, size in m.axes) for m in MODELS} == {8}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)
 def test_right(model: Model) -> None:
     assert zoo_against_xla.verdict(model, 1)["right"]

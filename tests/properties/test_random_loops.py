@@ -17,7 +17,6 @@ from tests.support.random_programs.programs import RandomProgram, random_program
 PROGRAMS = 40
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_a_loop_around_a_seeded_program_is_right(seed: int) -> None:
     random = Random(seed)
@@ -26,7 +25,6 @@ def test_a_loop_around_a_seeded_program_is_right(seed: int) -> None:
     check(RandomProgram(looped(program.module, trips, changing, random), program.arguments))
 
 
-@pytest.mark.slow
 def test_much_of_it_moves_out_and_much_stays() -> None:
     moved = stayed = 0
     for seed in range(0, PROGRAMS, 4):

@@ -20,13 +20,11 @@ from tests.support.random_programs.shardings import random_sharding
 PROGRAMS = 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_a_seeded_program_is_right(seed: int) -> None:
     _right(Random(seed))
 
 
-@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.randoms(use_true_random=False))
 def test_a_drawn_program_is_right(random: Random) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -81,7 +80,6 @@ def _regrouped(draw: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*dims[:place], 1, *dims[place:])
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.sampled_from((P(), P("x"), P(None, None, "x"))))
 def test_views_are_what_they_were(cpu_devices: list[Any], random: Random, given: P) -> None:

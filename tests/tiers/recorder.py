@@ -76,7 +76,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "teardown":
             function = function_of(report.nodeid)
-            self.seconds[function] += dict(report.user_properties)[PROPERTY]
+            self.seconds[function] += sum(float(str(value)) for key, value in report.user_properties if key == PROPERTY)
             self.tests[function] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

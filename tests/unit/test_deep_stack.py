@@ -48,7 +48,7 @@ def nested(depth: int) -> str:
     )
 
 
-@pytest.mark.parametrize("depth", [300, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [300, 1000])
 def test_deeply_nested_loops(depth: int) -> None:
     module = load(nested(depth), format="hlo")
     verify(module)

@@ -44,7 +44,6 @@ def test_the_text_loads_as_what_it_is() -> None:
     assert sum(c.bytes_per_device for c in hs.collectives(again)) == local.comm_bytes_per_device
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_random_programs_by_their_text(seed: int) -> None:
     check(random_program(Random(seed)), how="stablehlo")
@@ -54,7 +53,6 @@ def test_a_random_program_by_its_text() -> None:
     check(random_program(Random(7), devices=6), how="stablehlo")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_models_by_their_text(name: str) -> None:
     model = next(m for m in MODELS if m.name == name)

@@ -105,7 +105,6 @@ def test_random_programs_come_back(seed: int) -> None:
 XLAS_OWN = {22: "XLA's partitioner gets a convolution with uneven tiles wrong", 37: "jaxlib drops a carry of a loop"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [s for s in range(40) if s not in XLAS_OWN])
 def test_xla_with_shardy_computes_the_same(seed: int) -> None:
     _check(random_program(Random(seed)))
