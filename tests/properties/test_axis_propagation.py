@@ -58,7 +58,7 @@ def assert_consistent(found: AxisPropagation) -> None:
 
 
 @pytest.mark.parametrize("opcode", sorted(BODIES))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_orders_are_kept_or_reported_on_every_opcode(opcode: str, data: st.DataObject) -> None:
     module, cluster = module_of(opcode), data.draw(st.sampled_from(CLUSTERS))
