@@ -48,8 +48,8 @@ def nested(depth: int) -> str:
     )
 
 
-@pytest.mark.parametrize("depth", [300, 1000])
-def test_deeply_nested_loops(depth: int) -> None:
+def assert_followed(depth: int) -> None:
+    """All that follows a program's calls follows them down to its innermost op."""
     module = load(nested(depth), format="hlo")
     verify(module)
     local = partition(propagate(module, to_outputs=True))
@@ -59,6 +59,15 @@ def test_deeply_nested_loops(depth: int) -> None:
     assert local.to_hlo_text().count(" while(") == depth
     assert local.as_python().count("lax.while_loop(") == depth
     compile(local.as_python(), "<nested>", "exec")
+
+
+def test_loops_nested_a_little_deeper_than_the_stack() -> None:
+    assert_followed(100)
+
+
+@pytest.mark.parametrize("depth", [300, 1000])
+def test_deeply_nested_loops(depth: int) -> None:
+    assert_followed(depth)
 
 
 def test_the_caller_s_context_is_kept_and_errors_come_through() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -36,6 +37,21 @@ def test_prices_are_those_of_the_mesh() -> None:
     kinds = {"NVIDIA H200": machines.h200, "NVIDIA GB200": machines.gb200_nvl72, "NVIDIA B200": machines.b200}
     for kind, preset in kinds.items():
         assert default_machine(8, [SimpleNamespace(device_kind=kind)]) is preset(8)
+
+
+def test_on_gpus_xla_is_told_to_leave_gradients_in_the_iteration_that_makes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes of it is seen where XLA compiles for GPUs: the test of layers below."""
+    name = "xla_gpu_enable_pipelined_reduce_scatter"
+    module = hs.load("HloModule m\nENTRY e { ROOT x = f32[4] parameter(0) }", format="hlo")
+    program = hs.partition(module, num_partitions=1).program.compile(jax.devices()[:1])
+    assert program._options == {}
+    on_gpu = replace(program, devices=(SimpleNamespace(platform="cuda"),))
+    assert on_gpu._options == {name: False}
+    assert replace(on_gpu, compiler_options={name: True})._options == {name: True}
+    monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
+    assert on_gpu._options == {}
 
 
 @pytest.mark.gpu_compiler

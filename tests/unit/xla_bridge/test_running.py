@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -37,3 +38,11 @@ def test_too_few_devices_and_wrong_arguments_are_execution_errors() -> None:
         xla_bridge.run_proto(proto, [[np.ones(3), np.ones(3)]])
     with pytest.raises(ExecutionError):
         xla_bridge.run_proto(proto, [[np.ones(4)]])
+
+
+def test_of_several_processes_each_runs_modules_on_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = jax.devices("cpu")[4:]
+    monkeypatch.setattr(jax, "local_devices", lambda backend: own)
+    assert xla_bridge.cpu_devices(3) == tuple(own[:3])
+    with pytest.raises(ExecutionError, match="5 CPU devices are needed and this process has 4"):
+        xla_bridge.cpu_devices(5)
