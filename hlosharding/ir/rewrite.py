@@ -43,12 +43,13 @@ def set_operands(
     instruction: Instruction, operands: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order
 ) -> None:
     """Give an instruction other operands."""
-    old, new = instruction.operands, tuple(operands)
-    instruction.operands = new
-    for operand in dict.fromkeys(old):
+    old = dict.fromkeys(instruction.operands)
+    instruction.operands = tuple(operands)
+    new = dict.fromkeys(instruction.operands)
+    for operand in old:
         if operand not in new:
             leave(operand, instruction)
-    for operand in dict.fromkeys(new):
+    for operand in new:
         if operand not in old:
             operand.users.append(instruction)
 
@@ -71,6 +72,31 @@ def replace_uses(
     computation = instruction.computation
     if computation.root is instruction and by.computation is computation:
         computation.set_root(by)
+
+
+def bypass(instructions: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order) -> None:
+    """Let the users of each read its first operand instead, and let it be no user: operands before users.
+
+    Users stand as `replace_uses` and `release_operands` one by one would leave them; but a user with thousands of
+    operands, as the root of a step is, is written once and not a thousand times.
+    """
+    instead: dict[Instruction, Instruction] = {}
+    reads: dict[Instruction, set[Instruction]] = {}
+    for instruction in instructions:
+        operands = [instead.get(o, o) for o in instruction.operands]
+        value = instead[instruction] = operands[0]
+        for user in instruction.users:
+            read = reads.get(user) or reads.setdefault(user, set(user.operands))
+            if value not in read:
+                read.add(value)
+                value.users.append(user)
+        for operand in dict.fromkeys(operands):
+            leave(operand, instruction)
+        instruction.users.clear()
+        if instruction.is_root:
+            instruction.computation.set_root(value)
+    for user in reads:
+        user.operands = tuple(instead.get(o, o) for o in user.operands)
 
 
 def remove(instruction: Instruction) -> None:
