@@ -14,8 +14,10 @@ import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.export
 from jax.sharding import NamedSharding
 from rich.table import Table
 
@@ -25,6 +27,7 @@ from benchmarks.process_seconds import seconds
 from benchmarks.verdict import finish, judged
 from benchmarks.workers import tell, told
 from examples import devices
+from hlosharding.xla_bridge import lowered_to_hlo_proto
 
 EXPONENT, LEAST_SECONDS = 1.3, 0.1
 SIZE, FACTORS = 1000, (1, 2, 4)
@@ -72,20 +75,20 @@ def _a_tanh(module: hs.Module) -> str:
 
 
 def _loads(program: growing.Growing) -> Iterator[str]:
-    say = {key: _named(program, getattr(program, key)) for key in ("in_shardings", "out_shardings")}
-    lowered = jax.jit(program.function, **say).lower(*program.arguments)
-    hlo = lowered.compiler_ir("hlo")
-    assert hlo is not None
-    text = lowered.as_text()
+    say: dict[str, Any] = {key: _named(program, getattr(program, key)) for key in ("in_shardings", "out_shardings")}
+    step = jax.jit(program.function, **say)
+    lowered = step.lower(*program.arguments)
+    sources = {
+        "Lowered": lowered,
+        "StableHLO": lowered.as_text(),
+        "bytecode": jax.export.export(step)(*program.arguments).mlir_module_serialized,
+        "HLO proto": lowered_to_hlo_proto(lowered),
+        "HLO text": lowered.as_text("hlo"),
+    }
     yield ""
-    hs.load(lowered)
-    yield "load Lowered"
-    hs.load(text)
-    yield "load StableHLO"
-    hs.load(hlo.as_serialized_hlo_module_proto())
-    yield "load HLO proto"
-    hs.load(hlo.as_hlo_text())
-    yield "load HLO text"
+    for name, source in sources.items():
+        hs.load(source)
+        yield f"load {name}"
 
 
 def _named(program: growing.Growing, specs: object) -> object:
