@@ -64,7 +64,7 @@ def entries(program: growing.Growing) -> Iterator[str]:
     yield "pipelined"
     hs.simulate(schedule, hs.machines.h100(2))
     yield "simulate a schedule"
-    _ = schedule.ranks
+    schedule.ranks()
     yield "ranks"
     hs.search(unsplit, batch=batch, machine=machine, plans=[hs.Plan(2, 2, 2, 2)])
     yield "search, one plan"
