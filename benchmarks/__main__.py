@@ -28,6 +28,8 @@ QUESTIONS = (
     "step_time",
     "call_time",
     "scale",
+    "doors",
+    "growth",
     "propagation_equality",
     "mirror_against_xla",
     "cost_against_xla",

@@ -13,7 +13,7 @@ from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends.hlo import devices_of
-from hlosharding.ir import Instruction, Module, callers, rewrite, unspecified_dims_text
+from hlosharding.ir import Computation, Instruction, Module, NameUniquer, callers, rewrite, unspecified_dims_text
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
 
@@ -55,13 +55,9 @@ def annotate(
     for name, wanted in annotations.items():
         for instruction in names.find(name):
             chosen[instruction] = _fitting(wanted, instruction, out.mesh, name)
-    for instruction, sharding in chosen.items():
-        if annotate_for_users:
-            _insert(out, instruction, sharding, "copy", required)
-        elif required or instruction.opcode == "parameter":
-            out.shardings[instruction.id] = sharding
-        else:
-            _insert(out, instruction, sharding, "custom-call", required)
+    held = {} if annotate_for_users else {i: s for i, s in chosen.items() if required or i.opcode == "parameter"}
+    out.shardings |= {instruction.id: sharding for instruction, sharding in held.items()}
+    _insert(out, {i: s for i, s in chosen.items() if i not in held}, "copy" if annotate_for_users else "custom-call")
     out.renumber()
     if required and not annotate_for_users:
         _close_boundary(out, chosen)
@@ -154,9 +150,27 @@ def _is_partition_spec(wanted: Any) -> bool:
     return jax is not None and isinstance(wanted, jax.sharding.PartitionSpec)
 
 
-def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: str, required: bool) -> None:
-    """Put a copy, or an annotation open in every dim, between a value and its users."""
-    computation = value.computation
+def _insert(module: Module, wanted: Mapping[Instruction, HloSharding], opcode: str) -> None:
+    """Put a copy, or an annotation open in every dim, between values and their users."""
+    names = NameUniquer(i.name for i in module.instructions)
+    made: dict[Instruction, Instruction] = {}
+    places: dict[Computation, dict[Instruction, list[Instruction]]] = {}
+    for value in wanted:
+        made[value] = _annotated(value, opcode, names.fresh(f"{value.name}.annotated"))
+        places.setdefault(value.computation, {})[value] = [made[value]]
+    for computation, behind in places.items():
+        rewrite.place_behind(computation, behind)
+        # A copy is for who uses the value, and nobody uses a result.
+        if opcode != "copy" and computation.root in made:
+            computation.set_root(made[computation.root])
+    rewrite.replace_each(made)
+    for value, annotated in made.items():
+        rewrite.number(module, annotated)
+        module.shardings[annotated.id] = wanted[value]
+
+
+def _annotated(value: Instruction, opcode: str, name: str) -> Instruction:
+    """Such an instruction, as the last one of the computation."""
     attributes: dict[str, Any] = {}
     if opcode == "custom-call":
         attributes = {
@@ -164,19 +178,6 @@ def _insert(module: Module, value: Instruction, sharding: HloSharding, opcode: s
             "custom_call_api_version": 1,
             "opaque": unspecified_dims_text(range(value.shape.rank if value.shape.is_array else 0)),
         }
-    made = rewrite.insert(
-        computation,
-        computation.instructions.index(value) + 1,
-        opcode,
-        value.shape,
-        (value,),
-        name=rewrite.fresh_name(module, f"{value.name}.annotated"),
-        like=value,
-        **attributes,
-    )
-    was_root = value.is_root
-    rewrite.replace_uses(value, made, where=lambda user: user is not made)
-    if was_root and opcode == "copy":
-        computation.set_root(value)
-    rewrite.number(module, made)
-    module.shardings[made.id] = sharding
+    computation = value.computation
+    last = len(computation.instructions)
+    return rewrite.insert(computation, last, opcode, value.shape, (value,), name=name, like=value, **attributes)

@@ -8,7 +8,7 @@ gives them.  Passes on per-device programs, where no order matters, use `rewrite
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from hlosharding import wire
@@ -219,6 +219,10 @@ class Edit:
         """XLA's ReplaceOperandWithDifferentShape."""
         rewrite.replace_operand(instruction, position, new, leave=rewrite.last_user_takes_place)
 
+    def set_operands(self, instruction: Instruction, operands: Iterable[Instruction]) -> None:
+        """Many operands replaced at once."""
+        rewrite.set_operands(instruction, operands, leave=rewrite.last_user_takes_place)
+
     def replace(
         self, old: Instruction, new: Instruction, *, relay_control: bool = False, remove_operands: bool = True
     ) -> None:
@@ -245,6 +249,15 @@ class Edit:
     def remove(self, instruction: Instruction) -> None:
         """Take an unused instruction out; the last user of each operand moves into its place."""
         rewrite.release_operands(instruction, leave=rewrite.last_user_takes_place)
+        self._forget(instruction)
+
+    def bypass(self, instructions: Sequence[Instruction]) -> None:
+        """Let the users of each use its first operand, and take it out."""
+        rewrite.bypass(instructions, leave=rewrite.last_user_takes_place)
+        for instruction in instructions:
+            self._forget(instruction)
+
+    def _forget(self, instruction: Instruction) -> None:
         self.shardings.pop(instruction, None)
         del self._live[instruction.computation][instruction]
 

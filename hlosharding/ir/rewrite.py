@@ -6,7 +6,7 @@ order by these.  Every function keeps operands and users consistent; call `modul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hlosharding import wire
@@ -43,12 +43,13 @@ def set_operands(
     instruction: Instruction, operands: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order
 ) -> None:
     """Give an instruction other operands."""
-    old, new = instruction.operands, tuple(operands)
-    instruction.operands = new
-    for operand in dict.fromkeys(old):
+    old = dict.fromkeys(instruction.operands)
+    instruction.operands = tuple(operands)
+    new = dict.fromkeys(instruction.operands)
+    for operand in old:
         if operand not in new:
             leave(operand, instruction)
-    for operand in dict.fromkeys(new):
+    for operand in new:
         if operand not in old:
             operand.users.append(instruction)
 
@@ -71,6 +72,51 @@ def replace_uses(
     computation = instruction.computation
     if computation.root is instruction and by.computation is computation:
         computation.set_root(by)
+
+
+def replace_each(instead: Mapping[Instruction, Instruction]) -> None:
+    """Let the users of each use what stands for it (a user that does so stays one), as `replace_uses` one by one.
+
+    A user with thousands of operands is written once.  Roots stay.
+    """
+    reads: dict[Instruction, set[Instruction]] = {}
+    for old, new in instead.items():
+        for user in old.users:
+            if user is not new:
+                _reads_too(user, new, reads)
+        old.users = [user for user in old.users if user is new]
+    for user in reads:
+        user.operands = tuple(o if instead.get(o, user) is user else instead[o] for o in user.operands)
+
+
+def _reads_too(user: Instruction, value: Instruction, reads: dict[Instruction, set[Instruction]]) -> None:
+    """Make it a user of a value.  `reads`: what users whose operands are not written yet read by now."""
+    read = reads.get(user) or reads.setdefault(user, set(user.operands))
+    if value not in read:
+        read.add(value)
+        value.users.append(user)
+
+
+def bypass(instructions: Iterable[Instruction], *, leave: LeaveUsers = others_keep_order) -> None:
+    """Let the users of each read its first operand instead, and let it be no user: operands before users.
+
+    Users stand as `replace_uses` and `release_operands` one by one would leave them; but a user with thousands of
+    operands, as the root of a step is, is written once and not a thousand times.
+    """
+    instead: dict[Instruction, Instruction] = {}
+    reads: dict[Instruction, set[Instruction]] = {}
+    for instruction in instructions:
+        operands = [instead.get(o, o) for o in instruction.operands]
+        value = instead[instruction] = operands[0]
+        for user in instruction.users:
+            _reads_too(user, value, reads)
+        for operand in dict.fromkeys(operands):
+            leave(operand, instruction)
+        instruction.users.clear()
+        if instruction.is_root:
+            instruction.computation.set_root(value)
+    for user in reads:
+        user.operands = tuple(instead.get(o, o) for o in user.operands)
 
 
 def remove(instruction: Instruction) -> None:
@@ -107,6 +153,13 @@ def insert(
         instruction.shape = infer_shape(instruction)
     computation.instructions.insert(position, instruction)
     return instruction
+
+
+def place_behind(computation: Computation, places: Mapping[Instruction, Sequence[Instruction]]) -> None:
+    """Move the last instructions of a computation: some behind each of these."""
+    moved = {i for group in places.values() for i in group}
+    kept = [i for i in computation.instructions if i not in moved]
+    computation.instructions[:] = [i for place in kept for i in (place, *places.get(place, ()))]
 
 
 def copy(instruction: Instruction, position: int, operands: Iterable[Instruction], *, to: Computation) -> Instruction:

@@ -48,6 +48,8 @@ class PropagationState:
         """Members of shard groups that have heard the others as they now are."""
         self.is_settled = False
         """Was everything tried at the last level, and nothing changed since?"""
+        self.ahead: dict[int, HloSharding | None] = {}
+        """What `look_ahead` found of places; each next one of a chain is there as long as those behind it are."""
         self._leaves: dict[int, list[int]] = {}
         self._log: list[Any] = []
         """The changes of a level, end to end: place, direction, places of the sources, old number, new number."""
@@ -181,3 +183,18 @@ class PropagationState:
                 forward[parameter] = open_forward[parameter]
         if p in nodes.group_of:
             self.done_group.difference_update(nodes.members(p))
+        if self.ahead:
+            self._forget_ahead(p, q)
+
+    def _forget_ahead(self, p: int, q: int) -> None:
+        """What was found ahead of `p` (`q` towards its users), from its sharding, or from what was found so."""
+        nodes = self.nodes
+        waiting = [p, q, *nodes.operands[p]]
+        for user, _ in nodes.uses[q]:
+            if nodes.siblings[user]:
+                waiting += nodes.operands[user]
+        while waiting:
+            p = waiting.pop()
+            if p in self.ahead:
+                del self.ahead[p]
+                waiting += nodes.operands[p]

@@ -25,21 +25,34 @@ def offer(state: PropagationState, p: int, use: Use, level: int) -> HloSharding 
 def look_ahead(state: PropagationState, p: int) -> HloSharding | None:
     """What the users ahead would like: back along the chain of single users from the first sharded one.
 
-    XLA: LookaheadUserSharding.  Shardings between are set for the time of asking only.
+    XLA: LookaheadUserSharding.  XLA walks the whole chain for each value on it; here it is walked once, and what was
+    found of each value stands in `state.ahead` until something changes that it was found from.
     """
-    uses, chain = state.nodes.uses, [p]
-    while True:
-        if len(uses[chain[-1]]) != 1:
-            return None
-        chain.append(uses[chain[-1]][0][0])
-        if state.current[chain[-1]]:
+    known, uses = state.ahead, state.nodes.uses
+    chain: list[int] = []
+    value = p
+    while value not in known:
+        chain.append(value)
+        if len(uses[value]) != 1 or state.current[uses[value][0][0]]:
             break
-    found = None
-    for value in reversed(chain[:-1]):
-        found = offer(state, value, uses[value][0], policy.NEVER)
-        if found is None or value == p:
-            break
-        state.put(value, found)
-    for middle in chain[1:-1]:
-        state.current[middle] = 0
+        value = uses[value][0][0]
+    for value in reversed(chain):
+        known[value] = _of_single_user(state, value)
+    return known[p]
+
+
+def _of_single_user(state: PropagationState, p: int) -> HloSharding | None:
+    """What the only user would like, with its own sharding or, where it has none, with the one that is ahead of it."""
+    uses = state.nodes.uses[p]
+    if len(uses) != 1:
+        return None
+    user = uses[0][0]
+    if state.current[user]:
+        return offer(state, p, uses[0], policy.NEVER)
+    ahead = state.ahead[user]
+    if ahead is None:
+        return None
+    state.put(user, ahead)  # for the time of asking only
+    found = offer(state, p, uses[0], policy.NEVER)
+    state.current[user] = 0
     return found

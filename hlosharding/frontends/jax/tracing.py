@@ -175,9 +175,7 @@ class TracedCall:
         for parameter, sharding in zip(module.entry.parameters[extra:], self.call.shardings, strict=True):
             if sharding is not None:
                 module.shardings[parameter.id] = sharding
-        for number, sharding in enumerate(self.results.shardings):
-            if sharding is not None:
-                _set_output(module, number, len(self.results.shardings), sharding)
+        _set_outputs(module, self.results.shardings)
 
     def _signature(self, parameters: Sequence[Instruction], extra: int, facts: dict[str, Any]) -> FunctionSignature:
         count = len(self.results.avals)
@@ -255,26 +253,36 @@ def _stand_in(mesh: Any, wanted: Sequence[Any], found: Sequence[HloSharding | No
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
 
-def _set_output(module: Module, number: int, count: int, sharding: HloSharding) -> None:
+def _set_outputs(module: Module, said: Sequence[HloSharding | None]) -> None:
     root = module.entry.root
-    if root.opcode == "tuple" and root.shape.is_tuple:
-        old = module.shardings.get(root.id) or HloSharding.tuple([HloSharding.replicate()] * count)
-        module.shardings[root.id] = old.with_leaf(number, sharding)
-        copy = _copy_of_output(root, number)
-        if copy is not None:
-            module.shardings[copy.id] = sharding
-    else:
-        module.shardings[root.id] = sharding
+    given = {number: sharding for number, sharding in enumerate(said) if sharding is not None}
+    if not given:
+        return
+    if not (root.opcode == "tuple" and root.shape.is_tuple):
+        module.shardings[root.id] = given[max(given)]
+        return
+    old = module.shardings.get(root.id)
+    leaves = list(old.tuple_elements) if old is not None else [HloSharding.replicate()] * len(said)
+    copies = _copies_of_outputs(root)
+    for number, sharding in given.items():
+        leaves[number] = sharding
+        if number in copies:
+            module.shardings[copies[number].id] = sharding
+    module.shardings[root.id] = HloSharding.tuple(leaves)
 
 
-def _copy_of_output(root: Instruction, number: int) -> Instruction | None:
+def _copies_of_outputs(root: Instruction) -> dict[int, Instruction]:
     """MLIR's export makes a copy of each output, returned or unused, and XLA propagates from its annotation."""
-    value = root.operands[number]
-    if _is_copy(value):
-        return value
-    places = [n for n, operand in enumerate(root.operands) if operand is value]
-    copies = [user for user in value.users if _is_copy(user) and not user.users]
-    return copies[places.index(number)] if len(copies) == len(places) else None
+    places: dict[Instruction, list[int]] = {}
+    for number, value in enumerate(root.operands):
+        places.setdefault(value, []).append(number)
+    found: dict[int, Instruction] = {}
+    for value, numbers in places.items():
+        unused = [user for user in value.users if _is_copy(user) and not user.users]
+        copies = [value] * len(numbers) if _is_copy(value) else unused
+        if len(copies) == len(numbers):
+            found.update(zip(numbers, copies, strict=True))
+    return found
 
 
 def _is_copy(instruction: Instruction) -> bool:

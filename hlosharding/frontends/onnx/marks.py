@@ -47,11 +47,12 @@ class TensorMarks:
         taken = NameUniquer(i.name for i in module.instructions)
         found: dict[str, str] = {}
         named: set[Instruction] = set()
-        for mark in [i for i in module.instructions if _is_mark(i)]:
+        marks = [i for i in module.instructions if _is_mark(i)]
+        rewrite.bypass(marks)
+        for mark in marks:
             [value] = mark.operands
             [number] = _NUMBER.findall(mark.opaque)
             name = self.names[int(number)]
-            rewrite.replace_uses(mark, value)
             if value not in named and value.opcode != "parameter":
                 rewrite.rename(value, taken.fresh(hlo_name(name)))
                 named.add(value)
@@ -72,11 +73,7 @@ def hlo_name(tensor: str) -> str:
 
 def _drop(module: Module) -> None:
     for computation in module.computations:
-        kept = [i for i in computation.instructions if not _is_mark(i)]
-        for instruction in computation.instructions:
-            if _is_mark(instruction):
-                rewrite.set_operands(instruction, ())
-        computation.instructions[:] = kept
+        computation.instructions[:] = [i for i in computation.instructions if not _is_mark(i)]
     module.renumber()
 
 

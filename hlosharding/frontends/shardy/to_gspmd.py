@@ -7,7 +7,7 @@ what JAX itself writes when Shardy is switched off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,8 @@ class _Rewrite:
     meshes: Meshes
     manual: dict[Computation, tuple[str, ...]] = field(default_factory=dict)
     """Manual axes around the instructions of a computation."""
+    results: list[Instruction] = field(default_factory=list)
+    """Calls of the computation that mark what a function returns."""
 
     def outermost_first(self) -> list[Computation]:
         return self.edit.computations_post_order()[::-1]
@@ -88,6 +90,9 @@ class _Rewrite:
             else:
                 self._annotate_inside(instruction, manual)
                 self._drop_marks(instruction)
+        # At once: a step returns thousands of arrays, each marked, in one root.
+        self.bypass(self.results)
+        self.results.clear()
 
     def _regions(self, instructions: Sequence[Instruction]) -> dict[Instruction, tuple[str, ...]]:
         """Calls of shard_map bodies and the axes that they make manual."""
@@ -132,6 +137,12 @@ class _Rewrite:
                 where=repr(call),
             )
         return list(zip(call.operands, found, strict=True))
+
+    def bypass(self, marks: Sequence[Instruction]) -> None:
+        """Take out calls of one computation that say no more than that their operand is marked."""
+        if marks:
+            _return_copies(self.edit, marks[0].computation.root, marks)
+            self.edit.bypass(marks)
 
     def custom_call(
         self,
@@ -197,23 +208,32 @@ def _func_result(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...])
         # MLIR's export wraps a single result in a tuple and gives it the result's own annotation.
         if user.opcode == "tuple" and len(user.operands) == 1 and value in rewrite.edit.shardings:
             rewrite.edit.shardings.setdefault(user, HloSharding.tuple([rewrite.edit.shardings[value]]))
-    if _layout(value) != _layout(call):
-        _return_copies(rewrite, call)
-    rewrite.edit.replace_uses(call, value)
-    rewrite.edit.remove(call)
+    rewrite.results.append(call)
+
+
+def _return_copies(edit: Edit, root: Instruction, marked: Iterable[Instruction]) -> None:
+    """MLIR's export returns the copy that it makes of each result where the value itself has another layout."""
+    copied = [call for call in marked if _layout(call.operands[0]) != _layout(call)]
+    if not copied or root.opcode != "tuple":
+        return
+    operands, positions = list(root.operands), dict[Instruction, list[int]]()
+    for position, operand in enumerate(operands):
+        positions.setdefault(operand, []).append(position)
+    for call in copied:
+        copies = [user for user in call.users if user.opcode == "reshape" and not user.users]
+        places = positions.get(call, [])
+        if len(copies) == len(places):
+            for position, copy in zip(places, copies, strict=True):
+                operands[position] = copy
+    edit.set_operands(root, operands)
 
 
 def _layout(instruction: Instruction) -> tuple[int, ...]:
     return tuple(instruction.proto.shape.layout.minor_to_major)
 
 
-def _return_copies(rewrite: _Rewrite, call: Instruction) -> None:
-    """MLIR's export returns the copy that it makes of each result where the value itself has another layout."""
-    copies = [user for user in call.users if user.opcode == "reshape" and not user.users]
-    for user in list(call.users):
-        if user.is_root and user.opcode == "tuple" and len(copies) == user.operands.count(call):
-            for position, copy in zip([n for n, o in enumerate(user.operands) if o is call], copies, strict=True):
-                rewrite.edit.replace_operand(user, position, copy)
+def _barrier(rewrite: _Rewrite, call: Instruction, _manual: tuple[str, ...]) -> None:
+    rewrite.bypass([call])
 
 
 def _global_to_local(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ...]) -> None:
@@ -288,6 +308,6 @@ _HANDLERS: dict[str, Callable[[_Rewrite, Instruction, tuple[str, ...]], None]] =
     targets.FUNC_RESULT_SHARDING: _func_result,
     targets.GLOBAL_TO_LOCAL: _global_to_local,
     targets.LOCAL_TO_GLOBAL: _local_to_global,
-    targets.PROPAGATION_BARRIER: _func_result,
+    targets.PROPAGATION_BARRIER: _barrier,
     targets.SHARDING_GROUP: _sharding_group,
 }

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError
-from hlosharding.ir import Instruction, Module, callers, rewrite, unspecified_dims, while_parts
+from hlosharding.ir import Instruction, Module, NameUniquer, callers, rewrite, unspecified_dims, while_parts
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.sharding import (
     DimAxes,
@@ -100,23 +100,25 @@ class _Writer:
         root, results = entry.root, list(entry.results)
         given = self.module.sharding(root)
         leaves = given.leaves if given is not None else (None,) * len(results)
+        names = NameUniquer(i.name for i in self.module.instructions)
+        returned, behind = list(results), dict[Instruction, list[Instruction]]()
         for number, (value, leaf) in enumerate(zip(results, leaves, strict=False)):
             if not value.shape.is_array or (leaf is None and _is_open(self.module.open_outputs, number)):
                 continue
-            made = self._returned(value, leaf or HloSharding.replicate())
-            if root.opcode == "tuple":
-                rewrite.replace_operand(root, number, made)
-            else:
-                entry.set_root(made)
+            made = returned[number] = self._returned(value, leaf or HloSharding.replicate(), names)
+            behind.setdefault(value, []).insert(0, made)
+        rewrite.place_behind(entry, behind)
+        if root.opcode == "tuple":
+            rewrite.set_operands(root, returned)
+        else:
+            entry.set_root(returned[0])
 
-    def _returned(self, value: Instruction, leaf: HloSharding) -> Instruction:
-        name = rewrite.fresh_name(self.module, f"{value.name}.returned")
+    def _returned(self, value: Instruction, leaf: HloSharding, names: NameUniquer) -> Instruction:
         body = value.computation
-        place = body.instructions.index(value) + 1
         made = rewrite.insert(
-            body, place, "custom-call", value.shape, (value,), name=name, like=value,
-            custom_call_target=targets.FUNC_RESULT_SHARDING, custom_call_api_version=1,
-            custom_call_has_side_effect=True,
+            body, len(body.instructions), "custom-call", value.shape, (value,),
+            name=names.fresh(f"{value.name}.returned"), like=value, custom_call_target=targets.FUNC_RESULT_SHARDING,
+            custom_call_api_version=1, custom_call_has_side_effect=True,
         )  # fmt: skip
         self._set(made, f"#sdy.sharding_per_value<[{self._text(made, leaf)}]>")
         return made

@@ -180,3 +180,52 @@ def test_each_of_many_alike_is_verified(
     with pytest.raises(ModuleError, match=said) as raised:
         verify(builder.finish(main))
     assert "%odd" in str(raised.value)
+
+
+def returned_twice(count: int) -> tuple[Module, list[str]]:
+    """Values that a tuple returns, and an add reads, behind copies: two of each, and a copy of a copy."""
+    builder = Builder("m")
+    main = builder.computation("main")
+    x = main.parameter(0, VECTOR, name="x")
+    copies = [main.add("copy", VECTOR, (x,), name=f"copy{n}") for n in range(count)]
+    copies.append(main.add("copy", VECTOR, (copies[0],), name="again"))
+    main.add("add", VECTOR, (copies[0], copies[1]), name="sum")
+    main.root(main.add("tuple", Shape.tuple((VECTOR,) * (count + 2)), (*copies, x), name="out"))
+    return builder.finish(main), [copy.name for copy in copies]
+
+
+def wiring(module: Module, gone: list[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Of what is left, operands and users in order."""
+    left = (i for i in module.instructions if i.name not in gone)
+    return {i.name: ([o.name for o in i.operands], [u.name for u in i.users]) for i in left}
+
+
+@pytest.mark.parametrize("leave", [rewrite.others_keep_order, rewrite.last_user_takes_place])
+def test_bypassing_many_is_bypassing_one_by_one(leave: rewrite.LeaveUsers) -> None:
+    (one_by_one, names), (at_once, _) = returned_twice(4), returned_twice(4)
+    for copy in map(one_by_one.by_name, names):
+        rewrite.replace_uses(copy, copy.operands[0])
+        rewrite.release_operands(copy, leave=leave)
+    rewrite.bypass([at_once.by_name(name) for name in names], leave=leave)
+    assert wiring(at_once, names)["out"] == (["x"] * 6, [])
+    if leave is rewrite.others_keep_order:  # `replace_uses` itself knows no other
+        assert wiring(at_once, names) == wiring(one_by_one, names)
+
+
+def test_replacing_each_is_replacing_uses_one_by_one() -> None:
+    (one_by_one, names), (at_once, _) = returned_twice(3), returned_twice(3)
+    for module in (one_by_one, at_once):
+        values = [module.by_name(name) for name in names]
+        end = len(module.entry.instructions)
+        made = {v: rewrite.insert(module.entry, end, "abs", VECTOR, (v,), name=f"{v.name}.abs") for v in values}
+        if module is at_once:
+            rewrite.replace_each(made)
+        else:
+            for value, stands_in in made.items():
+                rewrite.replace_uses(value, stands_in, where=lambda user, own=stands_in: user is not own)
+        rewrite.place_behind(module.entry, {value: [stands_in] for value, stands_in in made.items()})
+        module.renumber()
+    assert wiring(at_once, []) == wiring(one_by_one, [])
+    assert [o.name for o in at_once.by_name("sum").operands] == ["copy0.abs", "copy1.abs"]
+    assert [i.name for i in at_once.entry.instructions][:4] == ["x", "copy0", "copy0.abs", "copy1"]
+    verify(at_once)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.errors import LoadError
+from hlosharding.ir import Instruction, rewrite
 
 MESH = 'sdy.mesh @mesh = <["a"=2, "b"=4]>\n'
 ROWS = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"
@@ -190,3 +191,23 @@ def test_manual_computations_of_live_jax(case: tuple[Any, ...], cpu_devices: lis
     text = mapped.lower(*given).as_text()
     assert "sdy.manual_computation" in text
     assert np.allclose(hs.partition(hs.load(text)).run(x, w), mapped(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_results_lose_their_marks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root of thousands of operands is not written anew for each of them."""
+    count, written = 50, list[int]()
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+    split = NamedSharding(mesh, P("a"))
+    shapes = [jax.ShapeDtypeStruct((8, 16), jnp.float32)] * count
+    text = jax.jit(lambda *arrays: [jnp.sin(x) for x in arrays], out_shardings=[split] * count).lower(*shapes).as_text()
+    assert text.count("sdy.sharding = ") >= count
+    write = rewrite.set_operands
+
+    def counted(instruction: Instruction, operands: Iterable[Instruction], **options: Any) -> None:
+        write(instruction, operands, **options)
+        written.append(len(instruction.operands))
+
+    monkeypatch.setattr(rewrite, "set_operands", counted)
+    module = hs.load(text)
+    assert [value.opcode for value in module.entry.results] == ["sine"] * count
+    assert sum(written) <= 2 * count
