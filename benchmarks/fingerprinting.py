@@ -16,7 +16,7 @@ from hlosharding.errors import HloShardingError
 from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
 from hlosharding.partitioner import PartitionOptions
 
-OBJECTIVES = ("balanced", "bytes", "time")
+OBJECTIVES = ("bytes", "time")
 RANDOM_PROGRAMS = 300
 RESHARDS = 300
 

@@ -59,7 +59,7 @@ class Prices:
     """Prices on one machine, memoised."""
 
     machine: Machine
-    objective: str = "balanced"
+    objective: str = "time"
     _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], Cost] = field(default_factory=dict)
 
     def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:

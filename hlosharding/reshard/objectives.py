@@ -1,4 +1,4 @@
-"""What a plan is judged by: bytes, seconds, or both in one figure; and the least time that bytes can take.
+"""What a plan is judged by: seconds, or bytes; and the least time that bytes can take.
 
 Floor: reshard.
 """
@@ -15,20 +15,10 @@ from hlosharding.errors import PartitionError
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 
-Objective = Literal["bytes", "balanced", "time"]
+Objective = Literal["time", "bytes"]
 
-# What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
-# a few microseconds weighs as much as some tens of kilobytes, so that arrays that are not large travel in few steps
-# and large ones in few bytes.
-OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
-# "balanced": all seconds together count less than so many times the bytes.  What small arrays move for the sake of few
-# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one, but for
-# some hundred bytes.
-_MOST_FOR_SECONDS = 15.0
-_NEXT_TO_NOTHING = 1024.0
-"""Bytes that nobody saves by one more step, nor sends to have a little less to compute."""
-_HALF_OF_IT = 1e-4
-"""Seconds that count half as much as all may: of a dozen collectives.  Of few of them each counts about alike."""
+# What a second weighs in bytes.  "time": it alone decides; "bytes", the yardstick: it decides ties alone.
+OBJECTIVES = {"time": 1e18, "bytes": 1e-3}
 
 
 def check_objective(name: str) -> None:
@@ -37,28 +27,15 @@ def check_objective(name: str) -> None:
         raise PartitionError(f"no objective {name!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
 
 
-def bytes_of_a_second(objective: str, nbytes: Number, seconds: Number) -> Number | float:
-    """What each of the seconds that a transfer of so many bytes takes weighs in bytes.
-
-    >>> [round(bytes_of_a_second("balanced", nbytes, 1e-5) / 1e10, 3) for nbytes in (1e3, 1e5, 1e9)]
-    [0.027, 0.579, 1.0]
-    """
-    rate = OBJECTIVES[objective]
-    if objective != "balanced":
-        return rate
-    most = _MOST_FOR_SECONDS * (nbytes + _NEXT_TO_NOTHING)
-    return rate * most / (most + rate * (seconds + _HALF_OF_IT))
-
-
 def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
     """The one figure to minimise.  More bytes, and more seconds, are always more.
 
-    >>> round(combined("balanced", 1e9, 1e-6))
-    1000009999
-    >>> combined("balanced", 8e3, 1.0) < 18 * 8e3
+    >>> combined("time", 1e9, 1e-6) < combined("time", 1e3, 2e-6)
     True
+    >>> combined("bytes", 1e9, 1e-6) < combined("bytes", 1e3, 2e-6)
+    False
     """
-    return nbytes + seconds * bytes_of_a_second(objective, nbytes, seconds)
+    return nbytes + seconds * OBJECTIVES[objective]
 
 
 def most_bytes_per_second(machine: Machine) -> float:

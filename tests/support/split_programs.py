@@ -70,7 +70,7 @@ def right(
     computations: str = "",
     devices: int = 8,
     how: str = "local",
-    objective: str = "balanced",
+    objective: str = "time",
 ) -> hs.Partitioned:
     """Partition, run on `devices` devices and compare with one; arguments not given are drawn from a fixed seed."""
     module = module_of(body, computations=computations, devices=devices)
