@@ -17,7 +17,7 @@ from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
 from hlosharding.partitioner.overrides import MADE_ANYWHERE
-from hlosharding.partitioner.partial_sums import waiting_pays
+from hlosharding.partitioner.partial_sums import may_wait, waiting_pays
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.resharding import cost_from
 from hlosharding.partitioner.strategies import lower
@@ -132,7 +132,7 @@ class PricedWalk:
         partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=broadcast_dims_of(inst))
         if choice.reduce_kind is not None:
             self.context.values[inst] = DeferredReduction(partial, wanted)
-            if len(inst.users) != 1 or not waiting_pays(self.context, inst, inst.users[0]):
+            if not may_wait(self.context, inst):
                 self.whole(inst)
         elif wanted is not None:
             self.bring(partial, wanted)
