@@ -59,9 +59,10 @@ def module_of(body: str, *, computations: str = "", devices: int = 8) -> Module:
     return module
 
 
-def split(body: str, *, computations: str = "", devices: int = 8) -> hs.Partitioned:
+def split(body: str, *, computations: str = "", devices: int = 8, objective: str = "time") -> hs.Partitioned:
     """The partitioned program."""
-    return hs.partition(module_of(body, computations=computations, devices=devices))
+    module = module_of(body, computations=computations, devices=devices)
+    return hs.partition(module, options=PartitionOptions(objective=objective))
 
 
 def right(
