@@ -5,7 +5,8 @@ Floor: reshard.
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,37 @@ Objective = Literal["time", "bytes"]
 
 # What a second weighs in bytes.  "time": it alone decides; "bytes", the yardstick: it decides ties alone.
 OBJECTIVES = {"time": 1e18, "bytes": 1e-3}
+
+
+MARGIN = 0.01
+"""Of the least time: so near to it plans are equal, and other figures decide.  A change must promise more than that."""
+
+
+class Figures(NamedTuple):
+    """What plans are compared by, of a reshard as of a whole program."""
+
+    seconds: float
+    nbytes: float
+    """Received by a device, mean over devices."""
+    collectives: int = 0
+    peak_bytes: float = 0.0
+
+
+def best(objective: str, plans: Sequence[Figures]) -> int:
+    """The number of the best plan: the one comparison for all that is planned.
+
+    Where time decides, of the plans within `MARGIN` of the least that with the fewest bytes, then collectives, then
+    the smallest peak; on a tie the first.
+
+    >>> best("time", [Figures(1.0, 5e6), Figures(1.005, 3e6), Figures(1.1, 1e6)])
+    1
+    >>> best("bytes", [Figures(1.0, 5e6), Figures(1.005, 3e6), Figures(1.1, 1e6)])
+    2
+    """
+    costs = [combined(objective, plan.nbytes, plan.seconds) for plan in plans]
+    margin = MARGIN if objective == "time" else 0.0
+    near = [n for n, cost in enumerate(costs) if cost <= (1 + margin) * min(costs)]
+    return min(near, key=lambda n: plans[n][1:])
 
 
 def check_objective(name: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hlosharding.cost import Machine
 from hlosharding.ir import Shape
-from hlosharding.reshard.objectives import combined
+from hlosharding.reshard.objectives import Figures, combined
 from hlosharding.reshard.steps import Step
 
 Steps = tuple[Step, ...]
@@ -26,6 +26,11 @@ class PlannedSteps:
     seconds: float
     peak_bytes: int
     """Most bytes alive during a step."""
+
+    @property
+    def figures(self) -> Figures:
+        """What it is compared by."""
+        return Figures(self.seconds, self.mean_bytes, len(self.steps), self.peak_bytes)
 
     def cost(self, objective: str) -> float:
         """What the objective minimises."""
