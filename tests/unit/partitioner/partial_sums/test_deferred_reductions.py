@@ -186,7 +186,8 @@ def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() 
 
 def cut(count: int, size: int = 8) -> str:
     """Parts of the partial sums `d`, one behind the other."""
-    return "\n".join(f"c{n} = f32[16,{size}] slice(d), slice={{[0:16], [{8 * n}:{8 * n + size}]}}" for n in range(count))
+    parts = [(n, 8 * n, 8 * n + size) for n in range(count)]
+    return "\n".join(f"c{n} = f32[16,{size}] slice(d), slice={{[0:16], [{a}:{b}]}}" for n, a, b in parts)
 
 
 def test_parts_of_a_sum_that_each_meet_another_wait_for_it() -> None:
@@ -198,7 +199,8 @@ def test_parts_of_a_sum_that_each_meet_another_wait_for_it() -> None:
         first = f32[16,8] add(c0, e0)
         second = f32[16,8] subtract(e1, c1)
         third = f32[16,8] add(c2, e2)
-        ROOT t = (f32[16,8], f32[16,8], f32[16,8]) tuple(first, second, third), sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}""")
+        ROOT t = (f32[16,8], f32[16,8], f32[16,8]) tuple(first, second, third),
+            sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}""")
     assert local.comm_bytes_per_device == SUM
 
 

@@ -181,7 +181,7 @@ def test_a_value_that_trips_read_in_parts_too_is_carried_in_both_forms() -> None
         rows = f32[1600,64] broadcast(extra), dimensions={1}
         y = f32[1600,64] add(y1, rows)""",
     )
-    local = right(entry(), computations=text)
+    local = right(entry(), computations=text, objective="bytes")
     assert executions(local) == [1]
     assert carried(local) == [(), (200, 64), (8, 64), (64, 64)]
 
