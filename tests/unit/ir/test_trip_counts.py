@@ -104,7 +104,7 @@ def test_a_limit_that_the_loop_changes_says_nothing() -> None:
         extra_start="limit = s32[] constant(6)",
         extra_init=", limit",
     )
-    assert trip_count(carried.by_name("loop")) == (1, False)
+    assert trip_count(carried.by_name("loop")) == (100, False)
 
 
 def test_what_xla_wrote_down_comes_first() -> None:

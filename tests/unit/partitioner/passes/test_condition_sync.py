@@ -150,7 +150,7 @@ def test_a_branch_on_a_sum_of_what_was_moved(kind: str, limit: int) -> None:
     off { x = MATRIX parameter(0)
       ROOT t = MATRIX negate(x)ODD }"""
     # Large enough that no device gathers the matrix to add it up alone, too small to be cut among copies.
-    program, called_program = (filled(text).replace(MATRIX, "f32[35,35]") for text in (body, branches))
+    program, called_program = (filled(text).replace(MATRIX, "f32[20,20]") for text in (body, branches))
     local = right(program, computations=called_program, devices=6, objective="bytes")
     [sync] = syncs(local)
     assert [u.opcode for u in sync.users] == ["conditional"]
