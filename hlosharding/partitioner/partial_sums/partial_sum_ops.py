@@ -184,7 +184,7 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
     if partial_sums is None:
         return None
     sharding, dims = partial_sums.sharding, zip(inst.slice_dims, inst.operands[0].shape.dims, strict=True)
-    cut = tuple(number for number, (part, size) in enumerate(dims) if part != (0, size, 1))
+    cut = tuple(number for number, (part, size) in enumerate(dims) if part != SliceDim(0, size, 1))
     if _without_dims(sharding, cut) is None:
         return None
     local = partial_sums.local.shape.dims

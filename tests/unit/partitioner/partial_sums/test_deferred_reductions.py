@@ -217,8 +217,8 @@ def test_parts_of_a_sum_that_nothing_is_added_to_are_cut_behind_it(size: int) ->
 
 def test_a_part_of_partial_sums_is_cut_where_it_is_whole_and_not_where_it_is_split() -> None:
     """Along the dim that four devices split the parts lie across tiles: the sum is made first."""
-    for dims, sizes in (("[0:8], [0:24]", "8,24"), ("[0:16], [0:8]", "16,8")):
-        right(f"""
+    for dims, sizes, sums in (("[0:8], [0:24]", "8,24", 2), ("[0:16], [0:8]", "16,8", 1)):
+        local = right(f"""
             x = f32[16,800] parameter(0){mark("[4,2]<=[8]")}
             w = f32[800,24] parameter(1){mark("[2,1,4]<=[4,2]T(1,0) copies")}
             d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
@@ -227,3 +227,4 @@ def test_a_part_of_partial_sums_is_cut_where_it_is_whole_and_not_where_it_is_spl
             c = f32[{sizes}] slice(d), slice={{{dims}}}
             f = f32[{sizes}] slice(e), slice={{{dims}}}
             ROOT s = f32[{sizes}] add(c, f){mark("")}""")
+        assert counts(local)["all-reduce"] == sums
