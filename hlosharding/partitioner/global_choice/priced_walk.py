@@ -1,4 +1,4 @@
-"""What a table of shardings costs in some ops, before anything is built: what has to move, and what is computed.
+"""What an op costs under a table of shardings, before anything is built: what has to move, and what is computed.
 
 Floor: partitioner.  Makes the partitioner's decisions (the walk that builds finds them made) and adds up their prices;
 nothing is emitted.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import Builder, Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lowering_of
+from hlosharding.partitioner.factors import lowering_of
 from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
@@ -45,45 +45,16 @@ class PricedWalk:
     """Seconds, as far as they count beside those of bytes."""
     moved: set[tuple[Value, HloSharding]] = field(default_factory=set)
     """Values that were brought into a sharding already."""
-    asked: int = 0
-    """How often a value was wanted elsewhere than it is."""
     passed_on: set[Instruction] = field(default_factory=set)
     """Partial sums that became others': of them no sum is made."""
-    stands_for: Mapping[int, int] = field(default_factory=dict[int, int])
-    """By id, for how many ops one stands, if not for itself alone."""
-    _times: int = 1
 
     @property
     def price(self) -> float:
         """`comparable_seconds` of it all."""
         return self.context.prices.comparable_seconds(self.cost) + self.compute
 
-    def is_at_rest(self, inst: Instruction) -> bool:
-        """Is it an op on one element after the other, all its operands in its own sharding?  Most are."""
-        given, values = self.context.shardings.get(inst.id), self.context.values
-        return (
-            given is not None
-            and inst.opcode in FAST_ELEMENTWISE
-            and all(
-                self.context.shardings.get(o.id) is given
-                and o.opcode != "copy"
-                and type(values.get(o)) is not DeferredReduction
-                for o in inst.operands
-            )
-        )
-
-    def has_deferred(self, inst: Instruction) -> bool:
-        """Are operands partial sums still?"""
-        return any(self._is_deferred(operand) for operand in inst.operands)
-
-    def visit(self, inst: Instruction) -> bool:
-        """Add what the op costs.  Was that nothing, and is it nothing of every op in the same situation?"""
-        asked, cost, is_summed = self.asked, self.cost, self.has_deferred(inst)
-        self._add(inst)
-        return not is_summed and asked == self.asked and cost is self.cost and not self._is_deferred(inst)
-
-    def _add(self, inst: Instruction) -> None:
-        self._times = self.stands_for.get(inst.id, 1)
+    def visit(self, inst: Instruction) -> None:
+        """Add what the op costs."""
         if inst.opcode == "tuple":
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
@@ -95,11 +66,7 @@ class PricedWalk:
         """The sums that nobody asked for, because who does is the same under all tables."""
         for inst in [i for i, value in self.context.values.items() if isinstance(value, DeferredReduction)]:
             if inst not in self.passed_on:
-                self._times = self.stands_for.get(inst.id, 1)
                 self.whole(inst)
-
-    def _pay(self, cost: Cost) -> None:
-        self.cost += cost.in_all_of(self._times)
 
     def _waits(self, inst: Instruction) -> bool:
         """Do its operands' partial sums wait for those of others?"""
@@ -144,7 +111,7 @@ class PricedWalk:
         if is_local_reshape(source, value.shape.dims, target, inst.shape.dims):
             self.bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)
         elif (sent := reshapes.transfer_between(self.context, value.shape, source, inst.shape, target)) is not None:
-            self._pay(Cost(sent.mean_bytes, sent.seconds))
+            self.cost += Cost(sent.mean_bytes, sent.seconds)
 
     def _by_movement(self, inst: Instruction, wanted: HloSharding | None) -> None:
         movement = op_movement(inst)
@@ -157,7 +124,7 @@ class PricedWalk:
         if plan is None:
             self._by_factors(inst, wanted)
         else:
-            self._pay(plan.cost)
+            self.cost += plan.cost
 
     def _made_anywhere(self, inst: Instruction, wanted: HloSharding | None) -> None:
         """Nothing moves."""
@@ -188,12 +155,11 @@ class PricedWalk:
         """Once to each place."""
         if value.is_free or value.sharding is place:
             return
-        self.asked += 1
         if (value, place) in self.moved:
             return
         self.moved.add((value, place))
         costs = [cost_from(self.context, value, source, place) for source in (value.sharding, *value.reshards)]
-        self._pay(min(costs, key=self.context.prices.comparable_seconds))
+        self.cost += min(costs, key=self.context.prices.comparable_seconds)
         value.reshards[place] = Value(value.local, value.shape, place)
 
 
