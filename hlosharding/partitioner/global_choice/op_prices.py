@@ -138,7 +138,6 @@ class OpPrices:
         self.context.values.clear()
         walk = PricedWalk(self.context)
         walk.visit(op)
-        walk.finish()
         table.update(kept)
         values = (op, *op.operands)
         if self.context.prices.objective == "bytes" and walk.cost.mean_bytes > 0:

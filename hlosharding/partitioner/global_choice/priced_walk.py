@@ -17,11 +17,10 @@ from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
 from hlosharding.partitioner.overrides import MADE_ANYWHERE
-from hlosharding.partitioner.partial_sums import may_wait, waiting_pays
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.resharding import cost_from
 from hlosharding.partitioner.strategies import lower
-from hlosharding.partitioner.value import DeferredReduction, Value
+from hlosharding.partitioner.value import Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, is_local_reshape
 from hlosharding.spmd import Emitter, Program
@@ -45,8 +44,6 @@ class PricedWalk:
     """Seconds, as far as they count beside those of bytes."""
     moved: set[tuple[Value, HloSharding]] = field(default_factory=set)
     """Values that were brought into a sharding already."""
-    passed_on: set[Instruction] = field(default_factory=set)
-    """Partial sums that became others': of them no sum is made."""
 
     @property
     def price(self) -> float:
@@ -59,31 +56,8 @@ class PricedWalk:
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
                     self.bring(self.whole(operand), place)
-        elif inst.shape.is_array and inst.opcode != "copy" and not self._waits(inst):
+        elif inst.shape.is_array and inst.opcode != "copy":
             _PRICED.get(inst.opcode, PricedWalk._by_factors)(self, inst, self.context.wanted_leaves(inst)[0])
-
-    def finish(self) -> None:
-        """The sums that nobody asked for, because who does is the same under all tables."""
-        for inst in [i for i, value in self.context.values.items() if isinstance(value, DeferredReduction)]:
-            if inst not in self.passed_on:
-                self.whole(inst)
-
-    def _waits(self, inst: Instruction) -> bool:
-        """Do its operands' partial sums wait for those of others?"""
-        values, sources = self.context.values, [o for o in inst.operands if self._is_deferred(o)]
-        if not sources or not waiting_pays(self.context, sources[0], inst):
-            return False
-        waiting = values[sources[0]]
-        assert isinstance(waiting, DeferredReduction)
-        if any(o.shape.dims != inst.shape.dims for o in sources):
-            return False
-        partial = Value(inst, inst.shape, waiting.partial.sharding, waiting.partial.reduce_kind)
-        values[inst] = DeferredReduction(partial, self.context.wanted_leaves(inst)[0])
-        self.passed_on.update(sources)
-        return True
-
-    def _is_deferred(self, operand: Instruction) -> bool:
-        return isinstance(self.context.values.get(operand), DeferredReduction)
 
     def _by_factors(self, inst: Instruction, wanted: HloSharding | None) -> None:
         signature, values = signature_of(inst), [self.whole(o) for o in inst.operands]
@@ -97,12 +71,8 @@ class PricedWalk:
             return
         [made] = choice.results
         partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=broadcast_dims_of(inst))
-        if choice.reduce_kind is not None:
-            self.context.values[inst] = DeferredReduction(partial, wanted)
-            if not may_wait(self.context, inst):
-                self.whole(inst)
-        elif wanted is not None:
-            self.bring(partial, wanted)
+        if wanted is not None or choice.reduce_kind is not None:
+            self.bring(partial, wanted if wanted is not None else partial.whole_sharding)
 
     def _by_reshape(self, inst: Instruction, wanted: HloSharding | None) -> None:
         value = self.whole(inst.operands[0])
@@ -134,7 +104,7 @@ class PricedWalk:
             self._by_factors(inst, wanted)
 
     def whole(self, inst: Instruction) -> Value:
-        """An operand with its sums made; a copy is what it is a copy of, wherever somebody wants it."""
+        """An operand; a copy is what it is a copy of, wherever somebody wants it."""
         value = self.context.values.get(inst)
         if isinstance(value, Value):
             return value
@@ -142,9 +112,6 @@ class PricedWalk:
             made = self.context.values[inst] = self.whole(inst.operands[0])
             return made
         given = self.context.wanted_leaves(inst)[0] if inst.shape.is_array else None
-        if isinstance(value, DeferredReduction):
-            given = value.wanted if value.wanted is not None else value.partial.whole_sharding
-            self.bring(value.partial, given)
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
         made.broadcast_dims = broadcast_dims_of(inst)
         if inst.opcode in MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
