@@ -34,6 +34,7 @@ QUESTIONS = (
     "mirror_against_xla",
     "cost_against_xla",
     "zoo_against_xla",
+    "objectives",
     "memory_against_xla",
     "op_choice 300",
     "stencils",

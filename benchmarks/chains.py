@@ -232,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Chains of ops between random shardings.")
     parser.add_argument("count", nargs="?", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--objective", choices=("bytes", "time", "balanced"), default="bytes")
+    parser.add_argument("--objective", choices=("bytes", "time"), default="bytes")
     parser.add_argument("--without-xla", action="store_true")
     options = parser.parse_args()
     options.without_xla |= options.objective == "time"

@@ -17,9 +17,8 @@ from hlosharding.ir import Builder, Computation, Instruction, Module, Shape
 from hlosharding.partitioner import PartitionOptions
 
 SETTINGS = {
-    "balanced": PartitionOptions(objective="balanced"),
     "bytes": PartitionOptions(objective="bytes"),
-    "time": PartitionOptions(objective="time"),
+    "time": PartitionOptions(),
     "overlap": PartitionOptions(overlap="always"),
 }
 EXPLAINED = 12

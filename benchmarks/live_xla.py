@@ -71,17 +71,21 @@ def partitioned_by(
     function: Callable[..., Any], arguments: Sequence[Any], *, shardy: bool, **jit_options: Any
 ) -> bytes:
     """What `spmd-partitioning` makes of a function, its shardings propagated by GSPMD or by Shardy."""
-    with tempfile.TemporaryDirectory(prefix="live_xla_") as folder, gspmd(shardy=shardy):
-        dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": PARTITIONING}
-        jax.jit(function, **jit_options).lower(*arguments).compile(compiler_options=QUICK | dumps)
-        return _dump(Path(folder), f"after_{PARTITIONING}")
+    with gspmd(shardy=shardy):
+        return _partitioned(jax.jit(function, **jit_options).lower(*arguments))
 
 
 def partitioned_only(lowered: jax.stages.Lowered) -> bytes:
-    """What `spmd-partitioning` makes of a program; what follows is mostly left out, so no program comes of it."""
+    """What `spmd-partitioning` makes of a program that was lowered for GSPMD."""
+    with gspmd():
+        return _partitioned(lowered)
+
+
+def _partitioned(lowered: jax.stages.Lowered) -> bytes:
+    """What follows the pass is mostly left out, so no program comes of it."""
     with tempfile.TemporaryDirectory(prefix="live_xla_") as folder:
         dumps = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_pass_re": PARTITIONING}
-        with gspmd(), contextlib.suppress(jax.errors.JaxRuntimeError):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
             lowered.compile(compiler_options=QUICK | dumps | {"xla_disable_hlo_passes": _LATER})
         return _dump(Path(folder), f"after_{PARTITIONING}")
 

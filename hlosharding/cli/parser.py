@@ -309,7 +309,7 @@ def _add_reshard(commands: Any) -> None:
     command.add_argument("--no-drawing", action="store_true", help="only the plan")
     command.add_argument("--emit", choices=("json",), help="for programs")
     _planning_options(command)
-    command.set_defaults(objective="bytes")
+    command.set_defaults(objective="time")
 
 
 def _add_draw(commands: Any) -> None:
@@ -426,9 +426,7 @@ def _planning_options(command: argparse.ArgumentParser, *, machine: bool = True)
     if machine:
         help_machine = "whose prices decide, as h100:16 (default: this one's)"
         command.add_argument("--machine", type=_machine, metavar="NAME[:N]", help=help_machine)
-    command.add_argument(
-        "--objective", choices=("balanced", "bytes", "time"), help="what reshards minimise (default: balanced)"
-    )
+    command.add_argument("--objective", choices=("time", "bytes"), help="what is minimised (default: time)")
 
 
 def _emit_options(command: argparse.ArgumentParser, *forms: str, required: bool = False) -> None:

@@ -1,15 +1,17 @@
-"""Whole programs that are tried and compared: products as loops or not.  Tables of shardings are compared unbuilt.
+"""Whole programs that are tried and compared: with each table of shardings, with values moved between ops, with loops.
 
+Tables are propagation's own and others; loops of permutes stand for products, where that is asked for.
 Floor: compiler.  One partition is one walk of the partitioner; all choice between walks is made here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hlosharding.cost import CostReport, Machine, cost, simulate
+from hlosharding.cost import CostReport, Machine, cost, simulate_priced
 from hlosharding.ir import Module
 from hlosharding.partitioner import (
     Decisions,
@@ -18,25 +20,35 @@ from hlosharding.partitioner import (
     LocalProgram,
     PartitionOptions,
     Prices,
-    best_table,
+    ShardingTable,
     check_devices,
     folded,
     has_manual_groups,
+    improved_table,
     in_plain_forms,
     partition_folded,
     partition_module,
     sharding_tables,
 )
+from hlosharding.reshard import Figures, best
 
-_MORE, _LESS, _AS_MANY = 1.05, 0.95, 0.01
+# Of propagation's own program: what a faster one may compute, and hold, at most.
+_MORE_WORK, _MORE_MEMORY = 1.05, 1.1
 
 
+@dataclass(eq=False)
 class Alternative:
     """A partitioned program, with what it costs once that is asked."""
 
-    def __init__(self, local: LocalProgram, machine: Machine) -> None:
-        self.local = local
-        self.machine = machine
+    local: LocalProgram
+    table: ShardingTable
+    """That it was made with."""
+    decisions: Decisions
+
+    @property
+    def machine(self) -> Machine:
+        """Whose prices decide."""
+        return self.decisions.prices.machine
 
     @cached_property
     def cost(self) -> CostReport:
@@ -44,19 +56,27 @@ class Alternative:
         return cost(self.local.module, machine=self.machine)
 
     @cached_property
-    def seconds(self) -> float:
-        """Simulated time: communication that waits for nothing hides behind computation."""
-        return simulate(self.local.module, self.machine).time_s
+    def figures(self) -> Figures:
+        """What it is compared by; communication that waits for nothing hides behind computation."""
+        seconds = simulate_priced(self.local.module, self.cost).time_s
+        calls = sum(one.executions for one in self.cost.collectives)
+        return Figures(seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
+
+    def fits_beside(self, first: Alternative) -> bool:
+        """Does it compute and hold about as much as the first, and does the machine hold it?"""
+        is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
+        is_held = self.cost.peak_memory_bytes <= self.machine.memory_bytes
+        return is_lean and is_held and self.cost.flops <= _MORE_WORK * first.cost.flops
 
 
-def is_better(new: Alternative, old: Alternative) -> bool:
-    """Does `new` receive clearly fewer bytes in no more time, or as many in less?  At no price in work and memory."""
-    if new.cost.flops > _MORE * old.cost.flops or new.cost.peak_memory_bytes > _MORE * old.cost.peak_memory_bytes:
-        return False
-    received, before = new.cost.comm_bytes, old.cost.comm_bytes
-    if received < _LESS * before:
-        return new.seconds <= old.seconds
-    return abs(received - before) <= _AS_MANY * before and new.seconds < old.seconds
+def best_of(found: Sequence[Alternative]) -> Alternative:
+    """The best of those that fit beside the first, propagation's own; where none does, the leanest."""
+    if len(found) == 1:
+        return found[0]
+    fitting = [one for one in found if one.fits_beside(found[0])]
+    if not fitting:
+        return min(found, key=lambda one: one.cost.peak_memory_bytes)
+    return fitting[best(found[0].decisions.prices.objective, [one.figures for one in fitting])]
 
 
 def best_program(
@@ -79,46 +99,63 @@ def best_program(
     part = None if has_manual_groups(module) else folded(module, names)
     if part is not None:
         with suppress(LayersDiffer):
-            return _best(_alternatives(part.module, num_partitions, machine, given, names, part))
-    return _best(_alternatives(module, num_partitions, machine, given, names))
+            return _Choice(part.module, num_partitions, machine, given, names, part).program()
+    return _Choice(module, num_partitions, machine, given, names).program()
 
 
-def _best(found: Iterator[Alternative]) -> LocalProgram:
-    best = next(found)
-    for other in found:
-        best = other if is_better(other, best) else best
-    return best.local
+@dataclass(frozen=True)
+class _Choice:
+    """One program, and how it is to be partitioned."""
 
+    module: Module
+    num_partitions: int
+    machine: Machine
+    options: PartitionOptions
+    annotated: frozenset[str]
+    part: Folded | None = None
+    """`module` is a part of it, whose layers are decided for all."""
 
-def _alternatives(
-    module: Module,
-    num_partitions: int,
-    machine: Machine,
-    options: PartitionOptions,
-    annotated: frozenset[str],
-    part: Folded | None = None,
-) -> Iterator[Alternative]:
-    """The program; where single products were found worth a loop, that without such loops, too.
+    def program(self) -> LocalProgram:
+        """The best; where single products were found worth a loop, the one without such loops is tried, too."""
+        chosen = self._tried(self._decisions(self.options.overlap))
+        if self.options.overlap == "auto" and any(chosen.decisions.faster_collective_matmuls.values()):
+            chosen = best_of([chosen, self._built(chosen.table, self._decisions("off"))])
+        return chosen.local
 
-    `part`: `module` is a part of it, whose layers are decided for all.
-    """
-    found = sharding_tables(module, annotated, num_partitions)
-    tables, in_groups = [next(found)] if options.only_propagated else list(found), has_manual_groups(module)
-    table = None
-    for overlap in ("auto", "off") if options.overlap == "auto" else (options.overlap,):
-        decisions = Decisions(
-            Prices(machine, options.objective),
+    def _tried(self, decisions: Decisions) -> Alternative:
+        """The best over all tables, then, with other shardings for values between its ops where those save something.
+
+        Propagation's own comes first: no other is taken that is not better by the whole program.
+        """
+        first, *others = sharding_tables(self.module, self.annotated, self.num_partitions)
+        found = [self._built(first, decisions)]
+        if self.options.only_propagated:
+            return found[0]
+        for table in others:
+            with suppress(LayersDiffer):
+                found.append(self._built(table, decisions))
+        chosen = best_of(found)
+        improved = improved_table(self.module, chosen.table, decisions, self.num_partitions)
+        if improved is not chosen.table:
+            with suppress(LayersDiffer):
+                found.append(self._built(improved, decisions))
+        return best_of(found)
+
+    def _decisions(self, overlap: str) -> Decisions:
+        return Decisions(
+            Prices(self.machine, self.options.objective),
             overlap=overlap,
-            mesh=module.mesh.assignment if module.mesh is not None else None,
-            has_manual_groups=in_groups,
-            annotated=annotated,
+            mesh=self.module.mesh.assignment if self.module.mesh is not None else None,
+            has_manual_groups=has_manual_groups(self.module),
+            annotated=self.annotated,
         )
-        if table is None:
-            table = tables[0] if options.only_propagated else best_table(module, tables, decisions, num_partitions)
-        if part is not None:
-            local = partition_folded(part, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
+
+    def _built(self, table: ShardingTable, decisions: Decisions) -> Alternative:
+        """One walk.  What was decided of equal ops holds for it; how loops carry their values depends on the table."""
+        mine = replace(decisions, loop_forms={})
+        count, dump = self.num_partitions, self.options.dump_passes
+        if self.part is not None:
+            local = partition_folded(self.part, table, mine, num_partitions=count, dump=dump)
         else:
-            local = partition_module(module, table, decisions, num_partitions=num_partitions, dump=options.dump_passes)
-        yield Alternative(local, machine)
-        if not any(decisions.faster_collective_matmuls.values()):
-            return
+            local = partition_module(self.module, table, mine, num_partitions=count, dump=dump)
+        return Alternative(local, table, mine)

@@ -19,6 +19,8 @@ from hlosharding.ir.control_flow import while_parts
 from hlosharding.ir.graph import Computation, Instruction
 from hlosharding.ir.module import Module
 
+GUESS = 100
+"""Trips of a loop of which nobody can tell: one that is worth a loop makes many, and what moves in each is dear."""
 _SEEN_THROUGH = frozenset({"copy", "bitcast", "reshape", "convert", "opt-barrier", "copy-done", "domain"})
 
 
@@ -56,7 +58,7 @@ def loop_counter(loop: Instruction) -> LoopCounter | None:
 
 
 def trip_count(loop: Instruction) -> Trips:
-    """Executions of a loop's body; where nobody can tell, the counter's limit if there is one, else 1, not exact."""
+    """Executions of a loop's body; where nobody can tell, the counter's limit, or else `GUESS`, and not exact."""
     known = _known_trip_count(loop)
     if known is not None:
         return Trips(known, True)
@@ -147,10 +149,10 @@ class _Counter:
         if counter is not None:
             return Trips(counter.trips, True)
         if self.index_and_limit is None:
-            return Trips(1, False)
+            return Trips(GUESS, False)
         _, direction, limit = self.index_and_limit
         # Most such loops count from zero in steps of one: the limit is the best guess.
-        return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(1, False)
+        return Trips(max(0, limit + (direction == "LE")), False) if direction in ("LT", "LE") else Trips(GUESS, False)
 
     @cached_property
     def index_and_limit(self) -> tuple[int, str, int] | None:

@@ -2,7 +2,7 @@
 
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import SplitAlternative, SplitAlternatives, alternatives_of
-from hlosharding.partitioner.global_choice import best_table
+from hlosharding.partitioner.global_choice import improved_table
 from hlosharding.partitioner.iteration_space import lift, project
 from hlosharding.partitioner.options import OVERLAPS, PartitionOptions
 from hlosharding.partitioner.overrides import ShardingOverride, ShardingTable, has_manual_groups, sharding_tables
@@ -26,10 +26,10 @@ __all__ = [
     "SplitAlternative",
     "SplitAlternatives",
     "alternatives_of",
-    "best_table",
     "check_devices",
     "folded",
     "has_manual_groups",
+    "improved_table",
     "in_plain_forms",
     "lift",
     "linear_operands",

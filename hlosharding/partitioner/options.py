@@ -21,11 +21,11 @@ class PartitionOptions:
     """How the partitioner decides.
 
     >>> PartitionOptions(overlap="auto").objective
-    'balanced'
+    'time'
     """
 
-    objective: str = "balanced"
-    """What a reshard minimises: "bytes" received, priced "time", or both ("balanced": few steps for small arrays)."""
+    objective: str = "time"
+    """What every choice minimises: "time", priced by the machine, or "bytes" received, the yardstick."""
     overlap: str = "off"
     """Whether matrix products that wait for an all-gather or a reduce-scatter become loops (collective matmul), which
     permute tiles while they multiply others: "off" never, "auto" where that is faster by simulation, of the product and

@@ -35,10 +35,6 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.mean_bytes + other.mean_bytes, self.seconds + other.seconds)
 
-    def in_all_of(self, times: int) -> Cost:
-        """What it comes to where it is paid so often."""
-        return Cost(self.mean_bytes * times, self.seconds * times) if times > 1 else self
-
     def in_each_of(self, trips: int) -> Cost:
         """What it comes to in a trip of a loop before which it is paid once."""
         return Cost(self.mean_bytes / trips, self.seconds / trips) if trips > 1 else self
@@ -59,7 +55,7 @@ class Prices:
     """Prices on one machine, memoised."""
 
     machine: Machine
-    objective: str = "balanced"
+    objective: str = "time"
     _known: dict[tuple[Shape, HloSharding, HloSharding, str | None], Cost] = field(default_factory=dict)
 
     def reshard_seconds(self, shape: Shape, source: HloSharding, target: HloSharding, reduce_kind: str | None) -> float:

@@ -41,11 +41,19 @@ def arrays_of(context: Context, operands: Sequence[Instruction]) -> list[Value]:
 
 
 def deferred_operand(context: Context, operand: Instruction, reader: Instruction) -> DeferredReduction | None:
-    """The operand as partial sums, if nobody but `reader` has a use for them and nobody needed their sum."""
+    """The operand as partial sums, if nobody but `reader`, or others that cut them, too, has a use for them and nobody
+    needed their sum.
+    """
     value = context.values.get(operand)
     if not isinstance(value, DeferredReduction) or value.reduced is not None or context.decisions.has_manual_groups:
         return None
-    return value if operand.users == [reader] and not operand.is_root else None
+    return value if (operand.users == [reader] or is_cut_up(operand)) and not operand.is_root else None
+
+
+def is_cut_up(operand: Instruction) -> bool:
+    """Does each of its users cut a part out of it, all together no more than there is?"""
+    users = operand.users
+    return all(u.opcode == "slice" for u in users) and sum(u.shape.size for u in users) <= operand.shape.size
 
 
 def reduced(context: Context, value: AnyValue | DeferredReduction, maker: Instruction) -> AnyValue:

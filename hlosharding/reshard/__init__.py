@@ -2,7 +2,15 @@
 
 from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
-from hlosharding.reshard.objectives import OBJECTIVES, check_objective, combined, most_bytes_per_second
+from hlosharding.reshard.objectives import (
+    MARGIN,
+    OBJECTIVES,
+    Figures,
+    best,
+    check_objective,
+    combined,
+    most_bytes_per_second,
+)
 from hlosharding.reshard.piecewise import Region
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.planner import plan, plan_steps, plan_time
@@ -24,11 +32,13 @@ from hlosharding.reshard.steps import (
 )
 
 __all__ = [
+    "MARGIN",
     "OBJECTIVES",
     "AllGather",
     "AllReduce",
     "AllToAll",
     "DynamicSlice",
+    "Figures",
     "Keep",
     "Layout",
     "Pad",
@@ -43,6 +53,7 @@ __all__ = [
     "Slice",
     "Step",
     "Transfer",
+    "best",
     "check_objective",
     "combined",
     "is_partial",

@@ -1,11 +1,12 @@
-"""What a plan is judged by: bytes, seconds, or both in one figure; and the least time that bytes can take.
+"""What a plan is judged by: seconds, or bytes; and the least time that bytes can take.
 
 Floor: reshard.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +16,41 @@ from hlosharding.errors import PartitionError
 
 Number = TypeVar("Number", float, npt.NDArray[np.float64])
 
-Objective = Literal["bytes", "balanced", "time"]
+Objective = Literal["time", "bytes"]
 
-# What a second weighs in bytes.  "bytes": it decides ties alone; "time": it alone decides; "balanced": a collective of
-# a few microseconds weighs as much as some tens of kilobytes, so that arrays that are not large travel in few steps
-# and large ones in few bytes.
-OBJECTIVES = {"bytes": 1e-3, "balanced": 1e10, "time": 1e18}
-# "balanced": all seconds together count less than so many times the bytes.  What small arrays move for the sake of few
-# steps is in proportion to the least that they may move: then a larger array moves no less than a smaller one, but for
-# some hundred bytes.
-_MOST_FOR_SECONDS = 15.0
-_NEXT_TO_NOTHING = 1024.0
-"""Bytes that nobody saves by one more step, nor sends to have a little less to compute."""
-_HALF_OF_IT = 1e-4
-"""Seconds that count half as much as all may: of a dozen collectives.  Of few of them each counts about alike."""
+# What a second weighs in bytes.  "time": it alone decides; "bytes", the yardstick: it decides ties alone.
+OBJECTIVES = {"time": 1e18, "bytes": 1e-3}
+
+
+MARGIN = 0.01
+"""Of the least time: so near to it plans are equal, and other figures decide.  A change must promise more than that."""
+
+
+class Figures(NamedTuple):
+    """What plans are compared by, of a reshard as of a whole program."""
+
+    seconds: float
+    nbytes: float
+    """Received by a device, mean over devices."""
+    collectives: int = 0
+    peak_bytes: float = 0.0
+
+
+def best(objective: str, plans: Sequence[Figures]) -> int:
+    """The number of the best plan: the one comparison for all that is planned.
+
+    Where time decides, of the plans within `MARGIN` of the least that with the fewest bytes, then collectives, then
+    the smallest peak; on a tie the first.
+
+    >>> best("time", [Figures(1.0, 5e6), Figures(1.005, 3e6), Figures(1.1, 1e6)])
+    1
+    >>> best("bytes", [Figures(1.0, 5e6), Figures(1.005, 3e6), Figures(1.1, 1e6)])
+    2
+    """
+    costs = [combined(objective, plan.nbytes, plan.seconds) for plan in plans]
+    margin = MARGIN if objective == "time" else 0.0
+    near = [n for n, cost in enumerate(costs) if cost <= (1 + margin) * min(costs)]
+    return min(near, key=lambda n: plans[n][1:])
 
 
 def check_objective(name: str) -> None:
@@ -37,28 +59,15 @@ def check_objective(name: str) -> None:
         raise PartitionError(f"no objective {name!r}", remedy=f"use one of {', '.join(OBJECTIVES)}")
 
 
-def bytes_of_a_second(objective: str, nbytes: Number, seconds: Number) -> Number | float:
-    """What each of the seconds that a transfer of so many bytes takes weighs in bytes.
-
-    >>> [round(bytes_of_a_second("balanced", nbytes, 1e-5) / 1e10, 3) for nbytes in (1e3, 1e5, 1e9)]
-    [0.027, 0.579, 1.0]
-    """
-    rate = OBJECTIVES[objective]
-    if objective != "balanced":
-        return rate
-    most = _MOST_FOR_SECONDS * (nbytes + _NEXT_TO_NOTHING)
-    return rate * most / (most + rate * (seconds + _HALF_OF_IT))
-
-
 def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
     """The one figure to minimise.  More bytes, and more seconds, are always more.
 
-    >>> round(combined("balanced", 1e9, 1e-6))
-    1000009999
-    >>> combined("balanced", 8e3, 1.0) < 18 * 8e3
+    >>> combined("time", 1e9, 1e-6) < combined("time", 1e3, 2e-6)
     True
+    >>> combined("bytes", 1e9, 1e-6) < combined("bytes", 1e3, 2e-6)
+    False
     """
-    return nbytes + seconds * bytes_of_a_second(objective, nbytes, seconds)
+    return nbytes + seconds * OBJECTIVES[objective]
 
 
 def most_bytes_per_second(machine: Machine) -> float:

@@ -17,7 +17,7 @@ from hlosharding.errors import PartitionError
 from hlosharding.ir import REDUCER_KINDS, Shape
 from hlosharding.reshard.candidates import candidates
 from hlosharding.reshard.for_time import fastest
-from hlosharding.reshard.objectives import OBJECTIVES, check_objective
+from hlosharding.reshard.objectives import OBJECTIVES, best, check_objective
 from hlosharding.reshard.planned_steps import PlannedSteps
 from hlosharding.reshard.request import Reshard, ReshardRequest, is_partial
 from hlosharding.reshard.steps import Pad, Slice, Step
@@ -120,7 +120,7 @@ def _planned(reshard: Reshard) -> PlannedSteps:
     fitting = _fitting(reshard)
     if reshard.objective == "time" and not reshard.is_part and len(fitting) > 1:
         fitting = fastest(reshard, fitting)
-    return min(fitting, key=lambda plan: (plan.cost(reshard.objective), plan.peak_bytes, len(plan.steps)))
+    return fitting[best(reshard.objective, [plan.figures for plan in fitting])]
 
 
 def _fitting(reshard: Reshard) -> list[PlannedSteps]:

@@ -131,7 +131,7 @@ class Reshard:
         """
         if self.is_cheapest(plan):
             return True
-        is_short = len(plan.steps) <= 2 and not (self.objective == "balanced" and plan.kernel_seconds)
+        is_short = len(plan.steps) <= 2
         if self.objective == "time":
             is_short = not plan.steps or (len(plan.steps) == 1 and isinstance(plan.steps[0], (Permute, AllGather)))
         return is_short and plan.mean_bytes <= self._least[0] * 1.0001

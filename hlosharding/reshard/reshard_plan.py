@@ -142,7 +142,7 @@ def plan_reshard(
     source: HloSharding | str,
     target: HloSharding | str,
     *,
-    objective: Objective = "bytes",
+    objective: Objective = "time",
     memory_limit: int | None = None,
     machine: Machine | None = None,
     reduce_kind: str = "add",
@@ -150,11 +150,10 @@ def plan_reshard(
 ) -> ReshardPlan:
     """The steps that bring an array of global `shape` from one sharding to another.
 
-    `objective`: "bytes": fewest received (mean over devices); "time": least predicted, even if the whole array is
-    gathered; "balanced": fewest bytes, but that a collective weighs as much as some tens of kilobytes, of small arrays
-    less (a smaller array moves no more than a larger one).  `memory_limit`: bytes per device that may be alive at once.
-    `machine`: default H100s.  `reduce_kind`: how the partial sums of an unreduced source combine.  `num_devices`:
-    needed only where neither sharding lists its devices.  Shardings may be given as text.
+    `objective`: "time": least predicted, even if the whole array is gathered; "bytes": fewest received (mean over
+    devices).  `memory_limit`: bytes per device that may be alive at once.  `machine`: default H100s.  `reduce_kind`:
+    how the partial sums of an unreduced source combine.  `num_devices`: needed only where neither sharding lists its
+    devices.  Shardings may be given as text.
 
     Raises ShardingError where a sharding does not fit the shape, and PartitionError for what is no shape or element
     type, and where no plan fits the memory.

@@ -19,7 +19,7 @@ from hlosharding.reshard.planner import reshard_of
 from hlosharding.reshard.reshard_plan import local_tiles
 from hlosharding.sharding import HloSharding
 
-OBJECTIVES = st.sampled_from(["bytes", "balanced", "time"])
+OBJECTIVES = st.sampled_from(["bytes", "time"])
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 12, 13, 24])
 DEVICES = st.sampled_from([2, 4, 6, 8, 12])
 
@@ -79,7 +79,7 @@ def check_tiles(tiles: list[npt.NDArray[Any]], whole: npt.NDArray[Any], layout: 
 
 @given(reshards(), OBJECTIVES)
 @example(((13, 10), HloSharding.iota_tile((4, 2)), HloSharding.iota_tile((2, 4), (2, 4), (1, 0)), 8), "bytes")
-@example(((5, 13), HloSharding.iota_tile((2, 3)), HloSharding.iota_tile((3, 2)), 6), "balanced")
+@example(((5, 13), HloSharding.iota_tile((2, 3)), HloSharding.iota_tile((3, 2)), 6), "time")
 def test_whole_values(case: tuple[tuple[int, ...], HloSharding, HloSharding, int], objective: str) -> None:
     received, bound = outcome(*case, objective)
     assert received >= bound - 1e-9

@@ -59,9 +59,10 @@ def module_of(body: str, *, computations: str = "", devices: int = 8) -> Module:
     return module
 
 
-def split(body: str, *, computations: str = "", devices: int = 8) -> hs.Partitioned:
+def split(body: str, *, computations: str = "", devices: int = 8, objective: str = "time") -> hs.Partitioned:
     """The partitioned program."""
-    return hs.partition(module_of(body, computations=computations, devices=devices))
+    module = module_of(body, computations=computations, devices=devices)
+    return hs.partition(module, options=PartitionOptions(objective=objective))
 
 
 def right(
@@ -70,7 +71,7 @@ def right(
     computations: str = "",
     devices: int = 8,
     how: str = "local",
-    objective: str = "balanced",
+    objective: str = "time",
 ) -> hs.Partitioned:
     """Partition, run on `devices` devices and compare with one; arguments not given are drawn from a fixed seed."""
     module = module_of(body, computations=computations, devices=devices)

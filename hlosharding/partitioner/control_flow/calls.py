@@ -18,7 +18,7 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     open_computation,
     unpacked,
 )
-from hlosharding.partitioner.partial_sums import waiting_pays
+from hlosharding.partitioner.partial_sums import may_wait
 from hlosharding.partitioner.region_values import array_of, pack, unpack, value_of
 from hlosharding.partitioner.regions import MANUAL, note_synced_condition
 from hlosharding.partitioner.resharding import replicate, reshard_leaves, to_wanted
@@ -74,7 +74,7 @@ def _sum_follows(context: Context, inst: Instruction, index: int) -> bool:
         if not flat or len(readers) != 1 or not context.decisions.readers.is_only(readers[0]):
             return False
         found = readers[0]
-    return len(found.users) == 1 and not found.is_root and waiting_pays(context, found, found.users[0])
+    return may_wait(context, found)
 
 
 def _parameter_shardings(context: Context, parameter: Instruction, value: AnyValue) -> Shardings:

@@ -5,6 +5,7 @@ Floor: partitioner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -113,6 +114,15 @@ class ChoiceProblem:
     def _may_be_split(self, factor: int, num_tiles: int) -> bool:
         window = self.windows[factor]
         return factor in self.allowed and (window is None or window.plan(num_tiles) is not None)
+
+    @property
+    def products_a_point(self) -> int:
+        """How many a device computes at a point of the iteration space: a signature names results or taps of a window.
+
+        With both counted, alternative signatures of one op have the same work.
+        """
+        windows = [window for window in self.windows if window is not None]
+        return math.prod(w.result_size if w.is_taps else w.window.size for w in windows)
 
     def num_tiles(self, space: HloSharding) -> Sequence[int]:
         """How often each factor is split."""

@@ -117,7 +117,7 @@ def compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> N
     signature = problem.signature
     sizes = [f.size for f in signature.factors]
     computed = [n for n in range(len(sizes)) if divides_work(signature, n)]
-    points = np.ones(len(splits))
+    points = np.full(len(splits), float(problem.products_a_point))
     for n in computed:
         points *= -(-sizes[n] // splits.num_tiles[:, n])
     tensors = [(o.shape, o.dims) for o in problem.operands] + [(r.shape, r.dims) for r in problem.results]

@@ -18,7 +18,7 @@ from hlosharding.partitioner.factors.choice_problem import ChoiceProblem, Operan
 from hlosharding.partitioner.factors.factor_choice import choose, other_splits
 from hlosharding.partitioner.factors.factor_roles import splittable
 from hlosharding.partitioner.local_ops import WindowedFactors, local_rule, reversed_taps_dims
-from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, waiting_pays
+from hlosharding.partitioner.partial_sums import DEFERRAL_RULES, may_wait
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Factor, Reduce, Signature
@@ -103,9 +103,7 @@ def problems_of(
 def _may_wait(context: Context, inst: Instruction) -> bool:
     """Would partial results be reduced later than here?"""
     rule = DEFERRAL_RULES.get(inst.opcode)
-    if rule is None or not rule.makes_partial_sums or len(inst.users) != 1 or inst.is_root:
-        return False
-    return waiting_pays(context, inst, inst.users[0])
+    return rule is not None and rule.makes_partial_sums and may_wait(context, inst)
 
 
 def _op_of(decisions: Decisions, inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:

@@ -59,7 +59,7 @@ def priced_split(
 
 def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:
     """Seconds of one device's part of the op alone."""
-    points = num_points(choice.signature, problem.num_tiles(choice.space))
+    points = num_points(choice.signature, problem.num_tiles(choice.space)) * problem.products_a_point
     tensors = [
         *((o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True)),
         *((r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)),
@@ -159,4 +159,5 @@ def _summing(problem: ChoiceProblem, num_tiles: Table, parts: Numbers) -> Number
         for size, factors in zip(result.shape.dims, result.dims, strict=True):
             tiles *= -(-size // num_tiles[:, list(factors)].prod(1))
         elements += tiles
-    return elements * (parts - 1) / parts / 2 / (num_points(signature, (1,) * len(signature.factors)) or 1)
+    points = num_points(signature, (1,) * len(signature.factors)) * problem.products_a_point
+    return elements * (parts - 1) / parts / 2 / (points or 1)

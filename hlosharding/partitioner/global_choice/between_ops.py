@@ -21,10 +21,9 @@ from hlosharding.partitioner.global_choice.op_kinds import OpKinds
 from hlosharding.partitioner.global_choice.op_prices import Key, OpPrices, Shardings
 from hlosharding.partitioner.global_choice.value_groups import Group, groups_of
 from hlosharding.partitioner.prices import Numbers
+from hlosharding.reshard import MARGIN
 from hlosharding.sharding import HloSharding
 
-# Of what the ops at the borders cost: another sharding must promise so much less.
-_LESS = 0.98
 _SWEEPS = 3
 _SMALL = 0.02
 """A group of which less is moved, as a part of what is of another one, is left as it is."""
@@ -41,11 +40,9 @@ class BetweenOps(NamedTuple):
     """Those of which a copy elsewhere serves several readers."""
 
 
-def cheaper_between_ops(
-    module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int, kinds: OpKinds
-) -> BetweenOps:
+def cheaper_between_ops(module: Module, shardings: Shardings, decisions: Decisions, num_partitions: int) -> BetweenOps:
     """How values lie between the ops where that costs less than what the table says."""
-    prices = OpPrices.of(module, shardings, decisions, num_partitions, kinds)
+    prices = OpPrices.of(module, shardings, decisions, num_partitions, OpKinds())
     taken: dict[Group, HloSharding] = {}
     for computation in module.computations:
         groups = groups_of(computation, shardings, decisions.annotated)
@@ -128,7 +125,7 @@ class _Search:
             if group.is_copy and cheapest[0] == own[0]:
                 continue  # what values alone would save was looked at before
             saved = float(prices[own] - prices[cheapest])
-            if saved > max(least, (1 - _LESS) * float(prices[own])):
+            if saved > max(least, MARGIN * float(prices[own])):
                 chosen = {one: options[n][int(cheapest[n])] for n, one in enumerate(pair)}
                 best, least = {one: s for one, s in chosen.items() if s is not self._lies(one)}, saved
         self.taken |= best

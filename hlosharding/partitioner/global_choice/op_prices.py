@@ -24,7 +24,7 @@ from hlosharding.partitioner.value import Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
-_MOST_PREFERRED = {"bytes": 12, "balanced": 4, "time": 4}
+_MOST_PREFERRED = {"bytes": 12, "time": 4}
 """By objective, how many splits of an op are asked how they would have its values lie."""
 Shardings = Mapping[int, HloSharding]
 """By id."""
@@ -138,7 +138,6 @@ class OpPrices:
         self.context.values.clear()
         walk = PricedWalk(self.context)
         walk.visit(op)
-        walk.finish()
         table.update(kept)
         values = (op, *op.operands)
         if self.context.prices.objective == "bytes" and walk.cost.mean_bytes > 0:

@@ -1,4 +1,4 @@
-"""What a table of shardings costs in some ops, before anything is built: what has to move, and what is computed.
+"""What an op costs under a table of shardings, before anything is built: what has to move, and what is computed.
 
 Floor: partitioner.  Makes the partitioner's decisions (the walk that builds finds them made) and adds up their prices;
 nothing is emitted.
@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from hlosharding.ir import Builder, Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
-from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lowering_of
+from hlosharding.partitioner.factors import lowering_of
 from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
 from hlosharding.partitioner.overrides import MADE_ANYWHERE
-from hlosharding.partitioner.partial_sums import waiting_pays
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.resharding import cost_from
 from hlosharding.partitioner.strategies import lower
-from hlosharding.partitioner.value import DeferredReduction, Value
+from hlosharding.partitioner.value import Value
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding, is_local_reshape
 from hlosharding.spmd import Emitter, Program
@@ -45,78 +44,20 @@ class PricedWalk:
     """Seconds, as far as they count beside those of bytes."""
     moved: set[tuple[Value, HloSharding]] = field(default_factory=set)
     """Values that were brought into a sharding already."""
-    asked: int = 0
-    """How often a value was wanted elsewhere than it is."""
-    passed_on: set[Instruction] = field(default_factory=set)
-    """Partial sums that became others': of them no sum is made."""
-    stands_for: Mapping[int, int] = field(default_factory=dict[int, int])
-    """By id, for how many ops one stands, if not for itself alone."""
-    _times: int = 1
 
     @property
     def price(self) -> float:
         """`comparable_seconds` of it all."""
         return self.context.prices.comparable_seconds(self.cost) + self.compute
 
-    def is_at_rest(self, inst: Instruction) -> bool:
-        """Is it an op on one element after the other, all its operands in its own sharding?  Most are."""
-        given, values = self.context.shardings.get(inst.id), self.context.values
-        return (
-            given is not None
-            and inst.opcode in FAST_ELEMENTWISE
-            and all(
-                self.context.shardings.get(o.id) is given
-                and o.opcode != "copy"
-                and type(values.get(o)) is not DeferredReduction
-                for o in inst.operands
-            )
-        )
-
-    def has_deferred(self, inst: Instruction) -> bool:
-        """Are operands partial sums still?"""
-        return any(self._is_deferred(operand) for operand in inst.operands)
-
-    def visit(self, inst: Instruction) -> bool:
-        """Add what the op costs.  Was that nothing, and is it nothing of every op in the same situation?"""
-        asked, cost, is_summed = self.asked, self.cost, self.has_deferred(inst)
-        self._add(inst)
-        return not is_summed and asked == self.asked and cost is self.cost and not self._is_deferred(inst)
-
-    def _add(self, inst: Instruction) -> None:
-        self._times = self.stands_for.get(inst.id, 1)
+    def visit(self, inst: Instruction) -> None:
+        """Add what the op costs."""
         if inst.opcode == "tuple":
             for operand, place in zip(inst.operands, self.context.wanted_leaves(inst), strict=False):
                 if operand.shape.is_array and place is not None:
                     self.bring(self.whole(operand), place)
-        elif inst.shape.is_array and inst.opcode != "copy" and not self._waits(inst):
+        elif inst.shape.is_array and inst.opcode != "copy":
             _PRICED.get(inst.opcode, PricedWalk._by_factors)(self, inst, self.context.wanted_leaves(inst)[0])
-
-    def finish(self) -> None:
-        """The sums that nobody asked for, because who does is the same under all tables."""
-        for inst in [i for i, value in self.context.values.items() if isinstance(value, DeferredReduction)]:
-            if inst not in self.passed_on:
-                self._times = self.stands_for.get(inst.id, 1)
-                self.whole(inst)
-
-    def _pay(self, cost: Cost) -> None:
-        self.cost += cost.in_all_of(self._times)
-
-    def _waits(self, inst: Instruction) -> bool:
-        """Do its operands' partial sums wait for those of others?"""
-        values, sources = self.context.values, [o for o in inst.operands if self._is_deferred(o)]
-        if not sources or not waiting_pays(self.context, sources[0], inst):
-            return False
-        waiting = values[sources[0]]
-        assert isinstance(waiting, DeferredReduction)
-        if any(o.shape.dims != inst.shape.dims for o in sources):
-            return False
-        partial = Value(inst, inst.shape, waiting.partial.sharding, waiting.partial.reduce_kind)
-        values[inst] = DeferredReduction(partial, self.context.wanted_leaves(inst)[0])
-        self.passed_on.update(sources)
-        return True
-
-    def _is_deferred(self, operand: Instruction) -> bool:
-        return isinstance(self.context.values.get(operand), DeferredReduction)
 
     def _by_factors(self, inst: Instruction, wanted: HloSharding | None) -> None:
         signature, values = signature_of(inst), [self.whole(o) for o in inst.operands]
@@ -130,12 +71,8 @@ class PricedWalk:
             return
         [made] = choice.results
         partial = Value(inst, inst.shape, made, choice.reduce_kind, broadcast_dims=broadcast_dims_of(inst))
-        if choice.reduce_kind is not None:
-            self.context.values[inst] = DeferredReduction(partial, wanted)
-            if len(inst.users) != 1 or not waiting_pays(self.context, inst, inst.users[0]):
-                self.whole(inst)
-        elif wanted is not None:
-            self.bring(partial, wanted)
+        if wanted is not None or choice.reduce_kind is not None:
+            self.bring(partial, wanted if wanted is not None else partial.whole_sharding)
 
     def _by_reshape(self, inst: Instruction, wanted: HloSharding | None) -> None:
         value = self.whole(inst.operands[0])
@@ -144,7 +81,7 @@ class PricedWalk:
         if is_local_reshape(source, value.shape.dims, target, inst.shape.dims):
             self.bring(Value(inst, inst.shape, target), wanted if wanted is not None else target)
         elif (sent := reshapes.transfer_between(self.context, value.shape, source, inst.shape, target)) is not None:
-            self._pay(Cost(sent.mean_bytes, sent.seconds))
+            self.cost += Cost(sent.mean_bytes, sent.seconds)
 
     def _by_movement(self, inst: Instruction, wanted: HloSharding | None) -> None:
         movement = op_movement(inst)
@@ -157,7 +94,7 @@ class PricedWalk:
         if plan is None:
             self._by_factors(inst, wanted)
         else:
-            self._pay(plan.cost)
+            self.cost += plan.cost
 
     def _made_anywhere(self, inst: Instruction, wanted: HloSharding | None) -> None:
         """Nothing moves."""
@@ -167,7 +104,7 @@ class PricedWalk:
             self._by_factors(inst, wanted)
 
     def whole(self, inst: Instruction) -> Value:
-        """An operand with its sums made; a copy is what it is a copy of, wherever somebody wants it."""
+        """An operand; a copy is what it is a copy of, wherever somebody wants it."""
         value = self.context.values.get(inst)
         if isinstance(value, Value):
             return value
@@ -175,9 +112,6 @@ class PricedWalk:
             made = self.context.values[inst] = self.whole(inst.operands[0])
             return made
         given = self.context.wanted_leaves(inst)[0] if inst.shape.is_array else None
-        if isinstance(value, DeferredReduction):
-            given = value.wanted if value.wanted is not None else value.partial.whole_sharding
-            self.bring(value.partial, given)
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
         made.broadcast_dims = broadcast_dims_of(inst)
         if inst.opcode in MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
@@ -188,12 +122,11 @@ class PricedWalk:
         """Once to each place."""
         if value.is_free or value.sharding is place:
             return
-        self.asked += 1
         if (value, place) in self.moved:
             return
         self.moved.add((value, place))
         costs = [cost_from(self.context, value, source, place) for source in (value.sharding, *value.reshards)]
-        self._pay(min(costs, key=self.context.prices.comparable_seconds))
+        self.cost += min(costs, key=self.context.prices.comparable_seconds)
         value.reshards[place] = Value(value.local, value.shape, place)
 
 

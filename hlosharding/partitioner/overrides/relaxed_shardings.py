@@ -64,7 +64,10 @@ def _needs_no_whole(
     if user.opcode in READ_PARTS:
         return user.shape.is_array and user.shape.byte_size < inst.shape.byte_size
     given = found.get(user.id)
-    return given is not None and user.shape.is_array and _is_split(given) and user.opcode not in BINDING_RESULTS
+    if given is None or not user.shape.is_array or not _is_split(given) or user.opcode in BINDING_RESULTS:
+        return False
+    # Split along its new dims alone, a broadcast reads all of what it repeats.
+    return user.opcode != "broadcast" or any(given.num_tiles_along(dim) > 1 for dim in user.dimensions)
 
 
 def _is_split(sharding: HloSharding) -> bool:

@@ -1,6 +1,6 @@
 """Sums over devices that wait: which ops partial sums pass through, when waiting pays, and what a loop accumulates."""
 
-from hlosharding.partitioner.partial_sums.deferred_reductions import pass_through, waiting_pays
+from hlosharding.partitioner.partial_sums.deferred_reductions import may_wait, pass_through, waiting_pays
 from hlosharding.partitioner.partial_sums.loop_accumulators import (
     Paths,
     accumulators,
@@ -17,6 +17,7 @@ __all__ = [
     "deferred_sums",
     "linear_operands",
     "may_accumulate",
+    "may_wait",
     "pass_through",
     "waiting_pays",
 ]

@@ -7,6 +7,9 @@ it can be a reduce-scatter.  Where nothing is saved the sum is made at once.  Ne
     %a = dot(...)            partial sums                 without: all-reduce a, all-reduce b, add
     %b = dot(...)            partial sums
     %c = add(%a, %b)         partial sums of both         with: add, all-reduce c
+
+Several users may each cut their part out of partial sums, if waiting pays for all of them: gradients of weights that a
+program joins to compute with them at once, and that a loop adds up each on its own.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from __future__ import annotations
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear
+from hlosharding.partitioner.region_values import is_cut_up
 from hlosharding.partitioner.value import DeferredReduction
+from hlosharding.sharding import HloSharding
 
 
 def pass_through(context: Context, inst: Instruction) -> DeferredReduction | None:
@@ -34,6 +39,13 @@ def pass_through(context: Context, inst: Instruction) -> DeferredReduction | Non
     return None if made is None else DeferredReduction(made, context.wanted_leaves(inst)[0])
 
 
+def may_wait(context: Context, source: Instruction) -> bool:
+    """Would partial sums that `source` makes be reduced later than here: at its only user, or at all that cut it?"""
+    if source.is_root or not source.users or not (len(source.users) == 1 or is_cut_up(source)):
+        return False
+    return all(waiting_pays(context, source, user) for user in source.users)
+
+
 def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bool:
     """Does a later op that the partial sums of `source` pass through add up several of them, or want less of the sum?
 
@@ -43,7 +55,14 @@ def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bo
     rule = DEFERRAL_RULES.get(inst.opcode)
     if rule is None or rule.on_partial_sums is None:  # asked of thousands: mostly this is all
         return False
-    first, annotated, names, may_defer = source, None, context.decisions.annotated, context.may_defer
+    return _pays(context, source, source, inst, None)
+
+
+def _pays(
+    context: Context, first: Instruction, source: Instruction, inst: Instruction, annotated: HloSharding | None
+) -> bool:
+    """Is it so of the partial sums of `first`, which `source` has passed on, behind an op annotated so or not?"""
+    rule, names, may_defer = DEFERRAL_RULES.get(inst.opcode), context.decisions.annotated, context.may_defer
     while rule is not None and rule.on_partial_sums is not None:
         if names and source.name in names:
             annotated = context.wanted(source) or annotated
@@ -51,12 +70,14 @@ def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bo
             return False
         if may_defer and inst in may_defer and not rule.is_sum:
             return True
-        if _reduces_less(context, first, inst):
+        if len(source.users) == 1 and _reduces_less(context, first, inst):
             return True
         if rule.is_sum and _sums_only_partial_sums(context, source, inst):
             return True
-        if len(inst.users) != 1 or inst.is_root:
+        if inst.is_root or not inst.users:
             return False
+        if len(inst.users) > 1:
+            return is_cut_up(inst) and all(_pays(context, first, inst, user, annotated) for user in inst.users)
         source, inst = inst, inst.users[0]
         rule = DEFERRAL_RULES.get(inst.opcode)
     return False

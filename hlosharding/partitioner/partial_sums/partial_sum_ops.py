@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlosharding.ir import Instruction, is_neutral, reducer_kind
+from hlosharding.ir import Instruction, SliceDim, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.region_values import array_of, deferred_operand
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
@@ -178,6 +178,22 @@ def _without_dims(sharding: HloSharding, dims: tuple[int, ...]) -> HloSharding |
     return _unreduced_like(np.squeeze(sharding.tiles.array, dims), sharding)
 
 
+def _cut(context: Context, inst: Instruction) -> Value | None:
+    """A part of the partial sums, along dims that are whole on every device."""
+    partial_sums = _partial_sums(context, inst, inst.operands[0])
+    if partial_sums is None:
+        return None
+    sharding, dims = partial_sums.sharding, zip(inst.slice_dims, inst.operands[0].shape.dims, strict=True)
+    cut = tuple(number for number, (part, size) in enumerate(dims) if part != SliceDim(0, size, 1))
+    if _without_dims(sharding, cut) is None:
+        return None
+    local = partial_sums.local.shape.dims
+    parts = tuple(d if n in cut else SliceDim(0, local[n], 1) for n, d in enumerate(inst.slice_dims))
+    shape = local_shape(context, inst.shape, sharding)
+    made = context.emitter.op("slice", shape, (partial_sums.local,), slice_dims=parts)
+    return Value(made, inst.shape, sharding, partial_sums.reduce_kind)
+
+
 def _copied(context: Context, inst: Instruction) -> Value | None:
     """A copy is often a former annotation: see `waiting_pays` for how that binds."""
     return _partial_sums(context, inst, inst.operands[0])
@@ -258,7 +274,7 @@ DEFERRAL_RULES: dict[str, DeferralRule] = {
     "reshape": DeferralRule(_reshaped, linear_in=_in_first),
     "reverse": _MOVES,
     "scatter": _MAKES,
-    "slice": _MOVES,
+    "slice": DeferralRule(_cut, linear_in=_in_first),
     "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
     "transpose": DeferralRule(_transposed, linear_in=_in_first),
 }

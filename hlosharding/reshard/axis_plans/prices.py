@@ -18,7 +18,7 @@ from hlosharding.reshard.axis_plans.distances import distances_of
 from hlosharding.reshard.axis_plans.moves import AxisProblem, Candidate, Move, State
 from hlosharding.reshard.layout import Table
 from hlosharding.reshard.matching import taken_from
-from hlosharding.reshard.objectives import bytes_of_a_second, least_seconds
+from hlosharding.reshard.objectives import OBJECTIVES, least_seconds
 from hlosharding.reshard.steps import transposes_seconds
 
 
@@ -34,27 +34,21 @@ class MovePrices:
         self._block_bytes = block * shape.byte_size / shape.size
         self._distances = distances_of(problem)
         self._known: dict[tuple[str, int, Axes], float] = {}
-        blocks, reach = self._distances.between(problem.source, problem.target)
-        nbytes = blocks * self._block_bytes
-        # Of each move as much as of the whole: what moves cost adds up.
-        self._second = bytes_of_a_second(objective, nbytes, least_seconds(nbytes, machine, reach))
-        self._kernel = self._second * machine.launch if objective == "balanced" else 0.0
-        """Of a slice, and of padding before a reduction."""
+        self._second = OBJECTIVES[objective]
 
-    def move(self, candidate: Candidate, last: Move | None = None) -> float:
-        """Cost of a move behind another: slices that follow each other are cut at once."""
+    def move(self, candidate: Candidate) -> float:
+        """Cost of a move."""
         move, blocks = candidate
-        kind, before, after, axes, _ = move
+        kind, _, _, axes, _ = move
         if kind == "slice":
-            return 0.0 if last is not None and last.kind == "slice" else self._kernel
+            return 0.0
         if kind == "permute":
             return self._permute(move, self._nbytes(blocks))
         key = kind, blocks, axes
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._collective(kind, axes, self._nbytes(blocks))
-        is_padded = kind == "reduce-scatter" and before.padded != after.padded
-        return found + self._kernel if is_padded else found
+        return found
 
     def permute(self, before: State, after: State) -> tuple[Move, float]:
         """The permute between two states with tiles of one shape, and its cost."""

@@ -81,11 +81,10 @@ class _Search:
         if cost + self.prices.least(*rest) >= self._cost_to_beat:
             return
         known, is_first, least = front.cost, end == "source", self.prices.least
-        last = front.reached.get(state) if is_first else None
         for candidate in self.problem.candidates(state, end, self.wide):
             move = candidate[0]
             new = move.after if is_first else move.before
-            total, to_beat = cost + self.prices.move(candidate, last), self._cost_to_beat
+            total, to_beat = cost + self.prices.move(candidate), self._cost_to_beat
             if total >= to_beat or total >= known.get(new, math.inf):
                 continue
             left = least(new, self.problem.target) if is_first else least(self.problem.source, new)

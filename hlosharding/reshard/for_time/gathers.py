@@ -52,9 +52,9 @@ def _joined(source: Layout, target: Layout, dim: int) -> int:
     """The fewest neighbouring tiles along a dim that together hold what each of their devices wants."""
     low, high = (bound[:, dim] for bound in target.bounds)
     count, tile = source.counts[dim], source.tile[dim]
-    for number in range(1, count):
+    for number in [n for n in range(1, count) if count % n == 0]:
         first = source.index[:, dim] // number * number * tile
-        if count % number == 0 and ((high <= low) | (first <= low) & (high <= first + number * tile)).all():
+        if ((high <= low) | (first <= low) & (high <= first + number * tile)).all():
             return number
     return count
 
@@ -86,14 +86,15 @@ def _groups_along(dim: int, joined: int, index: Table, order: Sequence[int]) -> 
     """Groups with all of `joined` neighbouring tiles and the same along other dims, copies by their number; none if
     devices do not pair up so.
     """
-    members: dict[tuple[int, ...], list[list[int]]] = {}
+    # By place and tile only what is there: of 100,000 tiles in a row each device may have a place of its own.
+    members: dict[tuple[int, ...], dict[int, list[int]]] = {}
     for device in order:
         place = index[device].tolist()
         place[dim], mine = divmod(place[dim], joined)
-        members.setdefault(tuple(place), [[] for _ in range(joined)])[mine].append(device)
-    if any(len(copies) != len(row[0]) for row in members.values() for copies in row):
+        members.setdefault(tuple(place), {}).setdefault(mine, []).append(device)
+    if any(len(row) != joined or len({*map(len, row.values())}) > 1 for row in members.values()):
         return ()
-    return tuple(group for row in members.values() for group in zip(*row, strict=True))
+    return tuple(group for row in members.values() for group in zip(*(row[n] for n in range(joined)), strict=True))
 
 
 def _cut(have: Table, tile: Dims, want: Table, size: Dims, sizes: Dims) -> Steps:

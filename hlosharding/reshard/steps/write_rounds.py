@@ -30,7 +30,7 @@ def put_together(
     """The result, of local `shape`; places that no round writes hold `base`, a scalar or an array of that shape."""
     if not rounds:
         return emitter.full(0, shape) if base is None else _spread(emitter, base, shape)
-    if base is None or not base.shape.rank:
+    if shape.rank and (base is None or not base.shape.rank):  # a scalar has no dims along which pieces could lie
         strip = _strip(rounds, shape.dims)
         sticks_out = any(any(t.read_overhang(x.shape.dims, n)) for t in rounds for n, x in enumerate(operands))
         if _may_overlay(rounds, operands) and (strip is None or sticks_out):

@@ -8,18 +8,44 @@ from types import SimpleNamespace
 import pytest
 
 import hlosharding as hs
-from hlosharding.compiler.alternatives import is_better
-from hlosharding.partitioner import PartitionOptions
+from hlosharding.compiler.alternatives import Alternative, best_of
+from hlosharding.partitioner import (
+    Decisions,
+    PartitionOptions,
+    Prices,
+    in_plain_forms,
+    partition_module,
+    sharding_tables,
+)
+from hlosharding.reshard import Figures
+from tests.unit.partitioner.overrides.test_batch_parallel import two_layers
 
 
 @dataclass
 class Priced:
-    """What `is_better` reads of an alternative."""
+    """What `best_of` reads of an alternative."""
 
-    bytes: float = 100.0
     seconds: float = 1.0
+    bytes: float = 100.0
+    collectives: int = 3
     flops: float = 1.0
     peak: float = 1.0
+    objective: str = "time"
+
+    @property
+    def figures(self) -> Figures:
+        return Figures(self.seconds, self.bytes, self.collectives, self.peak)
+
+    @property
+    def decisions(self) -> SimpleNamespace:
+        return SimpleNamespace(prices=SimpleNamespace(objective=self.objective))
+
+    def fits_beside(self, first: Priced) -> bool:
+        return Alternative.fits_beside(self, first)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def machine(self) -> SimpleNamespace:
+        return SimpleNamespace(memory_bytes=10.0)
 
     @property
     def cost(self) -> SimpleNamespace:
@@ -30,18 +56,49 @@ class Priced:
     ("new", "wins"),
     [
         (Priced(), False),
-        (Priced(bytes=90), True),
-        (Priced(bytes=97), False),  # not clearly fewer
-        (Priced(bytes=90, seconds=1.01), False),
-        (Priced(seconds=0.9), True),
-        (Priced(bytes=103, seconds=0.9), False),
-        (Priced(bytes=50, flops=1.06), False),
-        (Priced(bytes=50, peak=1.06), False),
+        (Priced(seconds=0.98, bytes=900), True),
+        (Priced(seconds=0.995, bytes=101), False),  # as fast, by the margin, and no fewer bytes
+        (Priced(seconds=1.005, bytes=99), True),
+        (Priced(seconds=1.02, bytes=1), False),
+        (Priced(seconds=1.005, collectives=2), True),
+        (Priced(seconds=1.005, peak=0.9), True),
+        (Priced(seconds=0.5, flops=1.06), False),
+        (Priced(seconds=0.5, peak=1.11), False),
     ],
     ids=str,
 )
-def test_an_alternative_must_be_better_at_no_price(new: Priced, wins: bool) -> None:
-    assert is_better(new, Priced()) is wins  # pyright: ignore[reportArgumentType]
+def test_the_fastest_is_taken_unless_it_computes_or_holds_more(new: Priced, wins: bool) -> None:
+    first = Priced()
+    assert (best_of([first, new]) is new) is wins  # pyright: ignore[reportArgumentType]
+
+
+def test_of_those_that_take_too_much_memory_the_next_is_taken_and_where_all_do_the_leanest() -> None:
+    found = [Priced(peak=9.5), Priced(seconds=0.5, peak=10.3), Priced(seconds=0.7, peak=9.9)]
+    assert best_of(found) is found[2]  # pyright: ignore[reportArgumentType]
+    found = [Priced(peak=12), Priced(seconds=0.5, peak=13), Priced(seconds=0.7, peak=11)]
+    assert best_of(found) is found[2]  # pyright: ignore[reportArgumentType]
+
+
+def test_where_bytes_are_asked_for_the_fewest_are_taken() -> None:
+    first, other = Priced(objective="bytes"), Priced(seconds=2, bytes=99)
+    assert best_of([first, other]) is other  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("objective", ["bytes", "time"])
+@pytest.mark.parametrize(("batch", "width"), [(512, 16), (1024, 16), (512, 24)])
+def test_of_all_tables_that_of_the_best_program_is_taken(batch: int, width: int, objective: str) -> None:
+    text = f"HloModule m, num_partitions=8\nENTRY e {{{two_layers(batch, width)}\n}}"
+    propagated, machine = hs.propagate(hs.load(text)), hs.machines.h100(8)
+    module = in_plain_forms(propagated.module)
+    tables = list(sharding_tables(module, frozenset(), 8))
+    assert len(tables) == 2
+    built = [partition_module(module, t, Decisions(Prices(machine, objective)), num_partitions=8) for t in tables]
+    found = hs.partition(propagated, machine=machine, options=PartitionOptions(objective=objective))
+    if objective == "bytes":
+        assert found.comm_bytes_per_device <= min(hs.cost(one.module, machine).comm_bytes for one in built)
+    else:
+        least = min(hs.simulate(one.module, machine).time_s for one in built)
+        assert hs.simulate(found.module, machine).time_s <= 1.01 * least
 
 
 GATHERED = """HloModule m, num_partitions=4

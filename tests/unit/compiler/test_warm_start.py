@@ -288,7 +288,7 @@ def test_a_sharding_put_on_by_hand_is_another_program() -> None:
 def test_keys_tell_apart_what_a_program_depends_on() -> None:
     module, machine = hs.load(TEXT), machines.h100(2)
     options = [
-        None, PartitionOptions(objective="time"), PartitionOptions(overlap="auto"), PartitionOptions(trips={"w": 3}),
+        None, PartitionOptions(objective="bytes"), PartitionOptions(overlap="auto"), PartitionOptions(trips={"w": 3}),
     ]  # fmt: skip
     keys = {program_key(module, machine, o) for o in options}
     keys |= {program_key(module, m) for m in (machines.a100(2), replace(machine, launch=1.0))}

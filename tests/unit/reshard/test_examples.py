@@ -41,7 +41,7 @@ def reshard(shape: tuple[int, ...], mesh: tuple[int, ...], source: Axes, target:
     return plan
 
 
-@pytest.mark.parametrize("objective", ["bytes", "balanced", "time"])
+@pytest.mark.parametrize("objective", ["bytes", "time"])
 def test_r1_swapped_axes_of_one_dim_are_a_permute(objective: str) -> None:
     plan = reshard((6,), (2, 3), [[0, 1]], [[1, 0]], objective)
     assert [type(step) for step in plan.steps] == [Permute]
@@ -49,7 +49,7 @@ def test_r1_swapped_axes_of_one_dim_are_a_permute(objective: str) -> None:
 
 
 def test_r2_gathering_the_major_axis_takes_a_permute_first() -> None:
-    plan = reshard((6,), (2, 3), [[0, 1]], [[1]], "balanced")
+    plan = reshard((6,), (2, 3), [[0, 1]], [[1]], "bytes")
     assert [type(step) for step in plan.steps] == [Permute, AllGather]
     assert max(plan.received_bytes) == 2
 
@@ -68,9 +68,8 @@ def test_r3_gathering_the_minor_axis(objective: str) -> None:
     assert set(plan.received_bytes) == {8}
 
 
-@pytest.mark.parametrize("objective", ["bytes", "balanced"])
-def test_r4_permute_then_gather(objective: str) -> None:
-    plan = reshard((4, 8), (2, 2, 2), [[0], [1, 2]], [[0], [2]], objective)
+def test_r4_permute_then_gather() -> None:
+    plan = reshard((4, 8), (2, 2, 2), [[0], [1, 2]], [[0], [2]], "bytes")
     assert [type(step) for step in plan.steps] == [Permute, AllGather]
     assert max(plan.received_bytes) == 8
 
@@ -139,9 +138,7 @@ def test_r9_an_axis_moves_to_another_dim(objective: str) -> None:
     assert set(plan.received_bytes) == {8}
 
 
-def test_r10_is_at_the_bound_or_near() -> None:
-    quick = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "balanced")
-    assert quick.mean_received_bytes <= 2 * quick.lower_bound
+def test_r10_is_at_the_bound() -> None:
     least = reshard((4, 4), (2, 2, 2), [[0], [1, 2]], [[0, 1], [2]], "bytes")
     assert max(least.received_bytes) == 2
     assert least.mean_received_bytes == least.lower_bound == 1.5
@@ -167,6 +164,5 @@ def test_d2_needs_512_elements() -> None:
     least = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "bytes")
     assert max(least.received_bytes) == 512
     assert least.mean_received_bytes == least.lower_bound
-    quick = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "balanced")
-    assert quick.mean_received_bytes <= 576
+    quick = reshard((16, 16, 16), (2, 2, 2, 2), *axes, "time")
     assert quick.predicted_s < least.predicted_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import hlosharding as hs
+from tests.support.program_check import check
+from tests.support.random_programs.programs import RandomProgram
 from tests.support.split_programs import counts, mark, right
 
 # x is split along the dim that is summed over; s, the accumulator, is whole.
@@ -497,3 +501,24 @@ def test_a_table_that_every_trip_searches_is_moved_once(rows: int, asked: int) -
     # Binary search: a move in each trip would run 7 to 11 times.
     assert [c.executions for c in moved] in ([1], [1, 1])
     assert sum(c.bytes_per_device for c in moved) <= (rows + asked) * 4 * 7 / 8
+
+
+def test_gradients_of_weights_that_a_loop_joins_are_reduced_once_after_it(cpu_devices: list[Any]) -> None:
+    """As an LSTM's: one product with all gates' weights, its gradient cut into theirs, each summed over the trips."""
+
+    def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        def step(h: jax.Array, now: jax.Array) -> tuple[jax.Array, None]:
+            first, second = jnp.split((now + h) @ jnp.concatenate(weights, axis=1), 2, axis=1)
+            return jnp.tanh(first) * second, None
+
+        return (jax.lax.scan(step, x[0], x)[0] ** 2).sum()
+
+    rows = PartitionSpec(None, "d")
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(size=(8, 8)).astype(np.float32) / 4 for _ in range(2)]
+    x = draw.normal(size=(4, 32, 8)).astype(np.float32)
+    mesh = Mesh(np.array(cpu_devices), ("d",))
+    trace = hs.trace(jax.grad(loss), mesh=mesh, in_shardings=(PartitionSpec(), rows), out_shardings=PartitionSpec())
+    local = check(RandomProgram(trace(weights, x), (*weights, x))).partitioned
+    assert executions(local) == [1, 1]
+    assert local.comm_bytes_per_device == 2 * 7 / 8 * 2 * 8 * 8 * 4

@@ -348,10 +348,13 @@ def test_the_even_one_of_two_sums_is_split() -> None:
 def test_copies_of_addends_make_a_part_of_them_each() -> None:
     # Four devices have the same half of both operands: two of them make the sums of half the rows each.
     halves = mark("[1,2,4]<=[8] copies")
-    local = right(f"""
+    local = right(
+        f"""
         a = f32[128,1000] parameter(0){halves}
         b = f32[160,1000] parameter(1){halves}
-        ROOT d = f32[128,160] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{halves}""")
+        ROOT d = f32[128,160] dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{halves}""",
+        objective="bytes",
+    )
     assert local.comm_bytes_per_device == 128 * 160 * 4 / 2
     [product] = [i for i in local.module.instructions if i.opcode == "dot"]
     assert product.shape.size <= 128 * 160 / 2
@@ -359,11 +362,14 @@ def test_copies_of_addends_make_a_part_of_them_each() -> None:
 
 def test_two_splits_that_two_tensors_each_agree_on_share_the_devices() -> None:
     rows, columns = mark("[4,1,2]<=[8] copies"), mark("[1,2,4]<=[8] copies")
-    local = right(f"""
+    local = right(
+        f"""
         p = pred[400,600] parameter(0){rows}
         a = f32[400,600] parameter(1){rows}
         b = f32[400,600] parameter(2){columns}
-        ROOT s = f32[400,600] select(p, a, b){columns}""")
+        ROOT s = f32[400,600] select(p, a, b){columns}""",
+        objective="bytes",
+    )
     [chosen] = [i for i in local.module.instructions if i.opcode == "select"]
     assert chosen.shape.dims == (100, 300)
 

@@ -14,7 +14,7 @@ import pytest
 import hlosharding as hs
 from hlosharding.executor import run_reference
 from hlosharding.partitioner import PartitionOptions
-from tests.support.split_programs import kinds, mark, module_of
+from tests.support.split_programs import kinds, mark, module_of, split
 
 hs.register_rule("test_matmul", "b m k, b k n -> b m n", reduction_factors=("k",))
 hs.register_rule("test_flip", "i j -> i j", need_replication_factors=("j",))
@@ -79,9 +79,10 @@ def test_a_product_is_split_along_any_factor(name: str) -> None:
 @pytest.mark.parametrize("target", ["test_flip", "test_shift"])
 @pytest.mark.parametrize("tiling", ["[8,1]<=[8]", "[2,4]<=[8]", "[1,8]<=[8]"])
 def test_what_needs_the_whole_gets_it_and_the_rest_stays_split(target: str, tiling: str) -> None:
-    local = hs.partition(
-        module_of(f"""x = f32[64,4096] parameter(0){mark(tiling)}
-        ROOT y = f32[64,4096] custom-call(x), custom_call_target="{target}"{mark(tiling)}""")
+    local = split(
+        f"""x = f32[64,4096] parameter(0){mark(tiling)}
+        ROOT y = f32[64,4096] custom-call(x), custom_call_target="{target}"{mark(tiling)}""",
+        objective="bytes",
     )
     [call] = [i for i in local.module.entry.instructions if i.opcode == "custom-call"]
     assert call.shape.dims[1] == 4096

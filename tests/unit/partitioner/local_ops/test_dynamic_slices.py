@@ -97,11 +97,14 @@ def test_a_block_is_put(dims: tuple[int, int], table: str, start: int) -> None:
 
 
 def test_a_block_across_tiles_is_taken_by_a_sum_of_the_block() -> None:
-    local = split(f"""
+    local = split(
+        f"""
         t = f32[8,4096] parameter(0){mark("[1,8]<=[8]")}
         i = s32[] parameter(1){mark("")}
         z = s32[] constant(0)
-        ROOT r = f32[8,600] dynamic-slice(t, z, i), dynamic_slice_sizes={{8,600}}{mark("")}""")
+        ROOT r = f32[8,600] dynamic-slice(t, z, i), dynamic_slice_sizes={{8,600}}{mark("")}""",
+        objective="bytes",
+    )
     assert kinds(local) == ["all-reduce"]
     assert local.comm_bytes_per_device == 2 * 7 / 8 * 8 * 600 * 4
 
@@ -134,11 +137,14 @@ def test_a_row_is_put_by_number(table: str, start: int) -> None:
 
 
 def test_a_layer_of_a_stack_is_taken_by_a_sum_of_one_layer() -> None:
-    local = split(f"""
+    local = split(
+        f"""
         t = f32[32,64,64] parameter(0){mark("[8,1,1]<=[8]")}
         i = s32[] parameter(1){mark("")}
         z = s32[] constant(0)
-        ROOT r = f32[1,64,64] dynamic-slice(t, i, z, z), dynamic_slice_sizes={{1,64,64}}{mark("")}""")
+        ROOT r = f32[1,64,64] dynamic-slice(t, i, z, z), dynamic_slice_sizes={{1,64,64}}{mark("")}""",
+        objective="bytes",
+    )
     assert kinds(local) == ["all-reduce"]
     assert local.comm_bytes_per_device == 2 * 7 / 8 * 64 * 64 * 4
 

@@ -226,11 +226,14 @@ def test_runs_of_rows_are_scattered_across_tiles_or_dropped_altogether(
 
 
 def test_short_runs_of_a_long_table_are_summed_rather_than_the_table_gathered() -> None:
-    local = split(f"""
+    local = split(
+        f"""
         t = f32[50000,8] parameter(0){mark("[8,1]<=[8]")}
         i = s32[16,1] parameter(1){mark("")}
         ROOT g = f32[16,5,8] gather(t, i), offset_dims={{1,2}}, collapsed_slice_dims={{}}, start_index_map={{0}},
-          index_vector_dim=1, slice_sizes={{5,8}}{mark("")}""")
+          index_vector_dim=1, slice_sizes={{5,8}}{mark("")}""",
+        objective="bytes",
+    )
     assert counts(local) == {"all-reduce": 1}
     assert local.comm_bytes_per_device == 2 * 7 / 8 * 16 * 5 * 8 * 4
 

@@ -87,11 +87,14 @@ def test_strips_come_from_a_device_with_the_same_rows(x: str, kernel: str) -> No
 
 
 def test_a_spatial_split_sends_rows_only() -> None:
-    local = split(f"""
+    local = split(
+        f"""
         x = f32[1,64,32,4] parameter(0){mark("[1,8,1,1]<=[8]")}
         w = f32[3,3,4,4] parameter(1){mark("")}
         ROOT c = f32[1,64,32,4] convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f,
-          sharding={{devices=[1,8,1,1]<=[8]}}""")
+          sharding={{devices=[1,8,1,1]<=[8]}}""",
+        objective="bytes",
+    )
     assert kinds(local) == ["collective-permute"] * 2
     row = 32 * 4 * 4
     assert local.comm_bytes_per_device == 2 * row * 7 / 8
@@ -109,11 +112,14 @@ def test_contracting_features_owes_a_sum() -> None:
 @pytest.mark.parametrize("tiling", ["[8,1,1,1]<=[8]", "[1,4,2,1]<=[8]", "[2,4,1,1]<=[8]", "[1,8,1,1]<=[8]"])
 def test_the_gradient_of_a_filter_is_right(tiling: str) -> None:
     # The kernel is the output's gradient: as large as the input, split alike; batch and space are summed over.
-    local = right(f"""
+    local = right(
+        f"""
         x = f32[8,8,8,3] parameter(0){mark(tiling)}
         g = f32[8,8,8,5] parameter(1){mark(tiling)}
         ROOT c = f32[3,3,3,5] convolution(x, g), window={{size=8x8 pad=1_1x1_1}}, dim_labels=f01b_i01o->01bf,
-          sharding={{replicated}}""")
+          sharding={{replicated}}""",
+        objective="bytes",
+    )
     assert "all-gather" not in kinds(local)
     assert kinds(local).count("all-reduce") == 1
 
@@ -226,6 +232,29 @@ def test_pieces_out_of_step_with_a_dilated_input_are_right(window: str, size: in
         objective="bytes",
     )
     assert set(kinds(local)) <= {"collective-permute"}
+
+
+@pytest.mark.parametrize("objective", ["bytes", "time"])
+@pytest.mark.parametrize(
+    ("window", "count", "rows"),
+    [
+        ("size=3x3 stride=4x4 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1", 4, 0),
+        ("size=3x3 pad=1_2x1_2 lhs_dilate=2x2 rhs_reversal=1x1", 14, 1),
+    ],
+)
+def test_a_dilated_input_stays_split_over_its_rows(window: str, count: int, rows: int, objective: str) -> None:
+    """XLA's sizes.  The second device lacks so many rows; batches instead of rows would move half of the result."""
+    halves = mark("[1,2,1,1]<=[2]")
+    local = split(
+        f"""
+        x = f32[128,7,7,512] parameter(0){halves}
+        w = f32[3,3,512,512] parameter(1){mark("")}
+        ROOT c = f32[128,{count},{count},512] convolution(x, w), window={{{window}}},
+          dim_labels=b01f_01io->b01f{halves}""",
+        devices=2,
+        objective=objective,
+    )
+    assert local.comm_bytes_per_device <= rows * 128 * 7 * 512 * 4 / 2
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -44,3 +44,16 @@ def test_a_value_that_somebody_needs_whole_is_gathered_once() -> None:
         s = c64[8,4] slice(g), slice={{[0:8], [0:4]}}
         ROOT t = (c64[8,4], c64[8,65]) tuple(s, g), sharding={{{{replicated}}, {{replicated}}}}""")
     assert counts(local) == {"all-gather": 1}
+
+
+def test_what_is_repeated_along_a_split_dim_is_read_whole() -> None:
+    """Sums over a batch, as of a batch norm: one all-reduce, not parts of them that are gathered behind it."""
+    rows = mark("[8,1]<=[8]")
+    local = right(f"""
+        x = f32[64,512] parameter(0){rows}
+        zero = f32[] constant(0)
+        s = f32[512] reduce(x, zero), dimensions={{0}}, to_apply=add_f32{mark("")}
+        m = f32[512] negate(s){mark("")}
+        b = f32[64,512] broadcast(m), dimensions={{1}}{rows}
+        ROOT y = f32[64,512] subtract(x, b){rows}""")
+    assert counts(local) == {"all-reduce": 1}

@@ -182,3 +182,49 @@ def test_an_annotated_addend_waits_for_a_sum_of_its_own_sharding_and_is_named() 
         ROOT r = f32[16,24] tanh(s){mark("")}""")
     assert counts(local) == {"all-reduce": 1}
     assert "a" in {d.name for d in local.sharding_overrides}
+
+
+def cut(count: int, size: int = 8) -> str:
+    """Parts of the partial sums `d`, one behind the other."""
+    parts = [(n, 8 * n, 8 * n + size) for n in range(count)]
+    return "\n".join(f"c{n} = f32[16,{size}] slice(d), slice={{[0:16], [{a}:{b}]}}" for n, a, b in parts)
+
+
+def test_parts_of_a_sum_that_each_meet_another_wait_for_it() -> None:
+    local = right(f"""{ADDENDS}
+        {cut(3)}
+        e0 = f32[16,8] slice(e), slice={{[0:16], [0:8]}}
+        e1 = f32[16,8] slice(e), slice={{[0:16], [8:16]}}
+        e2 = f32[16,8] slice(e), slice={{[0:16], [16:24]}}
+        first = f32[16,8] add(c0, e0)
+        second = f32[16,8] subtract(e1, c1)
+        third = f32[16,8] add(c2, e2)
+        ROOT t = (f32[16,8], f32[16,8], f32[16,8]) tuple(first, second, third),
+            sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}""")
+    assert local.comm_bytes_per_device == SUM
+
+
+@pytest.mark.parametrize("size", [8, 12])
+def test_parts_of_a_sum_that_nothing_is_added_to_are_cut_behind_it(size: int) -> None:
+    results = "(f32[16,8], f32[16,8])".replace("8]", f"{size}]")
+    local = right(f"""{ADDENDS.splitlines()[1]}
+        w = f32[800,24] parameter(1){mark("[8,1]<=[8]")}
+        d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        {cut(2, size)}
+        ROOT t = {results} tuple(c0, c1), sharding={{{{replicated}}, {{replicated}}}}""")
+    assert counts(local) == {"all-reduce": 1}
+
+
+def test_a_part_of_partial_sums_is_cut_where_it_is_whole_and_not_where_it_is_split() -> None:
+    """Along the dim that four devices split the parts lie across tiles: the sum is made first."""
+    for dims, sizes, sums in (("[0:8], [0:24]", "8,24", 2), ("[0:16], [0:8]", "16,8", 1)):
+        local = right(f"""
+            x = f32[16,800] parameter(0){mark("[4,2]<=[8]")}
+            w = f32[800,24] parameter(1){mark("[2,1,4]<=[4,2]T(1,0) copies")}
+            d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+            y = f32[16,800] parameter(2){mark("[4,2]<=[8]")}
+            e = f32[16,24] dot(y, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+            c = f32[{sizes}] slice(d), slice={{{dims}}}
+            f = f32[{sizes}] slice(e), slice={{{dims}}}
+            ROOT s = f32[{sizes}] add(c, f){mark("")}""")
+        assert counts(local)["all-reduce"] == sums

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.errors import ModuleError
+from hlosharding.partitioner import PartitionOptions
 from hlosharding.spmd import CAUSE_ATTRIBUTE
 from tests.support.split_programs import mark, right
 
@@ -69,7 +70,7 @@ def test_a_loop_until_a_number_is_small_enough(kind: str) -> None:
         g = MATRIX get-tuple-element(w), index=0
         k = s32[] get-tuple-element(w), index=1
         ROOT t = STATE tuple(g, k)"""
-    local = right(filled(body), computations=filled(LOOP, kind), devices=6)
+    local = right(filled(body), computations=filled(LOOP, kind), devices=6, objective="bytes")
     [sync] = syncs(local)
     assert sync.is_root
     assert sync.replica_groups == ((0, 1, 2, 3, 4, 5),)
@@ -124,7 +125,7 @@ def test_a_loop_in_a_loop() -> None:
         g = MATRIX get-tuple-element(w), index=0
         k = s32[] get-tuple-element(w), index=1
         ROOT t = STATE tuple(g, k)"""
-    assert len(syncs(right(filled(body), computations=filled(LOOP + outer), devices=6))) == 2
+    assert len(syncs(right(filled(body), computations=filled(LOOP + outer), devices=6, objective="bytes"))) == 2
 
 
 @pytest.mark.parametrize("limit", [-100, 100])
@@ -149,8 +150,8 @@ def test_a_branch_on_a_sum_of_what_was_moved(kind: str, limit: int) -> None:
     off { x = MATRIX parameter(0)
       ROOT t = MATRIX negate(x)ODD }"""
     # Large enough that no device gathers the matrix to add it up alone, too small to be cut among copies.
-    program, called_program = (filled(text).replace(MATRIX, "f32[35,35]") for text in (body, branches))
-    local = right(program, computations=called_program, devices=6)
+    program, called_program = (filled(text).replace(MATRIX, "f32[20,20]") for text in (body, branches))
+    local = right(program, computations=called_program, devices=6, objective="bytes")
     [sync] = syncs(local)
     assert [u.opcode for u in sync.users] == ["conditional"]
 
@@ -173,7 +174,9 @@ def test_members_of_a_manual_group_sync_among_themselves(cpu_devices: list[Any])
         inner, mesh=mesh, in_specs=P("a"), out_specs=(P("a"), P("a")), axis_names={"a"}, check_vma=False
     )
     x = np.concatenate([np.full((5, 5), 1.0, "f"), np.full((5, 5), 50.0, "f")])
-    local = hs.partition(hs.trace(region, mesh=mesh, in_shardings=(P("a"),))(x))
+    local = hs.partition(
+        hs.trace(region, mesh=mesh, in_shardings=(P("a"),))(x), options=PartitionOptions(objective="bytes")
+    )
     assert [v.replica_groups for v in syncs(local)] == [((0, 1, 2, 3), (4, 5, 6, 7))]
     found, trips = local.run(x)
     assert trips.tolist() == [11, 22]
