@@ -19,6 +19,7 @@ from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls, function_name
+from hlosharding.executor.device_numbers import DeviceNumbers
 from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.header import header_text
@@ -125,6 +126,7 @@ class _Writer:
         self._causes = causes
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
+        self._numbers = DeviceNumbers(axes)
         self._structure = Structure()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
@@ -156,7 +158,9 @@ class _Writer:
             name = self._functions[key] = self._global_name(identifier(computation.name))
             # Traced and lowered once; regions of ops have to be plain.
             is_called = any(c.opcode in ("call", "fusion") for c in self._callers.get(computation, ()))
-            self._write_flow(name, flow_of(computation), decorator="@jax.jit" if is_called else "")
+            self._write_flow(
+                name, flow_of(computation, numbers=self._numbers.constant), decorator="@jax.jit" if is_called else ""
+            )
         return name
 
     def constant(self, value: np.ndarray) -> str:
@@ -328,7 +332,7 @@ class _Writer:
 
     def write(self, inputs: Sequence[BoundaryArray], outputs: Sequence[BoundaryArray]) -> str:
         """The program's text."""
-        flow = flow_of(self.module.entry)
+        flow = flow_of(self.module.entry, numbers=self._numbers.constant)
         name = self._entry_name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
         parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
         results = tuple(leaves(flow.result))
