@@ -24,7 +24,7 @@ QUESTIONS = (
     "import_time",
     "propagation_time",
     "pass_time",
-    "compile_time",
+    "first_calls",
     "step_time",
     "call_time",
     "scale",

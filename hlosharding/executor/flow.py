@@ -6,7 +6,7 @@ Floor: executor.  Tuples, parameters and inline constants make no lines: they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -56,8 +56,12 @@ class Constant:
     literal: str
     """The element as Python writes it; "" where no literal is exactly that element."""
     dims: tuple[int, ...] = ()
+    is_atom: bool = True
+    """False for a text with operators."""
 
 
+OF_NUMBERS = frozenset({"partition-id", "convert", "reshape", "constant", "dynamic-slice", "multiply"})
+"""What numbers of devices are computed with."""
 Leaf: TypeAlias = "Var | Slot | Constant"
 Tree: TypeAlias = "Leaf | tuple[Tree, ...]"
 
@@ -123,8 +127,16 @@ def inline_constant(inst: Instruction) -> Constant | None:
     return Constant(scalar_text(inst.literal), literal_text(inst.literal))
 
 
-def flow_of(computation: Computation, *, inline: bool = True) -> Flow:
+def _no_number(_inst: Instruction) -> Constant | None:
+    return None
+
+
+def flow_of(
+    computation: Computation, *, inline: bool = True, numbers: Callable[[Instruction], Constant | None] = _no_number
+) -> Flow:
     """Resolve a computation.  Without `inline` every constant is a line, and moves to another memory are none.
+
+    `numbers`: what else is written where it is used (of ops in their order).
 
     >>> from hlosharding.ir import Builder, Shape
     >>> main = Builder("m").computation("main")
@@ -138,13 +150,27 @@ def flow_of(computation: Computation, *, inline: bool = True) -> Flow:
     trees: dict[Instruction, Tree] = {}
     lines: list[Line] = []
     for inst in _in_order(computation):
-        tree = _without_line(inst, trees, inline)
+        tree, number = _without_line(inst, trees, inline), numbers(inst)
+        if number is not None:
+            tree = number
         if tree is None:
             lines.append(Line(inst, tuple(trees[o] for o in inst.operands)))
             tree = tree_of(inst)
         trees[inst] = tree
     parameters = tuple(trees[p] for p in computation.parameters)
-    return Flow(parameters, tuple(lines), trees[computation.root])
+    return Flow(parameters, tuple(_needed(lines, trees[computation.root])), trees[computation.root])
+
+
+def _needed(lines: Sequence[Line], result: Tree) -> list[Line]:
+    """Without what only numbers were computed from, which say themselves now."""
+    used = set(leaves(result))
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line.inst.opcode in OF_NUMBERS and Var(line.inst) not in used:
+            continue
+        used.update(line.uses)
+        kept.append(line)
+    return kept[::-1]
 
 
 def _in_order(computation: Computation) -> list[Instruction]:

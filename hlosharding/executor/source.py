@@ -19,6 +19,7 @@ from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls, function_name
+from hlosharding.executor.device_numbers import DeviceNumbers
 from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.functions import Call, Shared, Step, alive_before, live_ranges, plan
 from hlosharding.executor.header import header_text
@@ -46,9 +47,10 @@ CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
 _INLINE_ELEMENTS = 16
 _MANY_INPUTS = 40
-_MANY_SAVED = 400
-"""Lines that XLA need not compile again if a function's calls stay calls.  At fewer, what it fuses across their borders
-and the memory that results take weigh more."""
+_LAYER_LINES, _LAYERS, _MANY_SAVED = 50, 3, 400
+"""A function of so many lines that is called so often, or one that saves XLA so many lines: its calls stay calls.  At
+fewer, what it fuses across their borders and the memory that results take weigh more: it compiles equal fusions once
+as it is."""
 _INDENT = "    "
 _RECORD = re.compile(r"_out(_\d+)?$")
 
@@ -125,6 +127,7 @@ class _Writer:
         self._causes = causes
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
+        self._numbers = DeviceNumbers(axes)
         self._structure = Structure()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
@@ -156,7 +159,9 @@ class _Writer:
             name = self._functions[key] = self._global_name(identifier(computation.name))
             # Traced and lowered once; regions of ops have to be plain.
             is_called = any(c.opcode in ("call", "fusion") for c in self._callers.get(computation, ()))
-            self._write_flow(name, flow_of(computation), decorator="@jax.jit" if is_called else "")
+            self._write_flow(
+                name, flow_of(computation, numbers=self._numbers.constant), decorator="@jax.jit" if is_called else ""
+            )
         return name
 
     def constant(self, value: np.ndarray) -> str:
@@ -289,8 +294,7 @@ class _Writer:
         texts = [scope.text(r) for r in shared.results]
         namer = Namer()
         keys = [namer.fresh(wish(r, self._readers)) for r in shared.results]
-        saved = len(shared.lines) * (shared.calls - 1)
-        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit" if shared.calls > 1 else ""
+        decorator = "@compile_once" if _is_worth_calls(shared) else "@jax.jit" if shared.calls > 1 else ""
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
         self._shared[shared.key] = name, keys
         return name, keys
@@ -328,7 +332,7 @@ class _Writer:
 
     def write(self, inputs: Sequence[BoundaryArray], outputs: Sequence[BoundaryArray]) -> str:
         """The program's text."""
-        flow = flow_of(self.module.entry)
+        flow = flow_of(self.module.entry, numbers=self._numbers.constant)
         name = self._entry_name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
         parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
         results = tuple(leaves(flow.result))
@@ -400,6 +404,11 @@ def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
         return wrapped("return (", list(texts), ")", "")
     entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
     return wrapped("return {", entries, "}", "")
+
+
+def _is_worth_calls(shared: Shared) -> bool:
+    lines, calls = len(shared.lines), shared.calls
+    return lines * (calls - 1) >= _MANY_SAVED or (lines >= _LAYER_LINES and calls >= _LAYERS)
 
 
 def _height(step: Step) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hlosharding.executor.emit import WrittenProgram
-from hlosharding.executor.expressions import Expression, expression_of, has_operator, is_free, is_view, named
+from hlosharding.executor.expressions import ATOM, SUM, Expression, expression_of, has_operator, is_free, is_view, named
 from hlosharding.executor.flow import Constant, Leaf, Line, Slot, Tree, Var, tree_of
 from hlosharding.executor.functions import Step
 from hlosharding.executor.scope import Scope
@@ -138,7 +138,8 @@ class Statements:
         if isinstance(tree, tuple):
             return Expression(self._scope.text(tree), ())
         if isinstance(tree, Constant):
-            return Expression(tree.text, tree.dims, literal=tree.literal, is_array=False)
+            level = ATOM if tree.is_atom else SUM
+            return Expression(tree.text, tree.dims, level, literal=tree.literal, is_array=False)
         if tree in self._waiting:
             return self._waiting[tree].expression
         var = tree.var if isinstance(tree, Slot) else tree
