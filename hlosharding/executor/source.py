@@ -47,10 +47,9 @@ CHUNK = 320
 """Lines of one function's body, after which it is cut: with its signature a function stays below 500 lines."""
 _INLINE_ELEMENTS = 16
 _MANY_INPUTS = 40
-_LAYER_LINES, _LAYERS, _MANY_SAVED = 50, 3, 400
-"""A function of so many lines that is called so often, or one that saves XLA so many lines: its calls stay calls.  At
-fewer, what it fuses across their borders and the memory that results take weigh more: it compiles equal fusions once
-as it is."""
+_MANY_SAVED = 400
+"""Lines that XLA need not compile again if a function's calls stay calls.  At fewer, what it fuses across their borders
+and the memory that results take weigh more."""
 _INDENT = "    "
 _RECORD = re.compile(r"_out(_\d+)?$")
 
@@ -294,7 +293,8 @@ class _Writer:
         texts = [scope.text(r) for r in shared.results]
         namer = Namer()
         keys = [namer.fresh(wish(r, self._readers)) for r in shared.results]
-        decorator = "@compile_once" if _is_worth_calls(shared) else "@jax.jit" if shared.calls > 1 else ""
+        saved = len(shared.lines) * (shared.calls - 1)
+        decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit" if shared.calls > 1 else ""
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
         self._shared[shared.key] = name, keys
         return name, keys
@@ -404,11 +404,6 @@ def _returned(texts: Sequence[str], keys: Sequence[str]) -> list[str]:
         return wrapped("return (", list(texts), ")", "")
     entries = [f'"{key}": {text}' for key, text in zip(keys, texts, strict=True)]
     return wrapped("return {", entries, "}", "")
-
-
-def _is_worth_calls(shared: Shared) -> bool:
-    lines, calls = len(shared.lines), shared.calls
-    return lines * (calls - 1) >= _MANY_SAVED or (lines >= _LAYER_LINES and calls >= _LAYERS)
 
 
 def _height(step: Step) -> int:

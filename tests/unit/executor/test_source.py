@@ -83,23 +83,6 @@ def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> Non
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-3, atol=1e-4 * np.abs(np.asarray(want)).max())
 
 
-def long_layer(params: np.ndarray, x: Any) -> Any:
-    for n in range(20):
-        x = jnp.tanh(x @ params) + n
-    return x
-
-
-def test_calls_of_a_layer_stay_calls_from_three_on() -> None:
-    def three(layers: list[np.ndarray], x: Any) -> Any:
-        for params in layers:
-            x = long_layer(params, x)
-        return x
-
-    program = ShardMapProgram(traced(three, [np.eye(4, dtype=np.float32)] * 3, X))
-    assert "@compile_once\ndef long_layer(" in program.source
-    assert program.compile().compiled.as_text().count(" call(") >= 3
-
-
 def wave(params: Any, x: Any) -> Any:
     return jnp.sin(x @ params)
 
