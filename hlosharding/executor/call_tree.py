@@ -7,7 +7,7 @@ often: the rounds of a loop are told apart by dataflow, which runs down a functi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -76,9 +76,7 @@ def by_calls(lines: Sequence[Line]) -> tuple[list[Line], dict[Instruction, Path]
     if not any(stack.calls for stack in stacks.values()):
         return list(lines), {}
     paths = _Rounds(lines, producers, stacks).paths()
-    moved = _where_used(lines, producers, stacks, paths)
-    paths |= moved
-    return _together(lines, producers, paths, moved), paths
+    return _together(lines, producers, paths), paths
 
 
 def _producers(line: Line) -> tuple[Instruction, ...]:
@@ -333,47 +331,16 @@ def _signature(inst: Instruction) -> object:
     return inst.proto.metadata.stack_frame_id, inst.opcode, inst.shape
 
 
-def _where_used(
-    lines: Sequence[Line],
-    producers: Sequence[tuple[Instruction, ...]],
-    stacks: Mapping[Instruction, _Stack],
-    paths: Mapping[Instruction, Path],
-) -> dict[Instruction, Path]:
-    """What a gradient alone needs, with the gradient's call that uses it first: there it belongs, if it is cheap.
-
-    JAX computes it on the way forward; as results of calls that stay calls such arrays would be written to memory, and
-    read again.  Nothing larger is handed over in their place.
-    """
-    moved: dict[Instruction, Path] = {}
-    first_user: dict[Instruction, Path] = {}
-    forward: set[Instruction] = set()
-    for line, operands in zip(reversed(lines), reversed(producers), strict=True):
-        inst = line.inst
-        if inst in first_user and inst not in forward and _is_cheap_to_move(inst, operands):
-            moved[inst] = first_user[inst]
-        elif not stacks[inst].is_backward:
-            forward.update(operands)
-        first_user.update((operand, moved.get(inst, paths[inst])) for operand in operands)
-    return moved
-
-
-def _is_cheap_to_move(inst: Instruction, operands: Sequence[Instruction]) -> bool:
-    return inst.opcode in _CHEAP and 0 < sum(o.shape.byte_size for o in operands) <= inst.shape.byte_size
-
-
 # ---- the order
 
 
 def _together(
-    lines: Sequence[Line],
-    producers: Sequence[tuple[Instruction, ...]],
-    paths: Mapping[Instruction, Path],
-    moved: Container[Instruction],
+    lines: Sequence[Line], producers: Sequence[tuple[Instruction, ...]], paths: Mapping[Instruction, Path]
 ) -> list[Line]:
     """From what is ready the line that shares most calls with the one before, the earliest of those."""
     numbers = {line.inst: i for i, line in enumerate(lines)}
     operands = [[numbers[o] for o in of if o in numbers] for of in producers]
-    is_late = _late(lines, operands, moved)
+    is_late = _late(lines, operands)
     missing, users = _dependencies(lines, operands, is_late)
     ready: dict[Path, list[int]] = {}
     done = [False] * len(lines)
@@ -399,12 +366,12 @@ def _together(
     return order
 
 
-def _late(lines: Sequence[Line], operands: Sequence[Sequence[int]], moved: Container[Instruction]) -> list[bool]:
-    """Lines that come right before their first user: moved ones, and cheap work on inputs alone (a cast, a mask)."""
+def _late(lines: Sequence[Line], operands: Sequence[Sequence[int]]) -> list[bool]:
+    """Lines that come right before their first user: cheap work on inputs alone (a weight's cast, a mask)."""
     is_cheap: list[bool] = []
     for line, of in zip(lines, operands, strict=True):
         is_cheap.append(line.inst.opcode in _CHEAP and all(is_cheap[o] for o in of))
-    is_late = [line.inst in moved for line in lines]
+    is_late = [False] * len(lines)
     for number in reversed(range(len(lines))):
         for o in operands[number]:
             is_late[o] |= is_cheap[o] and (is_late[number] or not is_cheap[number])
@@ -440,16 +407,12 @@ def _next(ready: Mapping[Path, list[int]], done: Sequence[bool], path: Path) -> 
 def _dependencies(
     lines: Sequence[Line], operands: Sequence[Sequence[int]], is_late: Sequence[bool]
 ) -> tuple[list[int], list[list[int]]]:
-    """How many lines each one waits for, and which wait for it; nobody waits for late ones, but for what they need."""
+    """How many lines each one waits for, and which wait for it; nobody waits for late ones."""
     users: list[list[int]] = [[] for _ in lines]
     missing = [0] * len(lines)
     before: int | None = None
-    behind: dict[int, set[int]] = {}
     for number, line in enumerate(lines):
-        needed = set[int]().union(*(behind[o] if is_late[o] else {o} for o in operands[number]))
-        if is_late[number]:
-            behind[number] = needed
-            continue
+        needed = {o for o in operands[number] if not is_late[o]}
         if line.inst.opcode not in _PURE:
             needed |= {before} if before is not None else set()
             before = number

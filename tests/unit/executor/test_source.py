@@ -17,8 +17,6 @@ from hlosharding import xla_bridge
 from hlosharding.executor import ShardMapProgram, as_python
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
-from hlosharding.executor.call_tree import by_calls
-from hlosharding.executor.flow import flow_of
 from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.text import identifier, scalar_text, wrapped
 from hlosharding.ir import Builder, Module, Shape
@@ -81,22 +79,6 @@ def test_calls_that_save_many_lines_stay_calls(count: int, is_kept: bool) -> Non
     expected = jax.tree.leaves(jax.value_and_grad(network)(layers, X))
     for got, want in zip(program.run(*jax.tree.leaves((layers, X))), expected, strict=True):
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-3, atol=1e-4 * np.abs(np.asarray(want)).max())
-
-
-def wave(params: Any, x: Any) -> Any:
-    return jnp.sin(x @ params)
-
-
-def waves(layers: list[Any], x: Any) -> Any:
-    return wave(layers[1], wave(layers[0], x)).sum()
-
-
-def test_what_a_gradient_alone_needs_is_computed_there() -> None:
-    lines, paths = by_calls(
-        flow_of(traced(jax.value_and_grad(waves), [np.eye(4, dtype=np.float32)] * 2, X).entry).lines
-    )
-    names = {(line.inst.opcode, paths[line.inst][-1].name) for line in lines if line.inst.opcode in ("sine", "cosine")}
-    assert names == {("sine", "wave"), ("cosine", "wave_grad")}
 
 
 def test_repeats_with_other_constants_stay_apart() -> None:
