@@ -1,9 +1,10 @@
 """Is the default the fastest?  Simulated time beside that of every other plan, and of live XLA's, for eight H100s.
 
 `python -m benchmarks.objectives [NAME ...] [--scale N] [--jobs N]`; a name is any part of a program's.  The zoo, deep
-models, and models that nothing was tuned on (`held_out.py`), at full size and with abstract arguments, each in a
-process of its own.  Beside the default stand propagation's plain choice, the fewest bytes, and what XLA's partitioner
-makes of the program with GSPMD and with Shardy: time by one simulator, bytes, collectives, peak memory.
+models, a classifier that found the old default slow (`sst2.py`), and programs that nobody may profile
+(`first_call_programs`), at full size and with abstract arguments, each in a process of its own.  Beside the default
+stand propagation's plain choice, the fewest bytes, and what XLA's partitioner makes of the program with GSPMD and with
+Shardy: time by one simulator, bytes, collectives, peak memory.
 """
 
 from __future__ import annotations
@@ -52,23 +53,14 @@ def main() -> None:
 
 def programs(scale: int) -> dict[str, Callable[[], Any]]:
     """By name, what makes the case."""
-    from benchmarks import held_out
+    from benchmarks import sst2
     from benchmarks.deep_models import ARCHITECTURES
+    from benchmarks.first_call_programs import HELD_OUT, case_of
     from benchmarks.zoo import MODELS
 
-    found: dict[str, Callable[[], Any]] = {m.name: lambda m=m: _case(m, scale) for m in (*MODELS, *held_out.MODELS)}
-    return found | {f"deep {name}": lambda make=make: make(DEPTH) for name, make in ARCHITECTURES.items()}
-
-
-def _case(model: Any, scale: int) -> Any:
-    import jax
-
-    from benchmarks.cases import Case
-
-    mesh = model.mesh()
-    program = model.build(mesh, scale)
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
-    return Case(name=model.name, function=program.function, arguments=shapes, mesh=mesh, options=program.options)
+    found: dict[str, Callable[[], Any]] = {m.name: lambda m=m: case_of(m, scale) for m in (*MODELS, *sst2.MODELS)}
+    found |= {f"deep {name}": lambda make=make: make(DEPTH) for name, make in ARCHITECTURES.items()}
+    return found | {f"held out: {name}": make for name, make in HELD_OUT.items()}
 
 
 def measured(name: str, scale: int) -> Row:

@@ -32,8 +32,8 @@ from hlosharding.partitioner import (
 )
 from hlosharding.reshard import Figures, best
 
-# Of propagation's own program: what a faster one may compute, and hold, at most.
-_MORE_WORK, _MORE_MEMORY = 1.05, 1.1
+# Of propagation's own program: what a better one may hold, at most, and compute, where work has no price.
+_MORE_MEMORY, _MORE_WORK = 1.1, 1.05
 
 
 @dataclass(eq=False)
@@ -63,10 +63,11 @@ class Alternative:
         return Figures(seconds, self.cost.comm_bytes, calls, self.cost.peak_memory_bytes)
 
     def fits_beside(self, first: Alternative) -> bool:
-        """Does it compute and hold about as much as the first, and does the machine hold it?"""
+        """Does it hold about as much as the first, does the machine hold it, and does it save bytes by no more work?"""
         is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
         is_held = self.cost.peak_memory_bytes <= self.machine.memory_bytes
-        return is_lean and is_held and self.cost.flops <= _MORE_WORK * first.cost.flops
+        is_work_priced = self.decisions.prices.objective == "time"
+        return is_lean and is_held and (is_work_priced or self.cost.flops <= _MORE_WORK * first.cost.flops)
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:

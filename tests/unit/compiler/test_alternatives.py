@@ -62,13 +62,19 @@ class Priced:
         (Priced(seconds=1.02, bytes=1), False),
         (Priced(seconds=1.005, collectives=2), True),
         (Priced(seconds=1.005, peak=0.9), True),
-        (Priced(seconds=0.5, flops=1.06), False),
+        (Priced(seconds=0.5, flops=1.06), True),  # the time of its work is counted
         (Priced(seconds=0.5, peak=1.11), False),
     ],
     ids=str,
 )
-def test_the_fastest_is_taken_unless_it_computes_or_holds_more(new: Priced, wins: bool) -> None:
+def test_the_fastest_is_taken_unless_it_holds_more(new: Priced, wins: bool) -> None:
     first = Priced()
+    assert (best_of([first, new]) is new) is wins  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("flops", "wins"), [(1.04, True), (1.06, False)])
+def test_bytes_are_not_bought_with_work(flops: float, wins: bool) -> None:
+    first, new = Priced(objective="bytes"), Priced(objective="bytes", bytes=50, flops=flops)
     assert (best_of([first, new]) is new) is wins  # pyright: ignore[reportArgumentType]
 
 
