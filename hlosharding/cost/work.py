@@ -212,15 +212,10 @@ def _map(op: Instruction) -> OpCost:
 @SPECIAL.register("reduce-window")
 def _reduce_window(op: Instruction) -> OpCost:
     source, out = op.operands[0].shape, _first(op.shape)
-    if any(_is_running(w, n) for w, n in zip(op.window, source.dims, strict=True)):
+    if any(w.is_running(n) for w, n in zip(op.window, source.dims, strict=True)):
         return _applied(op, 0, out.size)
     pairs = prod(valid_positions(n, o, w) for n, o, w in zip(source.dims, out.dims, op.window, strict=True))
     return _applied(op, 0, max(0, pairs - out.size))
-
-
-def _is_running(window: WindowDim, size: int) -> bool:
-    """A running sum, from either side: every window reaches back to the edge."""
-    return window.size >= size > 1 and window.stride == 1 and max(window.padding_low, window.padding_high) >= size - 1
 
 
 @SPECIAL.register("select-and-scatter")

@@ -94,6 +94,15 @@ class WindowDim(_DimNumbers):
         """Nor reversed: output position 0 sees the first elements, in order."""
         return self.padding_low == self.padding_high == 0 and not self.window_reversal
 
+    def is_running(self, size: int) -> bool:
+        """Does a reduction over it run along a dim of that size: does every window reach back to the edge?
+
+        >>> WindowDim(size=8, padding_low=7).is_running(8)
+        True
+        """
+        padding = max(self.padding_low, self.padding_high)
+        return self.size >= size > 1 and self.stride == 1 and padding >= size - 1
+
     def is_batch_of(self, size: int) -> bool:
         """Does XLA's dot canonicalisation write a batch dim of that size so, in one of three forms?
 

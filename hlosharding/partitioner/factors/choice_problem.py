@@ -117,12 +117,8 @@ class ChoiceProblem:
 
     @property
     def products_a_point(self) -> int:
-        """How many a device computes at a point of the iteration space: a signature names results or taps of a window.
-
-        With both counted, alternative signatures of one op have the same work.
-        """
-        windows = [window for window in self.windows if window is not None]
-        return math.prod(w.result_size if w.is_taps else w.window.size for w in windows)
+        """How many a device computes at a point of the iteration space, over all its windows."""
+        return math.prod(window.products for window in self.windows if window is not None)
 
     def num_tiles(self, space: HloSharding) -> Sequence[int]:
         """How often each factor is split."""

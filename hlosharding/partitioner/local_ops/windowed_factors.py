@@ -40,6 +40,11 @@ class WindowedFactor:
     """Of that dim of the result (of a select-and-scatter: of its source)."""
     planners: tuple[Planner, ...]
     """Of each operand that is seen through the window."""
+    products: int
+    """How many are computed at each place along the factor: taps of a result, or results of a tap.
+
+    Signatures of one op that name either have the same work.
+    """
 
     @property
     def is_taps(self) -> bool:
@@ -65,8 +70,9 @@ def reduce_window_factors(inst: Instruction, signature: Signature) -> WindowedFa
     def windowed(number: int, owes: Halo) -> WindowedFactor:
         dim, result_dim = _dims(signature, number)
         sizes = inst.operands[0].shape.dims[dim], inst.shape.leaves[0].dims[result_dim]
-        planners = (split_result_plan,) * len(inst.shape.leaves)
-        return WindowedFactor(owes.window, dim, result_dim, _forward(inst, owes), *sizes, planners)
+        planners, window = (split_result_plan,) * len(inst.shape.leaves), _forward(inst, owes)
+        taps = 1 if window.is_running(sizes[0]) else window.size  # a running sum adds one to what it has
+        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, taps)
 
     return _where_halo(signature, windowed)
 
@@ -79,7 +85,8 @@ def selection_factors(inst: Instruction, signature: Signature) -> WindowedFactor
     def windowed(number: int, owes: Halo) -> WindowedFactor:
         dim, result_dim = _dims(signature, number)
         sizes = inst.shape.dims[dim], inst.operands[1].shape.dims[dim]
-        return WindowedFactor(owes.window, dim, result_dim, _forward(inst, owes), *sizes, planners)
+        window = _forward(inst, owes)
+        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, planners, window.size)
 
     return _where_halo(signature, windowed)
 
@@ -97,7 +104,8 @@ def convolution_factors(inst: Instruction, signature: Signature) -> WindowedFact
     def windowed(number: int, owes: Halo) -> WindowedFactor:
         dim, result_dim = _dims(signature, number)
         sizes = inst.operands[0].shape.dims[dim], inst.shape.dims[result_dim]
-        return WindowedFactor(owes.window, dim, result_dim, _forward(inst, owes), *sizes, (split_result_plan,))
+        window = _forward(inst, owes)
+        return WindowedFactor(owes.window, dim, result_dim, window, *sizes, (split_result_plan,), window.size)
 
     windows = _where_halo(signature, windowed)
     return tuple(w or _taps_window(inst, f) for w, f in zip(windows, signature.factors, strict=True))
@@ -151,7 +159,7 @@ def _taps_window(inst: Instruction, factor: Factor) -> WindowedFactor | None:
     index, dims = int(factor.name.removeprefix(_TAPS)), inst.conv_dims
     dim, result_dim = dims.input_spatial_dimensions[index], dims.output_spatial_dimensions[index]
     sizes = inst.operands[0].shape.dims[dim], inst.shape.dims[result_dim]
-    return WindowedFactor(index, dim, result_dim, inst.window[index], *sizes, (split_window_plan,))
+    return WindowedFactor(index, dim, result_dim, inst.window[index], *sizes, (split_window_plan,), sizes[1])
 
 
 def reversed_taps_dims(inst: Instruction, windows: WindowedFactors) -> tuple[int, ...]:
