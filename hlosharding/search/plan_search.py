@@ -100,10 +100,9 @@ class SearchResult(InNotebooks):
         >>> arrays = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((8192, 64), (64, 8192), (4096, 8192))]
         >>> found = search(narrow, *arrays, batch=["x"], machine=hs.machines.h100(4), plans=[Plan(1, 4)])
         >>> for change in found.improved().changes:
-        ...     print(change.argument, *change.after, change.time_s < change.time_before_s)
-        x None tensor True
-        down tensor True
-        up None tensor True
+        ...     print(change.argument, change.after, change.time_s < change.time_before_s)
+        x P('tensor',) True
+        down None True
         """
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")

@@ -22,6 +22,8 @@ from hlosharding.search.trials import LARGEST_SET, Hit, Progress, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
+_MORE_WORK = 1.05
+"""Of the work before: up to that it is as much, as where programs are held beside XLA's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +201,12 @@ class _Question:
     ends_conflict: bool
 
     def answers(self, hits: list[Hit]) -> list[Suggestion]:
-        """Those that cost no more work first, and then by bytes."""
+        """Those that cost about as much work first, and then by bytes."""
         if not hits:
             return []
         priced = self.run.priced(self.before)
         found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, priced)) is not None]
-        return sorted(found, key=lambda s: (s.flops > s.flops_before, s.bytes_received))
+        return sorted(found, key=lambda s: (s.flops > _MORE_WORK * s.flops_before, s.bytes_received))
 
     def _answer(self, hit: Hit, priced: Partitioned) -> Suggestion | None:
         try:

@@ -55,11 +55,14 @@ def _all(instructions: list[Instruction], opcode: str) -> list[Instruction]:
 def test_a_dropped_partial_axis_is_an_all_reduce_and_one_that_becomes_a_split_a_scatter(
     wanted: str, kinds: set[str]
 ) -> None:
-    local = right(f"""
+    local = right(
+        f"""
         x = f32[64,4096] parameter(0){mark("[1,8]<=[8]")}
         w = f32[4096,64] parameter(1){mark("[8,1]<=[8]")}
         d = f32[64,64] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-        ROOT r = f32[64,64] copy(d){mark(wanted)}""")
+        ROOT r = f32[64,64] copy(d){mark(wanted)}""",
+        objective="bytes",
+    )
     assert set(counts(local)) == kinds
 
 
