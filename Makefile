@@ -25,7 +25,7 @@ setup: $(STAMP) ## .venv with everything installed
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || .ci/shown "making $(VENV)" "$${PYTHON:-$$(.ci/find-python)}" -m venv $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
-	@.ci/shown "installing into $(VENV)" $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@.ci/shown "installing into $(VENV)" $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: setup     ## the main job: a GPT-2 training step sharded, explained and run
