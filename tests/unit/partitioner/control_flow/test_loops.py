@@ -13,7 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 import hlosharding as hs
 from tests.support.program_check import check
 from tests.support.random_programs.programs import RandomProgram
-from tests.support.split_programs import counts, mark, right
+from tests.support.split_programs import counts, mark, right, split
 
 # x is split along the dim that is summed over; s, the accumulator, is whole.
 STATE = "(s32[], {kind}[16,24], {kind}[16,64], {kind}[64,24])"
@@ -168,17 +168,23 @@ def test_gradients_clipped_one_by_one_are_reduced_before_their_norm() -> None:
     assert TRIPS in executions(right(entry(), computations=loop(update)))
 
 
-def test_a_carry_that_the_condition_reads_is_whole() -> None:
-    condition = """
+UNTIL_IT_IS_MUCH = """
         y = f32[16,24] get-tuple-element(q), index=1
         z = f32[] constant(0)
         sum = f32[] reduce(y, z), dimensions={0,1}, to_apply=add_f32
         much = f32[] constant(1e6)
         small = pred[] compare(sum, much), direction=LT
         ROOT more = pred[] and(less, small)"""
-    local = right(entry(), computations=loop(SUM, condition=condition))
+
+
+def test_what_the_condition_reads_is_added_up_in_the_loop() -> None:
+    local = split(entry(), computations=loop(SUM, condition=UNTIL_IT_IS_MUCH))
     (sum_,) = local.collectives
     assert local.module.by_name(sum_.name).computation is not local.module.entry
+
+
+def test_a_carry_that_the_condition_reads_is_whole() -> None:
+    right(entry(), computations=loop(SUM, condition=UNTIL_IT_IS_MUCH))
 
 
 @pytest.mark.parametrize(("op", "low"), [("maximum", "-inf"), ("minimum", "inf")])
