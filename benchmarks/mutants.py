@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -45,7 +46,9 @@ def drawn(root: Path, count: int, seed: int) -> list[Mutant]:
 
 def _drawn_in(root: Path, files: Sequence[Path], random: Random) -> Mutant:
     """A file by its size, then a place in it."""
-    places = {path: list(_places(ast.parse(path.read_text()))) for path in files}
+    places = {
+        path: [place for place in _places(ast.parse(path.read_text())) if _is_clean(path, place)] for path in files
+    }
     path = random.choices(list(places), [len(found) for found in places.values()])[0]
     (line, start, end), text = random.choice(places[path])
     lines = path.read_text().splitlines(keepends=True)
@@ -57,6 +60,17 @@ def _drawn_in(root: Path, files: Sequence[Path], random: Random) -> Mutant:
 
 Place = tuple[tuple[int, int, int], str]
 """(line, first byte, byte behind the last), the text that goes there."""
+
+
+def _is_clean(path: Path, place: Place) -> bool:
+    """Would no parenthesis be lost?  The syntax tree does not know of those around an operand."""
+    (line, start, end), _ = place
+    return not set("()") & set(_lines(path)[line - 1].encode()[start:end].decode())
+
+
+@cache
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def _places(node: ast.AST) -> Iterator[Place]:
@@ -92,6 +106,6 @@ def _changes(node: ast.AST) -> Iterator[Place]:
 
 
 def _between(left: ast.expr, right: ast.expr, text: str) -> Iterator[Place]:
-    """The operator, where it stands alone between its operands: no parenthesis is lost."""
+    """The operator and the space around it."""
     if left.end_lineno == right.lineno:
         yield (right.lineno, left.end_col_offset or 0, right.col_offset), f" {text} "

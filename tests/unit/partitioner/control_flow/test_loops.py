@@ -106,22 +106,26 @@ def test_what_follows_the_loop_gets_its_part_by_reduce_scatter() -> None:
     assert local.comm_bytes_per_device == ONE_SUM / 2
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        "new = f32[16,24] subtract(s, d)",
-        "new = f32[16,24] subtract(d, s)",
-        "half = f32[] constant(0.5)  h = f32[16,24] broadcast(half), dimensions={}\n"
-        " decayed = f32[16,24] multiply(s, h)  new = f32[16,24] add(decayed, d)",
-        "n = f32[16,24] negate(s)  m = f32[16,24] subtract(n, d)  new = f32[16,24] negate(m)",
-        "v = f32[24,16] transpose(d), dimensions={1,0}  b = f32[16,24] transpose(v), dimensions={1,0}\n"
-        " new = f32[16,24] add(s, b)",
-        "v = f32[2,8,24] reshape(d)  b = f32[16,24] reshape(v)  new = f32[16,24] add(s, b)",
-    ],
-)
-def test_linear_steps_keep_the_sum_waiting(update: str) -> None:
-    local = right(entry(), computations=loop(update))
-    assert executions(local) == [1]
+LINEAR_STEPS = [
+    "new = f32[16,24] subtract(s, d)",
+    "new = f32[16,24] subtract(d, s)",
+    "half = f32[] constant(0.5)  h = f32[16,24] broadcast(half), dimensions={}\n"
+    " decayed = f32[16,24] multiply(s, h)  new = f32[16,24] add(decayed, d)",
+    "n = f32[16,24] negate(s)  m = f32[16,24] subtract(n, d)  new = f32[16,24] negate(m)",
+    "v = f32[24,16] transpose(d), dimensions={1,0}  b = f32[16,24] transpose(v), dimensions={1,0}\n"
+    " new = f32[16,24] add(s, b)",
+    "v = f32[2,8,24] reshape(d)  b = f32[16,24] reshape(v)  new = f32[16,24] add(s, b)",
+]
+
+
+@pytest.mark.parametrize("update", LINEAR_STEPS)
+def test_the_sum_waits_through_linear_steps(update: str) -> None:
+    assert executions(split(entry(), computations=loop(update))) == [1]
+
+
+@pytest.mark.parametrize("update", LINEAR_STEPS)
+def test_linear_steps_are_right(update: str) -> None:
+    right(entry(), computations=loop(update))
 
 
 def test_addends_that_two_ops_read_are_added_up_in_every_trip() -> None:
