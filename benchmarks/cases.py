@@ -25,6 +25,12 @@ class Case:
     mesh: Mesh
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, name: str, program: Any, mesh: Mesh) -> Case:
+        """A program of the zoo's kind; shapes stand for its arrays."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
+        return cls(name=name, function=program.function, arguments=shapes, mesh=mesh, options=program.options)
+
     def lowered(self) -> jax.stages.Lowered:
         """For live GSPMD."""
         return live_xla.lower(self.function, self.arguments, **self.options)

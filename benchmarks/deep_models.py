@@ -11,19 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from benchmarks.cases import Case, gpt2_case
 from benchmarks.zoo import mixture_of_experts, parts, resnet, t5
-from benchmarks.zoo.parts import Draw, Program, Tree
+from benchmarks.zoo.parts import Draw, Tree
 from examples import devices
 
 _SCALE = 4
-
-
-def _case(name: str, program: Program, mesh: Mesh) -> Case:
-    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), program.arguments)
-    return Case(name=name, function=program.function, arguments=shapes, mesh=mesh, options=program.options)
 
 
 def gpt2(layers: int) -> Case:
@@ -34,7 +28,7 @@ def gpt2(layers: int) -> Case:
 def encoder_decoder(layers: int) -> Case:
     """T5: a third of the layers encode, the others decode and attend to what was encoded."""
     mesh = devices.data_by_model()
-    return _case(f"encoder-decoder, {layers} layers", t5.build(mesh, _SCALE, depth=layers // 2), mesh)
+    return Case.of(f"encoder-decoder, {layers} layers", t5.build(mesh, _SCALE, depth=layers // 2), mesh)
 
 
 def experts(layers: int) -> Case:
@@ -51,7 +45,7 @@ def experts(layers: int) -> Case:
         return jnp.square(x - target).mean()
 
     params = [(t5.attention_weights(Draw(), width), mixture_of_experts.init(_SCALE)) for _ in range(layers)]
-    return _case(f"experts, {layers} layers", parts.training(loss, params, *mixture_of_experts.batch(_SCALE)), mesh)
+    return Case.of(f"experts, {layers} layers", parts.training(loss, params, *mixture_of_experts.batch(_SCALE)), mesh)
 
 
 def residual(layers: int) -> Case:
@@ -70,7 +64,7 @@ def residual(layers: int) -> Case:
         return parts.cross_entropy(x.mean((1, 2)) @ params["head"], labels)
 
     images = np.zeros((16, 128, 128, 3), np.float32)
-    return _case(f"ResNet, {layers} layers", parts.training(loss, params, images, np.zeros(16, np.int32)), mesh)
+    return Case.of(f"ResNet, {layers} layers", parts.training(loss, params, images, np.zeros(16, np.int32)), mesh)
 
 
 def _blocks(count: int) -> list[tuple[int, int, int]]:

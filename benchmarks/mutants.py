@@ -46,11 +46,8 @@ def drawn(root: Path, count: int, seed: int) -> list[Mutant]:
 
 def _drawn_in(root: Path, files: Sequence[Path], random: Random) -> Mutant:
     """A file by its size, then a place in it."""
-    places = {
-        path: [place for place in _places(ast.parse(path.read_text())) if _is_clean(path, place)] for path in files
-    }
-    path = random.choices(list(places), [len(found) for found in places.values()])[0]
-    (line, start, end), text = random.choice(places[path])
+    path = random.choices(files, [len(_places_in(file)) for file in files])[0]
+    (line, start, end), text = random.choice(_places_in(path))
     lines = path.read_text().splitlines(keepends=True)
     raw = lines[line - 1].encode()  # offsets of the syntax tree count bytes
     new = (raw[:start] + text.encode() + raw[end:]).decode()
@@ -62,15 +59,13 @@ Place = tuple[tuple[int, int, int], str]
 """(line, first byte, byte behind the last), the text that goes there."""
 
 
-def _is_clean(path: Path, place: Place) -> bool:
-    """Would no parenthesis be lost?  The syntax tree does not know of those around an operand."""
-    (line, start, end), _ = place
-    return not set("()") & set(_lines(path)[line - 1].encode()[start:end].decode())
-
-
 @cache
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
+def _places_in(path: Path) -> list[Place]:
+    """Where no parenthesis would be lost: the syntax tree does not know of those around an operand."""
+    source = path.read_text()
+    lines = source.encode().splitlines()
+    found = _places(ast.parse(source))
+    return [place for place in found if not set(b"()") & set(lines[place[0][0] - 1][place[0][1] : place[0][2]])]
 
 
 def _places(node: ast.AST) -> Iterator[Place]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-
 from benchmarks import deep_models
 from benchmarks.cases import Case
 from benchmarks.first_call_programs import fields, sequences, transformers
@@ -20,9 +18,7 @@ _SCALE = 4
 def case_of(model: Model, scale: int = _SCALE) -> Case:
     """Its program at a scale, and the shapes to call it with."""
     mesh = model.mesh()
-    program = model.build(mesh, scale)
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.arguments)
-    return Case(name=model.name, function=program.function, arguments=shapes, mesh=mesh, options=program.options)
+    return Case.of(model.name, model.build(mesh, scale), mesh)
 
 
 def _gpt2(layers: int) -> tuple[str, Callable[[], Case]]:

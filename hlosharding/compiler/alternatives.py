@@ -30,10 +30,10 @@ from hlosharding.partitioner import (
     partition_module,
     sharding_tables,
 )
-from hlosharding.reshard import Figures, best
+from hlosharding.reshard import MORE_WORK, Figures, best
 
-# Of propagation's own program: what a better one may hold, at most, and compute, where work has no price.
-_MORE_MEMORY, _MORE_WORK = 1.1, 1.05
+# Of what propagation's own program holds: a better one may hold so much.
+_MORE_MEMORY = 1.1
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Alternative:
         is_lean = self.cost.peak_memory_bytes <= _MORE_MEMORY * first.cost.peak_memory_bytes
         is_held = self.cost.peak_memory_bytes <= self.machine.memory_bytes
         is_work_priced = self.decisions.prices.objective == "time"
-        return is_lean and is_held and (is_work_priced or self.cost.flops <= _MORE_WORK * first.cost.flops)
+        return is_lean and is_held and (is_work_priced or self.cost.flops <= MORE_WORK * first.cost.flops)
 
 
 def best_of(found: Sequence[Alternative]) -> Alternative:
@@ -137,9 +137,10 @@ class _Choice:
                 found.append(self._built(table, decisions))
         chosen = best_of(found)
         improved = improved_table(self.module, chosen.table, decisions, self.num_partitions)
-        if improved is not chosen.table:
-            with suppress(LayersDiffer):
-                found.append(self._built(improved, decisions))
+        if improved is chosen.table:
+            return chosen
+        with suppress(LayersDiffer):
+            found.append(self._built(improved, decisions))
         return best_of(found)
 
     def _decisions(self, overlap: str) -> Decisions:

@@ -4,6 +4,7 @@ from hlosharding.reshard.batched_transfer import Transfer, plan_transfer
 from hlosharding.reshard.layout import Layout, layout_of
 from hlosharding.reshard.objectives import (
     MARGIN,
+    MORE_WORK,
     OBJECTIVES,
     Figures,
     best,
@@ -33,6 +34,7 @@ from hlosharding.reshard.steps import (
 
 __all__ = [
     "MARGIN",
+    "MORE_WORK",
     "OBJECTIVES",
     "AllGather",
     "AllReduce",

@@ -24,6 +24,8 @@ OBJECTIVES = {"time": 1e18, "bytes": 1e-3}
 
 MARGIN = 0.01
 """Of the least time: so near to it plans are equal, and other figures decide.  A change must promise more than that."""
+MORE_WORK = 1.05
+"""Of the work of what a plan is compared with: up to that it does as much, and fewer bytes are not bought with work."""
 
 
 class Figures(NamedTuple):

@@ -17,13 +17,12 @@ from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import LostOffer, Propagation, propagate
+from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import candidates
 from hlosharding.search.trials import LARGEST_SET, Hit, Progress, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
-_MORE_WORK = 1.05
-"""Of the work before: up to that it is as much, as where programs are held beside XLA's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class _Question:
             return []
         priced = self.run.priced(self.before)
         found = [answer for hit in hits[:_MOST_PRICED] if (answer := self._answer(hit, priced)) is not None]
-        return sorted(found, key=lambda s: (s.flops > _MORE_WORK * s.flops_before, s.bytes_received))
+        return sorted(found, key=lambda s: (s.flops > MORE_WORK * s.flops_before, s.bytes_received))
 
     def _answer(self, hit: Hit, priced: Partitioned) -> Suggestion | None:
         try:

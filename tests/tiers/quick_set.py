@@ -70,9 +70,11 @@ class QuickSet:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        left_out = [item for item in items if not self.has(item.nodeid)]
+        chosen, left_out = list[pytest.Item](), list[pytest.Item]()
+        for item in items:
+            (chosen if self.has(item.nodeid) else left_out).append(item)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if self.has(item.nodeid)]
+        items[:] = chosen
 
     def pytest_report_header(self) -> str:
         seconds = sum(self.record.functions[name].seconds for name in self.dear)

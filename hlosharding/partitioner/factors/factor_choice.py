@@ -23,10 +23,9 @@ from hlosharding.partitioner.factors.least_seconds import least_seconds
 from hlosharding.partitioner.factors.split_prices import priced_split, work_per_device
 from hlosharding.partitioner.factors.splits import Splits, splits_by_axes
 from hlosharding.partitioner.prices import Numbers, Prices
+from hlosharding.reshard import MORE_WORK
 from hlosharding.sharding import HloSharding, TileAssignment
 
-# Repeated work that may buy bytes.
-_EXTRA_WORK = 1.05
 # What one more collective counts beside large arrays, unless the objective is time.
 _EXTRA_SECONDS = 1.001
 _MOST_PRICED = 5
@@ -101,7 +100,7 @@ def choose(
     if free is not None:
         return free
     pools = [_Pool(problem, prices, mesh) for problem in problems]
-    most = _EXTRA_WORK * _necessary_work(pools)
+    most = MORE_WORK * _necessary_work(pools)
     best = (_that_waits(pools, most) if waits else None) or _cheapest(pools, most) or _cheapest(pools, math.inf)
     assert best is not None, "an op that nobody splits can be computed"
     return _with_copies_split(best, prices)
@@ -153,7 +152,7 @@ def splits_by_mesh(problem: ChoiceProblem, mesh: TileAssignment | None, spaces: 
 
 def most_work(problems: Sequence[ChoiceProblem], prices: Prices, mesh: TileAssignment | None) -> float:
     """The part of the op that a device may compute at most."""
-    return _EXTRA_WORK * _necessary_work([_Pool(problem, prices, mesh) for problem in problems])
+    return MORE_WORK * _necessary_work([_Pool(problem, prices, mesh) for problem in problems])
 
 
 def _cheapest(
@@ -189,7 +188,7 @@ def _necessary_work(pools: Sequence[_Pool]) -> float:
         return math.inf
     necessary = min(_work_of(pool.problem, pool.common) for pool in pools)
     least = min(float(pool.work[t][n]) for pool in pools for t, n in pool.claimed)
-    if necessary <= _EXTRA_WORK * least or not any(map(contracts, signatures)):
+    if necessary <= MORE_WORK * least or not any(map(contracts, signatures)):
         return necessary
     return least
 
@@ -225,7 +224,7 @@ def other_splits(
 ) -> list[tuple[ChoiceProblem, HloSharding]]:
     """Of as little work as `choose` allows, those that promise most."""
     pools = [_Pool(problem, prices, mesh) for problem in problems]
-    limit = _EXTRA_WORK * _necessary_work(pools)
+    limit = MORE_WORK * _necessary_work(pools)
     lean = [(least, i, n, s) for i, p in enumerate(pools) for least, n, s in p.promising(limit, claimed_only=False)]
     found = heapq.nsmallest(most, lean)
     return [(pools[i].problem, pools[i].tables[table].space(number)) for _, i, _, (table, number) in found]
@@ -254,4 +253,4 @@ def promising_splits(
         Promising(pools[i].problem, pools[i].tables[t].space(n), float(pools[i].work[t][n]))
         for _, i, t, n in heapq.nsmallest(most, every)
     ]
-    return found, _EXTRA_WORK * _necessary_work(pools)
+    return found, MORE_WORK * _necessary_work(pools)
