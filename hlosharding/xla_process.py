@@ -12,16 +12,16 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from typing import IO, BinaryIO, NamedTuple
 
+from hlosharding import python_child
 from hlosharding.errors import LoadError
 
 _HEAD = struct.Struct(">BQQ")
-_START = "from hlosharding.xla_bridge import serve; serve()"
+_SERVE = "hlosharding.xla_bridge", "serve"
 _CHECK = re.compile(r"[\w.]+:\d+\] (Check failed: .*|[A-Z].*)")
 _SECONDS, _BYTES_A_SECOND = 300.0, 1e6
 """Patience with one conversion: jaxlib parses ten megabytes in some seconds."""
@@ -80,16 +80,8 @@ class Child:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the child)
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             self._owner = os.getpid()
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=environment,
-                start_new_session=True,  # Ctrl-C in a terminal is for us alone
-            )
+            self._process = python_child.start(*_SERVE, python_child.installed_path(), self._errors)
         return self._process
 
     def _read(self, process: subprocess.Popen[bytes], deadline: float) -> Frame:

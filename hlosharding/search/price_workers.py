@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
+from hlosharding import python_child
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.search.batch_sizes import BatchSizes
@@ -25,7 +25,7 @@ from hlosharding.search.plan_prices import family
 from hlosharding.search.plans import SizedPlan
 from hlosharding.search.pricer import Answer, Pricer, Task
 
-_START = "from hlosharding.search.price_workers import serve; serve()"
+_SERVE = __name__, "serve"
 
 
 class PriceWorkers:
@@ -98,14 +98,8 @@ class _Worker:
     def __init__(self, job: bytes) -> None:
         self._job = job
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C in a terminal is for us alone
-        )
+        # A strategy may be a function of a module of the user's.
+        self._process = python_child.start(*_SERVE, python_child.own_path(), self._errors)
 
     def ask(self, tasks: Sequence[Task], answers: SimpleQueue[Answer | HloShardingError | None]) -> None:
         """Put the answers to the queue, and None at their end; an error where the process dies."""
