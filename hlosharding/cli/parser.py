@@ -363,6 +363,13 @@ def _load_options(command: argparse.ArgumentParser) -> None:
         help="of an ONNX model: the size of an input (x=f32[8,16]), or its value (n=3, dims=[2,4]); may be repeated",
     )
     command.add_argument(
+        "--custom-call",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="of a program that you trust: native code that may run, beside LAPACK; may be repeated",
+    )
+    command.add_argument(
         "--configuration", metavar="NAME", help="which of an ONNX model's own device annotations count"
     )
 

@@ -41,6 +41,7 @@ def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Mo
                 prepare=arguments.prepare,
                 inputs=model_inputs(arguments, source),
                 configuration=arguments.configuration,
+                custom_calls=arguments.custom_call,
             )
         )
 

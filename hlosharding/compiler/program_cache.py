@@ -158,6 +158,7 @@ def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
     module = Module.from_proto(body[end:])
     module.num_partitions = int(record["num_partitions"])
     module.mesh, module.signature, module.weights = source.mesh, source.signature, source.weights
+    module.custom_calls = source.custom_calls
     is_moved = record["places"] != _places(source)
     if is_moved and (record["warnings"] or not _is_called_alike(module, source)):
         raise ValueError("its words name lines that are others now")

@@ -12,9 +12,9 @@ import numpy as np
 
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.text import shape_text
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction
 
-_TARGET = re.compile(r"xla_(ffi_)?(partitioned_)?python_(cpu|gpu)_callback")
+_TARGET = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_(cpu|gpu)_callback")
 _INDEX = re.compile(r"\bindex = (\d+)")
 
 
@@ -24,30 +24,53 @@ def is_callback(inst: Instruction) -> bool:
 
 
 def callback_text(inst: Instruction, arguments: str) -> str:
-    """The expression of a call: `jax.pure_callback`, or `io_callback` where it acts."""
+    """The expression of a call: `jax.pure_callback`, `io_callback` where it acts, or `buffer_callback`."""
     shapes = [shape_text(leaf) for leaf in inst.shape.leaves]
     listed = ", ".join(shapes) + ("," if len(shapes) == 1 else "")
-    name = "io_callback" if inst.has_side_effect else "jax.pure_callback"
-    separator = ", " if arguments else ""
-    call = f"{name}(CALLBACKS[{_number(inst)}], ({listed}){separator}{arguments})"
+    function = f"CALLBACKS[{_number(inst)}]"
+    if _takes_buffers(inst):
+        call = f"{_buffer_callback_text(inst, function, listed)}({arguments})"
+    else:
+        name = "io_callback" if inst.has_side_effect else "jax.pure_callback"
+        separator = ", " if arguments else ""
+        call = f"{name}({function}, ({listed}){separator}{arguments})"
     return call if inst.shape.is_tuple else f"{call}[0]"
+
+
+def _takes_buffers(inst: Instruction) -> bool:
+    return "_buffer_" in inst.custom_call_target
+
+
+def _buffer_callback_text(inst: Instruction, function: str, shapes: str) -> str:
+    # JAX keeps the function with its results flat behind its arguments.
+    flat = f"lambda context, made, *taken: {function}(context, *taken, *made) or None"
+    acts = ", has_side_effect=True" if inst.has_side_effect else ""
+    aliases = {a.operand_index: sum(a.output_shape_index) for a in inst.proto.output_operand_aliasing}
+    shared = f", input_output_aliases={aliases}" if aliases else ""
+    return f"buffer_callback({flat}, ({shapes}){acts}{shared})"
 
 
 def call_python(inst: Instruction, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What the function returns, one array a result leaf."""
-    results = inst.module.callbacks[_number(inst)](*arguments)
-    return [np.asarray(r, leaf.dtype) for r, leaf in zip(results, inst.shape.leaves, strict=True)]
+    function, leaves = inst.module.callbacks[_number(inst)], list(inst.shape.leaves)
+    if _takes_buffers(inst):
+        results = [np.zeros(leaf.dims, leaf.dtype) for leaf in leaves]
+        for alias in inst.proto.output_operand_aliasing:
+            results[sum(alias.output_shape_index)][...] = arguments[alias.operand_index]
+        function(None, *arguments, *results)
+    else:
+        results = function(*arguments)
+    return [np.asarray(r, leaf.dtype) for r, leaf in zip(results, leaves, strict=True)]
 
 
-def check_callbacks(module: Module) -> None:
+def check_callback(inst: Instruction) -> None:
     """ExecutionError for a call of a Python function that did not come with the module."""
-    for inst in module.instructions:
-        if is_callback(inst) and _number(inst) >= len(module.callbacks):
-            raise ExecutionError(
-                f"custom call {inst.custom_call_target} calls back into Python, and the module lacks the function",
-                where=f"%{inst.name} {inst.location}".strip(),
-                remedy="trace the function in this process, or take its callbacks out",
-            )
+    if _number(inst) >= len(inst.module.callbacks):
+        raise ExecutionError(
+            f"custom call {inst.custom_call_target} calls back into Python, and the module lacks the function",
+            where=f"%{inst.name} {inst.location}".strip(),
+            remedy="trace the function in this process, or take its callbacks out",
+        )
 
 
 def _number(inst: Instruction) -> int:

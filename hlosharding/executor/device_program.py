@@ -20,7 +20,6 @@ from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ExecutionError, ShardingError
 from hlosharding.executor.boundary import BoundaryArray
-from hlosharding.executor.callbacks import check_callbacks
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.source import Source
@@ -131,7 +130,6 @@ class DeviceProgram:
         import jax
 
         prepare_custom_calls(self.module)
-        check_callbacks(self.module)
         refuse_cpu_int2(self.module)
         return jax.jit(
             self._weakly_typed(self.build(self.mesh)),
@@ -162,9 +160,10 @@ class DeviceProgram:
     @cached_property
     def compiled(self) -> Any:
         """And compiled by XLA."""
+        lowered = self.lowered
         with self.own_settings():
             try:
-                return self.lowered.compile(self._options or None)
+                return lowered.compile(self._options or None)
             except RuntimeError as error:
                 raise ExecutionError(f"XLA could not compile {self.module.name}: {str(error)[:2000]}") from error
 

@@ -21,6 +21,7 @@ _IMPORTS = {
     "import numpy as np": "",
     "from jax import lax": "",
     "from jax.experimental import io_callback": "io_callback(",
+    "from jax.experimental.buffer_callback import buffer_callback": "buffer_callback(",
     "from jax.experimental.compute_on import compute_on": "with compute_on(",
     "from jax.sharding import PartitionSpec as P": "",
 }

@@ -16,7 +16,7 @@ from hlosharding import xla_bridge
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
-from hlosharding.executor.callbacks import call_python, check_callbacks, is_callback
+from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
@@ -68,7 +68,6 @@ def run_local(module: Module, arguments: Values, num_devices: int | None = None)
     the others.
     """
     prepare_custom_calls(module)
-    check_callbacks(module)
     refuse_cpu_int2(module)
     return _Machine(module, num_devices or len(arguments)).computation(module.entry, arguments)
 

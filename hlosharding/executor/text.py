@@ -28,6 +28,7 @@ GLOBAL_NAMES = frozenset(
         "CALLBACKS",
         "CONSTANTS",
         "io_callback",
+        "buffer_callback",
         "compute_on",
         "IN_SPECS",
         "compile_once",

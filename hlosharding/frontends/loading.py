@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -49,6 +49,7 @@ def load(
     prepare: bool | None = None,
     inputs: Mapping[str, Any] | None = None,
     configuration: str | None = None,
+    custom_calls: Collection[str] = (),
 ) -> Module:
     """A Module of a program.
 
@@ -61,8 +62,10 @@ def load(
 
     `inputs`, of an ONNX model: by name arrays or `jax.ShapeDtypeStruct`; they bind dims that are open, and values that
     decide shapes.  Parameters are the other inputs in order, then the weights, whose values `Module.weights` holds.
-    `configuration`: by which of the model's own device annotations it is sharded, where it has several.  Raises
-    LoadError; AnnotationError for device annotations that contradict the model.
+    `configuration`: by which of the model's own device annotations it is sharded, where it has several.
+
+    `custom_calls`: targets of native code that may run beside LAPACK's, where the file is trusted.  Raises LoadError;
+    AnnotationError for device annotations that contradict the model.
 
     >>> load("HloModule m\\nENTRY e {\\n  ROOT x = f32[4] parameter(0)\\n}")
     Module(m, 1 instructions, 1 partitions)
@@ -87,6 +90,8 @@ def load(
             raise
         where = f"{origin}, {error.where}" if error.where else str(origin)
         raise LoadError(error.what, where=where, remedy=error.remedy) from error
+    if custom_calls and module.custom_calls is not None:
+        module.custom_calls = frozenset(custom_calls)
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
     return prepare_module(module) if module is source else prepared(Edit(module))

@@ -290,7 +290,7 @@ class Builder:
         self.module = Module(name, num_partitions=num_partitions)
         if like is not None:
             self.module.mesh, self.module.signature, self.module.weights = like.mesh, like.signature, like.weights
-            self.module.callbacks = like.callbacks
+            self.module.callbacks, self.module.custom_calls = like.callbacks, like.custom_calls
             # The frame table: copied metadata points into it.
             self.module.proto.stack_frame_index.CopyFrom(like.proto.stack_frame_index)
         self._taken: dict[str, int] = {}

@@ -26,7 +26,8 @@ def excerpt(
     out = Module(module.name, num_partitions=module.num_partitions)
     out.mesh, out.weights, out.signature, out.proto = module.mesh, module.weights, module.signature, module.proto
     out.open_outputs, out.open_parameters = module.open_outputs, module.open_parameters
-    out.callbacks, out.partitionings, out.shardings = module.callbacks, module.partitionings, module.shardings
+    out.callbacks, out.custom_calls = module.callbacks, module.custom_calls
+    out.partitionings, out.shardings = module.partitionings, module.shardings
     entry = Computation(module.entry.name, out, module.entry.proto)
     new = {inst: _again(inst, entry) for inst in operands}
     of = new.__getitem__

@@ -20,7 +20,7 @@ def from_lowered(lowered: Any) -> Module:
     lowered = getattr(lowered, "lowered", lowered)  # Flax wraps JAX's
     facts = xla_bridge.lowering_facts(lowered)
     module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
-    module.callbacks = facts.get("callbacks", ())
+    module.callbacks, module.custom_calls = facts.get("callbacks", ()), None
     if module.mesh is None and "mesh" in facts:
         module.mesh = MeshInfo.from_jax(facts["mesh"])
     mesh_size = module.mesh.num_devices if module.mesh is not None else 1
@@ -34,6 +34,7 @@ def from_compiled(compiled: Any) -> Module:
     """The optimized module of a `jax.stages.Compiled`, as XLA made it: to be read and priced."""
     proto, header = xla_bridge.compiled_to_hlo_proto(compiled)
     module = from_hlo_proto(proto)
+    module.custom_calls = None
     module.num_partitions = max(module.num_partitions, partitions_in(header) or 1)
     return module
 

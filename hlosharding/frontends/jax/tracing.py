@@ -156,7 +156,7 @@ class TracedCall:
 
     def _attach(self, module: Module, facts: dict[str, Any]) -> None:
         """Shardings of the boundary, number of partitions, mesh and signature, onto a fresh module."""
-        module.callbacks = facts.get("callbacks", ())
+        module.callbacks, module.custom_calls = facts.get("callbacks", ()), None
         extra = len(module.entry.parameters) - len(self.call.avals)
         self._attach_shardings(module, extra)
         _mark_per_device(module)

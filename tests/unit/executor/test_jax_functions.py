@@ -158,5 +158,8 @@ def test_unknown_custom_calls_and_lost_callbacks_are_errors() -> None:
         ):
             run(module_of(doubled, (X,)))
         unknown = case_module('x = f32[6,8] parameter(0) ROOT r = f32[6,8] custom-call(x), custom_call_target="nobody"')
+        with pytest.raises(ExecutionError, match=r"custom call nobody is native code, .* may not run unasked; at %r"):
+            run(unknown)
+        unknown.custom_calls = frozenset({"nobody"})
         with pytest.raises(ExecutionError, match="No registered implementation for untyped custom call to nobody"):
             run(unknown)
