@@ -63,7 +63,9 @@ def _all_reduce(op: Op) -> str:
     function = _reduces_by(op.inst)
     axes, groups = _axes_and_groups(op)
     if function is not None:
-        return f"lax.{function}({operand}, {axes}{groups})"
+        may_be_nan = function != "psum" and op.inst.operands[0].shape.is_floating
+        call = f"keeping_nan(lax.{function}, " if may_be_nan else f"lax.{function}("
+        return f"{call}{operand}, {axes}{groups})"
     if _has_own_collective(op):
         return raw(op)
     texts = [_reduced_by_exchange(op, text, axes, groups) for text in op.args]
@@ -117,7 +119,9 @@ def _reduce_scatter(op: Op) -> str:
         return operand
     axes, groups = _axes_and_groups(op)
     if _reduces_by(op.inst) != "psum":
-        return raw(op) if _has_own_collective(op) else _scattered_by_exchange(op, axes, groups)
+        # XLA's own loses NaN on CPU devices.
+        is_kept = _has_own_collective(op) and not op.inst.operands[0].shape.is_floating
+        return raw(op) if is_kept else _scattered_by_exchange(op, axes, groups)
     return f"lax.psum_scatter({operand}, {axes}, scatter_dimension={op.inst.dimensions[0]}, tiled=True{groups})"
 
 

@@ -33,6 +33,33 @@ def compile_once(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def keeping_nan(collective: Callable[..., Any], operand: Any, axes: Any, **groups: Any) -> Any:
+    """`lax.pmax` or `lax.pmin` of floats: on CPU devices XLA's all-reduce loses a NaN, so integers go in their place.
+
+    They are in the order of the floats, with NaN where it wins.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    if device is None or device.platform != "cpu":
+        return collective(operand, axes, **groups)
+    wins = "max" if collective is jax.lax.pmax else "min"
+
+    def swapped(bits: Any) -> Any:
+        # Of a negative float the larger integer is the smaller number: all bits but the sign's are turned round.
+        return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & jnp.iinfo(bits.dtype).max)
+
+    def kept(x: Any) -> Any:
+        wide = x if x.dtype.itemsize > 1 else x.astype("float32")
+        bits = jax.lax.bitcast_convert_type(wide, f"int{8 * wide.dtype.itemsize}")
+        nan = getattr(jnp.iinfo(bits.dtype), wins)
+        found = collective(jnp.where(jnp.isnan(wide), nan, swapped(bits)), axes, **groups)
+        return jax.lax.bitcast_convert_type(swapped(found), wide.dtype).astype(x.dtype)
+
+    return jax.tree.map(kept, operand)
+
+
 def stablehlo(text: str, results: Any) -> Callable[..., Any]:
     """A StableHLO module as a function that may be called inside any JAX program; `results`: shapes and types.
 

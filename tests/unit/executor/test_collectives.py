@@ -11,6 +11,7 @@ import pytest
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import ShardMapProgram, run_reference
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import Module
 from hlosharding.sharding import MeshInfo
 from tests.unit.executor.op_cases import module_of, values
@@ -265,3 +266,26 @@ def test_collectives_of_constants(reducer: str, groups: str) -> None:
         f" ROOT r = f32[8,4] add(m, x), {SHARDED}",
         MESH,
     ))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2fnuz"])
+@pytest.mark.parametrize("kind", ["maximum", "minimum"])
+def test_nan_wins_as_on_one_device(dtype: str, kind: str) -> None:
+    """Live XLA's collectives lose it on CPU devices."""
+    ids = f"replica_groups={GROUPS['all']}, channel_id=1, use_global_device_ids=true, to_apply=c, {SHARDED}"
+    module = from_hlo_text(f"""HloModule m, num_partitions=8
+        c {{ a = {dtype}[] parameter(0) b = {dtype}[] parameter(1) ROOT t = {dtype}[] {kind}(a, b) }}
+        ENTRY e {{
+          x = {dtype}[8,6] parameter(0), {SHARDED}
+          reduced = {dtype}[8,6] all-reduce(x), {ids}
+          scattered = {dtype}[1,6] reduce-scatter(x), dimensions={{0}}, {ids}
+          ROOT t = ({dtype}[8,6], {dtype}[1,6]) tuple(reduced, scattered), sharding={{{{devices=[8,1]<=[8]}}, {{devices=[8,1]<=[8]}}}}
+        }}""")
+    x = np.tile(np.array([-0.0, 0.0, 1.5, -2.0, 4.0, -3.0], np.float32), (64, 1))
+    x[25] = [0.0, -0.0, np.nan, np.nan, 8.0, -1.0]
+    x = x.astype(module.entry.parameters[0].shape.dtype)
+    tiles = x.astype(np.float64).reshape(8, 8, 6)
+    want = {"maximum": np.maximum, "minimum": np.minimum}[kind].reduce(tiles, axis=0)
+    for reduced, scattered in (ShardMapProgram(module).run(x), run_reference(module, [x])):
+        np.testing.assert_array_equal(reduced.astype(np.float64).reshape(8, 8, 6), np.tile(want, (8, 1, 1)))
+        np.testing.assert_array_equal(scattered.astype(np.float64), want)
