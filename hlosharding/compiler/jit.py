@@ -8,7 +8,7 @@ is nothing to split, that is what `jax.jit` of the function gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, update_wrapper, wraps
+from functools import cached_property, partial, update_wrapper, wraps
 from types import MethodType
 from typing import Any
 from weakref import WeakMethod
@@ -18,7 +18,7 @@ from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.errors import TraceError
 from hlosharding.executor import refuse_described
-from hlosharding.frontends import TraceableFunction, TracedCall, has_tracers, said_by_jax
+from hlosharding.frontends import TraceableFunction, TracedCall, has_tracers, said_by_jax, with_sharding
 
 _Answer = tuple[Any, Any, bool]
 _UNKNOWN: Any = object()
@@ -41,7 +41,6 @@ class Jitted:
         compiler_options: dict[str, Any] | None,
         usual: dict[str, Any],
     ) -> None:
-        import jax
 
         update_wrapper(self, fn)
         self._fn, self._mesh, self._compiler_options = fn, mesh, compiler_options
@@ -49,8 +48,10 @@ class Jitted:
             fn, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, options=options
         )
         shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
+        self._shardings = in_shardings, out_shardings
         said = {name: said_by_jax(given, mesh) for name, given in shardings.items() if given is not None}
-        self._usual: Any = jax.jit(_under(mesh, fn), **options, **usual, **said, compiler_options=compiler_options)
+        self._make_usual = partial(xla_bridge.jit, **options, **usual, compiler_options=compiler_options)
+        self._usual: Any = self._make_usual(_under(mesh, fn), **said)
         self._programs: dict[Any, CompiledFunction | None] = {}
         # Weakly: a function that nobody has any more takes along, at once, the arrays that it closes over.
         answer = WeakMethod(self._answer)
@@ -89,7 +90,7 @@ class Jitted:
     def _answer(self, *arguments: Any, **keywords: Any) -> _Answer:
         """What a call gives that nobody remembers, and how C++ does it again."""
         if xla_bridge.is_tracing() or has_tracers((arguments, keywords)):  # JAX says where a leaked one comes from
-            return xla_bridge.usual_miss(self._usual, arguments, keywords)
+            return self._nested(arguments, keywords)
         call = self._function.trace(arguments, keywords)
         program = self._programs.get(call.key, _UNKNOWN)
         if program is _UNKNOWN:
@@ -99,6 +100,28 @@ class Jitted:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         with xla_bridge.finding_nans(self._fn, arguments, keywords):
             return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False
+
+    def _nested(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _Answer:
+        """Inside another transformation: as `jax.jit`, which takes uneven shardings inside a function alone."""
+        try:
+            return xla_bridge.usual_miss(self._usual, arguments, keywords)
+        except xla_bridge.indivisible_error():
+            return xla_bridge.usual_miss(self._constrained, arguments, keywords)
+
+    @cached_property
+    def _constrained(self) -> Any:
+        """The function with constraints in place of its boundary's shardings."""
+        static, (given, wanted) = xla_bridge.static_arguments(self._usual), self._shardings
+
+        @wraps(self._fn)
+        def constrained(*arguments: Any, **keywords: Any) -> Any:
+            fixed = static.among(arguments)
+            dynamic = tuple(a for n, a in enumerate(arguments) if n not in fixed)
+            laid_out = iter(with_sharding(dynamic, given))
+            results = self._fn(*(a if n in fixed else next(laid_out) for n, a in enumerate(arguments)), **keywords)
+            return with_sharding(results, wanted)
+
+        return self._make_usual(_under(self._mesh, constrained))
 
     def _traced(self, call: TracedCall, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Traced:
         return Traced(call, partial(self._usual.trace, *arguments, **keywords), self._compiler_options)
@@ -141,6 +164,8 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
     keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
@@ -148,8 +173,9 @@ def jit(
 
     `mesh`: by default that of the context (`jax.set_mesh`) or of the arguments; without any there is nothing to split.
     `in_shardings` and `out_shardings` are prefix trees of PartitionSpec, NamedSharding, HloSharding, HLO text or None
-    (open: chosen to suit the program).  All else is as for `jax.jit`; without a function it is a decorator.  Called
-    inside `jax.jit`, `grad` or `vmap` it behaves as `jax.jit(fn)`.  Raises TraceError, at the call, for what is no mesh
+    (open: chosen to suit the program).  All else is as for `jax.jit`, which may be replaced by it (`jax.jit = hs.jit`);
+    without a function it is a decorator.  With a `device` or a `backend`, which JAX deprecates, and inside `jax.jit`,
+    `grad` or `vmap` it behaves as `jax.jit(fn)`.  Raises TraceError, at the call, for what is no mesh
     and for arguments or shardings that do not fit the function.
 
     >>> import jax, numpy as np
@@ -166,18 +192,17 @@ def jit(
             "hs.jit runs on the devices of its mesh, and an AbstractMesh has none",
             remedy="pass a jax.sharding.Mesh; to look and to price, hs.trace takes an AbstractMesh",
         )
-    make = partial(
-        Jitted,
-        mesh=mesh,
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        options={
-            "static_argnums": static_argnums,
-            "static_argnames": static_argnames,
-            "donate_argnums": donate_argnums,
-            "donate_argnames": donate_argnames,
-        },
-        compiler_options=compiler_options,
-        usual={"keep_unused": keep_unused, "inline": inline},
-    )
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    usual = {"keep_unused": keep_unused, "inline": inline}
+    given = {"in_shardings": in_shardings, "out_shardings": out_shardings, "compiler_options": compiler_options}
+    if device is None and backend is None:
+        make = partial(Jitted, mesh=mesh, options=options, usual=usual, **given)
+    else:
+        said = {name: value for name, value in given.items() if value is not None}
+        make = partial(xla_bridge.jit, **options, **usual, **said, device=device, backend=backend)
     return make if fn is None else make(fn)

@@ -127,11 +127,10 @@ class DeviceProgram:
     @cached_property
     def jitted(self) -> Any:
         """`jax.jit` of the generated program over boundary arrays."""
-        import jax
 
         prepare_custom_calls(self.module)
         refuse_cpu_int2(self.module)
-        return jax.jit(
+        return xla_bridge.jit(
             self._weakly_typed(self.build(self.mesh)),
             in_shardings=self.input_shardings,
             out_shardings=self.output_shardings,

@@ -49,6 +49,8 @@ def _gather(op: Op) -> str:
     if not inst.operands[0].shape.size:
         # Of nothing: lax refuses slices of size 0 that are collapsed.
         return f"lax.full({tuple_text(inst.shape.dims)}, 0, {dtype_text(inst.shape)})"
+    if _looks_one_up(inst):
+        return _one_slice(op)
     indices = _last_index_dim(op.args[1], inst.operands[1], dims.index_vector_dim)
     numbers = [
         tuple_text(dims.offset_dims), tuple_text(dims.collapsed_slice_dims), tuple_text(dims.start_index_map),
@@ -60,6 +62,22 @@ def _gather(op: Op) -> str:
         f"lax.gather({op.args[0]}, {indices}, lax.GatherDimensionNumbers({', '.join(numbers)}),"
         f" {tuple_text(inst.gather_slice_sizes)}, mode=CLAMPED{_flags(inst)})"
     )
+
+
+def _looks_one_up(inst: Instruction) -> bool:
+    """Is it one slice, at a place of several coordinates?  XLA's CPU compiler makes a broken fusion of such gathers."""
+    indices, coordinates = inst.operands[1].shape, inst.gather_dims.start_index_map
+    return 1 < len(coordinates) == indices.size and indices.element_type in ("s32", "s64")
+
+
+def _one_slice(op: Op) -> str:
+    inst, places = op.inst, op.inst.gather_dims.start_index_map
+    zero = scalar_text(np.zeros((), inst.operands[1].shape.dtype))
+    starts = [f"i[{places.index(d)}]" if d in places else zero for d in range(len(inst.operands[0].shape.dims))]
+    sizes = tuple_text(inst.gather_slice_sizes)
+    cut = f"lax.dynamic_slice(x, [{', '.join(starts)}], {sizes}, allow_negative_indices=False)"
+    index = f"lax.reshape({op.args[1]}, {tuple_text((len(places),))})"
+    return f"(lambda x, i: lax.reshape({cut}, {tuple_text(inst.shape.dims)}))({op.args[0]}, {index})"
 
 
 @EMITTERS.register("scatter")
@@ -156,7 +174,7 @@ def _lax_comparator(dtypes: tuple[str, ...], keys: int) -> Computation | None:
 
     with jax.enable_x64(True):
         shapes = [jax.ShapeDtypeStruct((4,), name) for name in dtypes]
-        module = Module.from_proto(xla_bridge.lowered_to_hlo_proto(jax.jit(sort).lower(*shapes)))
+        module = Module.from_proto(xla_bridge.lowered_to_hlo_proto(xla_bridge.jit(sort).lower(*shapes)))
     return next((i.called[0] for i in module.instructions if i.opcode == "sort"), None)
 
 

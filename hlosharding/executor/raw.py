@@ -85,4 +85,4 @@ def _load_lapack() -> None:
 
     # Lowering any of these functions for CPU loads them all.
     shape = jax.ShapeDtypeStruct((1, 1), "float32")
-    jax.jit(jax.lax.linalg.cholesky).trace(shape).lower(lowering_platforms=("cpu",))
+    xla_bridge.jit(jax.lax.linalg.cholesky).trace(shape).lower(lowering_platforms=("cpu",))

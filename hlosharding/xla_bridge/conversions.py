@@ -13,6 +13,7 @@ from typing import Any
 
 from hlosharding import wire, xla_process
 from hlosharding.errors import LoadError
+from hlosharding.xla_bridge.dead_reduces import may_reduce_several, without_dead_reduces
 from hlosharding.xla_bridge.private import FATAL, first_import, hlo, jaxlib
 from hlosharding.xla_bridge.shardy_ops import (
     may_have_reshards,
@@ -148,6 +149,10 @@ def _behind_passes(text: bytes, words: frozenset[str]) -> bytes:
 def _stablehlo_to_hlo(module: bytes, _: frozenset[str]) -> bytes:
     if may_have_reshards(module):
         module = _rewritten(module, with_constraints_only)
+    if may_reduce_several(module, is_text=not module.startswith(_BYTECODE)):
+        parsed = _parsed(module)
+        living = without_dead_reduces(parsed)
+        module = module if living is parsed else _bytecode(living)
     # jaxlib reads portable artifacts, too, where all their ops are today's.
     try:
         return _computation(module)
@@ -173,7 +178,12 @@ def _rewritten(module: bytes, change: Callable[[Any], None]) -> bytes:
     parsed = _parsed(module)
     with parsed.context:
         change(parsed)
-        return parsed.operation.get_asm(binary=True)
+    return _bytecode(parsed)
+
+
+def _bytecode(module: Any) -> bytes:
+    with module.context:
+        return module.operation.get_asm(binary=True)
 
 
 def _parsed(module: bytes) -> Any:
@@ -206,6 +216,10 @@ _CONVERSIONS: dict[str, tuple[str, Callable[[bytes, frozenset[str]], bytes]]] = 
 def lowered_to_hlo_proto(lowered: Any) -> bytes:
     """Serialized HloModuleProto of a `jax.stages.Lowered`, before any compiler pass."""
     try:
+        module = lowered.compiler_ir("stablehlo")
+        living = module if module is None else without_dead_reduces(module)
+        if living is not module:
+            return _computation(_bytecode(living))
         computation = lowered.compiler_ir("hlo")
     except FATAL as error:
         raise LoadError(f"this lowered function has no HLO: {str(error)[:2000]}") from error

@@ -39,6 +39,11 @@ class StaticArguments(NamedTuple):
 NO_STATIC_ARGUMENTS = StaticArguments((), ())
 
 
+def jit(function: Callable[..., Any], **options: Any) -> Any:
+    """JAX's own `jit`, whatever stands at `jax.jit` now: users may put `hs.jit` there."""
+    return first_import("jax._src.api").jit(function, **options)
+
+
 def static_arguments(jitted: Any) -> StaticArguments:
     """As `jax.jit` takes `static_argnums` and `static_argnames`: each also says the other, where the signature does."""
     info = jitted._jit_info
@@ -77,6 +82,11 @@ def usual_miss(jitted: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     """What `jax.jit` itself answers to a new call of one of its functions, as a `Miss`."""
     miss = getattr(jitted, "_cache_miss", None)
     return (jitted(*arguments, **keywords), None, False) if miss is None else miss(*arguments, **keywords)
+
+
+def indivisible_error() -> type[Exception]:
+    """What JAX raises where the shardings of a boundary do not divide its arrays."""
+    return getattr(first_import("jax._src.sharding"), "IndivisibleError", ValueError)
 
 
 def shortcut(compiled: Any, inputs: Sequence[Any], outputs: Sequence[Any], tree: Any) -> Any:

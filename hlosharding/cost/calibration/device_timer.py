@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.cost.calibration.probes import CALL, LAUNCH, RANKS, Probe, launch
 from hlosharding.errors import CostError
 from hlosharding.ir import Shape
@@ -80,7 +81,7 @@ class DeviceTimer:
         turns = jax.sharding.PartitionSpec()
         body = partial(_turns, probe.compute, chain)
         specs = (turns, *(spec for _ in probe.operands))
-        run = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False))
+        run = xla_bridge.jit(jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False))
         return run, [self._array(probe, dims, jax.sharding.NamedSharding(mesh, spec)) for dims in probe.operands]
 
     def _array(self, probe: Probe, dims: tuple[int, ...], sharding: Any) -> Any:

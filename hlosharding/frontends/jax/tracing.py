@@ -63,7 +63,6 @@ class TraceableFunction:
     def __init__(
         self, fn: Callable[..., Any], *, mesh: Any, in_shardings: Any, out_shardings: Any, options: dict[str, Any]
     ) -> None:
-        import jax
 
         if not callable(fn):
             raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
@@ -71,7 +70,7 @@ class TraceableFunction:
         self._fn, self._mesh = fn, mesh
         self._options: dict[str, Any] = {**options, "keep_unused": True}
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
-        self._jitted = jax.jit(fn, **self._options)
+        self._jitted = xla_bridge.jit(fn, **self._options)
         self._jitted_with: dict[Any, Any] = {}
         self._static = xla_bridge.static_arguments(self._jitted)
 
@@ -82,7 +81,7 @@ class TraceableFunction:
         leaves = jax.tree.leaves(results.for_jax, is_leaf=lambda node: node is None)
         key = results.tree, tuple(leaves)
         if key not in self._jitted_with:
-            self._jitted_with[key] = jax.jit(self._fn, out_shardings=results.for_jax, **self._options)
+            self._jitted_with[key] = xla_bridge.jit(self._fn, out_shardings=results.for_jax, **self._options)
         return self._jitted_with[key]
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from hlosharding import xla_bridge
 from hlosharding.executor import ShardedArray, restacked, tiles_by_device
 from hlosharding.schedule.local_ops import cut, joined_tiles
 from hlosharding.schedule.value_type import ValueType
@@ -72,20 +73,17 @@ def _ways_stacked(array: ShardedArray, dim: int) -> int:
 
 @cache
 def _jitted_cut(dim: int, parts: int, ways: int, sharding: Any) -> Callable[..., list[Any]]:
-    import jax
 
-    return jax.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
+    return xla_bridge.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
 
 
 @cache
 def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
-    import jax
 
-    return jax.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
+    return xla_bridge.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
 
 
 @cache
 def _jitted_sum(sharding: Any) -> Callable[..., Any]:
-    import jax
 
-    return jax.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]), out_shardings=sharding)
+    return xla_bridge.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]), out_shardings=sharding)

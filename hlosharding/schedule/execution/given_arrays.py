@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import ShardedArray, check_same, is_own, is_shared, lay_out_checked
 from hlosharding.schedule.value_type import ValueType
@@ -112,4 +113,4 @@ def _copying(mesh: Any) -> Any:
     import jax
 
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return jax.jit(lambda array: array, out_shardings=whole)
+    return xla_bridge.jit(lambda array: array, out_shardings=whole)

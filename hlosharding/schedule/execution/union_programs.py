@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hlosharding import xla_bridge
 from hlosharding.schedule.tile_parts import Dims, TilePart
 from hlosharding.schedule.transfers import AllGather, Collective, ReduceScatter
 
@@ -131,5 +132,5 @@ def _compiled(
 
     mesh = jax.sharding.Mesh(np.array(devices, dtype=object).reshape(sizes), names)
     spec = jax.sharding.PartitionSpec(names)
-    program = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    program = xla_bridge.jit(jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
     return UnionProgram(program, jax.sharding.NamedSharding(mesh, spec))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding import xla_bridge
 from hlosharding.once import once
 from hlosharding.schedule.local_ops import cut, joined_tiles
 from hlosharding.schedule.ranks.stubs import repeated_or_cut
@@ -37,15 +38,14 @@ def kernels() -> Kernels:
     >>> [tile.tolist() for tile in kernels().fit(np.float32([1, 2]), shapes=((4,), (1,), (2,)))]
     [[1.0, 2.0, 1.0, 2.0], [1.0], [1.0, 2.0]]
     """
-    import jax
 
     return Kernels(
-        split=jax.jit(_split, static_argnames=("dim", "parts")),
-        concat=jax.jit(_concat, static_argnames="dim"),
-        add=jax.jit(_add),
-        fit=jax.jit(_fit, static_argnames="shapes"),
-        cut=jax.jit(_taken, static_argnames="box"),
-        join=jax.jit(_join, static_argnames=("at", "dims", "dtype")),
+        split=xla_bridge.jit(_split, static_argnames=("dim", "parts")),
+        concat=xla_bridge.jit(_concat, static_argnames="dim"),
+        add=xla_bridge.jit(_add),
+        fit=xla_bridge.jit(_fit, static_argnames="shapes"),
+        cut=xla_bridge.jit(_taken, static_argnames="box"),
+        join=xla_bridge.jit(_join, static_argnames=("at", "dims", "dtype")),
     )
 
 

@@ -245,7 +245,11 @@ def _scatter(name: str, unique: str = "") -> str:
 
 
 _INDEXING = {
-    "gather": ["x = f32[6,3] parameter(0) i = s32[4,1] constant({{1}, {5}, {-7}, {99}}) ROOT r = f32[4,3] gather(x, i),"
+    "gather": ["x = f32[6,3] parameter(0) i = s32[2] constant({99, -7}) ROOT r = f32[1,1] gather(x, i),"
+               " offset_dims={0,1}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={1,1}",
+               "i = f32[2,6,3] parameter(0) x = s32[1,1,2] constant({{{1, 7}}}) ROOT r = f32[1,1,6] gather(i, x),"
+               " offset_dims={2}, collapsed_slice_dims={0,2}, start_index_map={0,2}, index_vector_dim=2, slice_sizes={1,6,1}",
+               "x = f32[6,3] parameter(0) i = s32[4,1] constant({{1}, {5}, {-7}, {99}}) ROOT r = f32[4,3] gather(x, i),"
                " offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,3}",
                "x = f32[6,3] parameter(0) i = s32[4] constant({1, 5, -7, 99}) ROOT r = f32[4,2,3] gather(x, i),"
                " offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, slice_sizes={2,3}",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import hlosharding as hs
 from hlosharding import xla_bridge
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import ShardMapProgram, run_reference
@@ -163,3 +164,15 @@ def test_unknown_custom_calls_and_lost_callbacks_are_errors() -> None:
         unknown.custom_calls = frozenset({"nobody"})
         with pytest.raises(ExecutionError, match="No registered implementation for untyped custom call to nobody"):
             run(unknown)
+
+
+def test_each_device_looks_one_element_up() -> None:
+    """XLA's CPU compiler fails on a gather of one place whose coordinates are cut out of a table of devices."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:6]).reshape(3, 2), ("a", "b"))
+    x = np.arange(24, dtype=np.int32).reshape(8, 3)
+
+    def look_up(x: Any) -> Any:
+        return x.at[jnp.asarray([9, -10, 3, 0], jnp.int16)[:, None], ..., 0].get(mode="clip")
+
+    got = hs.jit(look_up, mesh=mesh, in_shardings=jax.sharding.PartitionSpec("b", "a"))(x)
+    np.testing.assert_array_equal(got, look_up(jnp.asarray(x)))

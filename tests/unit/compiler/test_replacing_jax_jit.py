@@ -1,0 +1,76 @@
+"""`jax.jit = hs.jit`, literally, and what libraries hand to `jax.jit`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+
+MESH = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def laid_out(array: Any, *axes: str | None) -> Any:
+    return jax.device_put(array, NamedSharding(MESH, P(*axes)))
+
+
+def test_jax_jit_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "jit", hs.jit)
+
+    @partial(jax.jit, static_argnames="scale")
+    def layer(x: Any, w: Any, *, scale: float) -> Any:
+        return jnp.tanh(x @ w) * scale
+
+    @jax.jit
+    def step(x: Any, ws: list[Any]) -> Any:
+        def loss(ws: list[Any]) -> Any:
+            carried, _ = jax.lax.scan(lambda y, w: (layer(y, w, scale=2.0), None), x, jnp.stack(ws))
+            return jnp.max(carried) + jnp.sum(carried)
+
+        return jax.value_and_grad(loss)(ws)
+
+    ws = [laid_out(X / 100, None, "model"), laid_out(X.T / 100, "model")]
+    loss, gradients = step(laid_out(X, "data"), ws)
+    monkeypatch.undo()
+    want_loss, want = jax.value_and_grad(
+        lambda ws: (lambda y: jnp.max(y) + jnp.sum(y))(2 * jnp.tanh(2 * jnp.tanh(X @ ws[0]) @ ws[1]))
+    )([X / 100, X.T / 100])
+    np.testing.assert_allclose(loss, want_loss, rtol=1e-5)
+    for got, expected in zip(gradients, want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_device_and_no_backend_is_the_default() -> None:
+    for nothing in ({"device": None}, {"backend": None}, {"device": None, "backend": None}):
+        np.testing.assert_array_equal(hs.jit(lambda x: x + 1, **nothing)(laid_out(X, "data")), X + 1)
+
+
+def test_a_device_or_a_backend_is_for_jax(recwarn: pytest.WarningsRecorder) -> None:
+    del recwarn  # JAX deprecates them
+    step = hs.jit(lambda x: x + 1, device=jax.devices()[3])
+    assert step(X).devices() == {jax.devices()[3]}
+    np.testing.assert_array_equal(hs.jit(backend="cpu")(lambda x: x + 1)(X), X + 1)
+
+
+UNEVEN = np.arange(5, dtype=np.float32)
+
+
+@pytest.mark.parametrize("outside", [hs.jit, jax.jit, jax.grad, jax.vmap])
+def test_uneven_shardings_of_a_nested_function(outside: Any) -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), ("a",))
+    inner = hs.jit(lambda scale, x: scale * x, mesh=mesh, in_shardings=P("a"), out_shardings=P("a"), static_argnums=0)
+    np.testing.assert_array_equal(inner(2, UNEVEN), 2 * UNEVEN)
+    if outside is jax.grad:
+        np.testing.assert_array_equal(jax.grad(lambda x: inner(2, x).sum())(UNEVEN), np.full(5, 2.0))
+    elif outside is jax.vmap:
+        np.testing.assert_array_equal(jax.vmap(lambda x: inner(2, x))(np.stack([UNEVEN, UNEVEN])), [2 * UNEVEN] * 2)
+    else:
+        np.testing.assert_array_equal(outside(lambda x: inner(2, x) + 1)(UNEVEN), 2 * UNEVEN + 1)

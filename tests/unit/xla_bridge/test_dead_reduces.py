@@ -1,0 +1,51 @@
+"""A reduce of several operands in dead code, whose reducer calls a function, would end the process that exports it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlosharding as hs
+from hlosharding import xla_bridge
+
+X = jax.ShapeDtypeStruct((4, 6), jnp.float32)
+
+
+def larger(a: Any, b: Any) -> Any:
+    is_first = a[0] > b[0]
+    return jnp.where(is_first, a[0], b[0]), jnp.where(is_first, a[1], b[1])
+
+
+def largest(x: Any) -> Any:
+    return jax.lax.reduce((x, jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)), (-jnp.inf, 0), larger, (1,))
+
+
+def nobody_uses(x: Any) -> Any:
+    largest(x)
+    return x + 1
+
+
+def dead_code_uses(x: Any) -> Any:
+    largest(largest(x)[0][:, None] + 1)
+    return largest(x)[1]
+
+
+@pytest.mark.parametrize(("function", "living"), [(nobody_uses, 0), (dead_code_uses, 1)])
+def test_dead_reduces_are_left_out(function: Any, living: int) -> None:
+    lowered = jax.jit(function, keep_unused=True).lower(X)
+    module = lowered.compiler_ir("stablehlo")
+    with module.context:
+        bytecode = module.operation.get_asm(binary=True)
+    for form in (lowered, lowered.as_text(), bytecode):
+        module = hs.load(form)
+        assert [i.opcode for i in module.instructions].count("reduce") == living
+
+
+def test_living_reduces_are_as_they_were() -> None:
+    lowered = jax.jit(lambda x: largest(x)[1]).lower(X)
+    protos = xla_bridge.lowered_to_hlo_proto(lowered), lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    ours, theirs = (xla_bridge.hlo_proto_to_text(proto, metadata=False) for proto in protos)
+    assert ours == theirs
