@@ -128,7 +128,7 @@ class _Choice:
 
         Propagation's own comes first: no other is taken that is not better by the whole program.
         """
-        first, *others = sharding_tables(self.module, self.annotated, self.num_partitions)
+        first, *others = sharding_tables(self.module, self.annotated, self.num_partitions, decisions.prices)
         found = [self._built(first, decisions)]
         if self.options.only_propagated:
             return found[0]

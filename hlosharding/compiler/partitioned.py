@@ -23,7 +23,6 @@ from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, ma
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
-from hlosharding.frontends import is_one_array
 from hlosharding.ir import (
     Computation,
     FunctionBoundary,
@@ -297,7 +296,7 @@ class Partitioned(InNotebooks):
             try:
                 return signature.flatten(arguments, keywords)
             except TypeError:
-                is_flat = len(arguments) == len(signature.in_avals) and all_leaves(arguments, is_leaf=is_one_array)
+                is_flat = len(arguments) == len(signature.in_avals) and all_leaves(arguments)
                 if not is_flat:
                     raise
         if keywords:

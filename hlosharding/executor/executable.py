@@ -18,7 +18,7 @@ from hlosharding.executor.boundary import BoundaryArray
 from hlosharding.executor.device_program import DeviceProgram, refuse_described
 from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, register, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -133,7 +133,6 @@ class Executable(DeviceProgram):
         if layout.label is not None:
             local = {device: as_tile(data, layout.tile) for device, data in by_device(result).items()}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
-        register()
         tiles = by_device(result)
         stacked = restacked(tiles, self.devices, layout.shape.with_dims(layout.tile))
         return ShardedArray(stacked, layout.sharding, layout.shape.dims)

@@ -17,7 +17,7 @@ from hlosharding.executor.axis_choice import Needs, choose_axes
 from hlosharding.executor.boundary import BoundaryArray, split
 from hlosharding.executor.moving import LaidOut, laid_out, moved
 from hlosharding.executor.processes import check_same, is_own, is_shared
-from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, register, restacked
+from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
 from hlosharding.ir import Shape
 from hlosharding.sharding import HloSharding
 
@@ -119,7 +119,6 @@ def _devices_of(array: ShardedArray) -> tuple[Any, ...]:
 
 
 def _stacked(tiles: Mapping[Any, Any], shape: Shape, sharding: HloSharding, devices: Sequence[Any]) -> ShardedArray:
-    register()
     tile = shape.with_dims(tuple(sharding.tile_shape(shape.dims)))
     return ShardedArray(restacked(tiles, devices, tile), sharding, shape.dims)
 

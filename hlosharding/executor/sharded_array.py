@@ -19,16 +19,16 @@ from hlosharding.executor.array_operators import ArrayOperators
 from hlosharding.executor.boundary import assemble
 from hlosharding.ir import Shape
 from hlosharding.notebook import drawing
-from hlosharding.once import once
 from hlosharding.sharding import HloSharding
 
 
 class ShardedArray(ArrayOperators):
     """Tiles of all devices stacked on dim 0 of one jax array, with the sharding that says what they are.
 
-    A pytree of one leaf (the tiles).  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
-    `np.asarray(x)` assembles the global value on the host, `as_jax()` on the devices, and so do operators, indexing and
-    `jnp` functions: each device then has all of it.  Of several processes all call `as_jax`, as they call programs.
+    To JAX's pytrees a leaf.  Tiles of uneven dims stay padded; `devices[i]` holds the tile of partition i.
+    `np.asarray(x)` assembles the global value on the host, `as_jax()` or `jnp.asarray` on the devices, and so do
+    operators and indexing: each device then has all of it.  What else JAX does with arrays it refuses to do with this
+    one.  Of several processes all call `as_jax`, as they call programs.
 
     >>> import hlosharding as hs
     >>> x = hs.device_put(np.arange(3.0, dtype=np.float32), "{devices=[2]<=[2]}")
@@ -38,7 +38,7 @@ class ShardedArray(ArrayOperators):
 
     __slots__ = ("shape", "sharding", "tiles")
     is_one_array = True
-    """Functions take it as one argument, though JAX's pytrees see the tiles in it."""
+    """Our functions take it as an argument, and know it by this: JAX's do not."""
 
     def __init__(self, tiles: Any, sharding: HloSharding, shape: Sequence[int]) -> None:
         self.tiles = tiles
@@ -79,10 +79,7 @@ class ShardedArray(ArrayOperators):
     def as_jax(self) -> Any:
         """The global array on the devices that hold the tiles, all of it on each."""
         import jax
-        from jax.core import Tracer
 
-        if isinstance(self.tiles, Tracer):
-            return _assembled(self.tiles.reshape(self.num_devices, *self.tile_shape), self.sharding, self.shape)
         whole = jax.sharding.NamedSharding(self.tiles.sharding.mesh, jax.sharding.PartitionSpec())
         return _assembling(self.sharding, self.shape, whole)(self.tiles)
 
@@ -115,10 +112,7 @@ class ShardedArray(ArrayOperators):
     @property
     def num_devices(self) -> int:
         """How many tiles there are."""
-        if hasattr(self.tiles, "sharding"):
-            return self.tiles.sharding.num_devices
-        # Being traced, or on the host, where `multihost_utils.process_allgather` brings the leaves of a pytree.
-        return self.sharding.num_devices or len(self.tiles) // max(1, *self.tile_shape[:1])
+        return self.tiles.sharding.num_devices
 
     def block_until_ready(self) -> ShardedArray:
         """Wait until the tiles are computed."""
@@ -187,15 +181,3 @@ def as_tile(data: Any, dims: tuple[int, ...]) -> Any:
         return data
     with jax.set_mesh(None):
         return data.reshape(dims)
-
-
-@once
-def register() -> None:
-    """Tell JAX that a ShardedArray is a pytree; once, when one is first made."""
-    import jax
-
-    jax.tree_util.register_pytree_node(
-        ShardedArray,
-        lambda a: ((a.tiles,), (a.sharding, a.shape)),
-        lambda aux, children: ShardedArray(children[0], *aux),
-    )

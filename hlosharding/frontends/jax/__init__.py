@@ -3,7 +3,7 @@
 from hlosharding.frontends.jax.boundary import divides, said_by_jax
 from hlosharding.frontends.jax.constraints import shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
-from hlosharding.frontends.jax.leaves import has_tracers, is_one_array
+from hlosharding.frontends.jax.leaves import has_tracers
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, trace
 
@@ -16,7 +16,6 @@ __all__ = [
     "from_compiled",
     "from_lowered",
     "has_tracers",
-    "is_one_array",
     "said_by_jax",
     "shard_alike",
     "trace",

@@ -61,7 +61,7 @@ def arguments_of(
     import jax
 
     split = _split(args, kwargs, static)
-    paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic, is_leaf=is_one_array)
+    paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic)
     positions = [n for n in range(len(args)) if n not in split.static_args]
     names = [_path_in_words(fn, positions, path) for path, _ in paths]
     leaves = tuple(leaf for _, leaf in paths)

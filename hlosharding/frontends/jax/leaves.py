@@ -16,7 +16,7 @@ _GENERATORS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsa
 
 
 def is_one_array(node: Any) -> bool:
-    """Pytree nodes that stand for a single global array (an `hs.ShardedArray`) are leaves to us."""
+    """What stands for a global array without being JAX's: an `hs.ShardedArray`."""
     return getattr(type(node), "is_one_array", False)
 
 

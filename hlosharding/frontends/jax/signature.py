@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.frontends.jax.leaves import as_described, as_numbers, is_one_array
+from hlosharding.frontends.jax.leaves import as_described, as_numbers
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
 
 
@@ -45,9 +45,9 @@ class FunctionSignature:
         """
         import jax
 
-        leaves, tree = jax.tree.flatten((tuple(args), kwargs), is_leaf=is_one_array)
+        leaves, tree = jax.tree.flatten((tuple(args), kwargs))
         if tree != self.in_tree:
-            leaves, tree = jax.tree.flatten(self.static.left_out(tuple(args), kwargs), is_leaf=is_one_array)
+            leaves, tree = jax.tree.flatten(self.static.left_out(tuple(args), kwargs))
         if tree != self.in_tree:
             raise TypeError(
                 "Function compiled with input pytree does not match the input pytree it was called with: "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hlosharding.frontends.jax import TraceableFunction, is_one_array, with_sharding
+from hlosharding.frontends.jax import TraceableFunction, with_sharding
 from hlosharding.frontends.onnx.boundary import Ports, described
 from hlosharding.frontends.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node
@@ -113,7 +113,7 @@ class _Program:
         signature: Any = module.signature
         module.signature = replace(
             signature,
-            in_tree=jax.tree.structure((self.ports.traced, {}), is_leaf=is_one_array),
+            in_tree=jax.tree.structure((self.ports.traced, {})),
             in_avals=signature.in_avals[:count],
             names=tuple(self.ports.paths),
             parameters=signature.parameters[:count],

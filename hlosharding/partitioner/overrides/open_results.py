@@ -10,7 +10,7 @@ one had, where they divide by it.  No more is moved than for the whole.  A progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
 from hlosharding.ir import Instruction, Module
@@ -35,12 +35,21 @@ def evenly_split_results(
 
     `bound` names the instructions that the user annotated.
     """
+    if _takes_donations(module):
+        return {}
+    return changed_results(module, shardings, lambda one, given: _evenly_split(one, given, shardings, bound))
+
+
+def changed_results(
+    module: Module, shardings: Mapping[int, HloSharding], change: Callable[[Instruction, HloSharding], HloSharding]
+) -> dict[int, HloSharding]:
+    """By id, the sharding of the result when each open one of its arrays takes what `change` says, if that differs."""
     root = module.entry.root
     given = shardings.get(root.id)
-    if not module.open_outputs or given is None or _takes_donations(module):
+    if not module.open_outputs or given is None:
         return {}
     if root.shape.is_array:
-        found = _evenly_split(root, given, shardings, bound)
+        found = change(root, given)
         return {} if found is given else {root.id: found}
     if root.opcode != "tuple" or not all(o.shape.is_array for o in root.operands):
         return {}
@@ -49,7 +58,7 @@ def evenly_split_results(
     if len(is_open) != len(leaves):
         return {}
     made = [
-        _evenly_split(operand, leaf, shardings, bound) if may else leaf
+        change(operand, leaf) if may else leaf
         for operand, leaf, may in zip(root.operands, leaves, is_open, strict=True)
     ]
     return {root.id: HloSharding.tuple(made)} if any(a is not b for a, b in zip(made, leaves, strict=True)) else {}

@@ -19,6 +19,7 @@ KEPT_WHOLE = "all that it is made of is whole, and its parts would have to move"
 ONLY_READER = "its only reader wants it so"
 BOTH_ENDS = "the ops that make and read it cost less together"
 EVEN_PART = "nobody asked for the result whole, and it has dims that divide evenly"
+NAMED = "nobody asked for it, and the axes of the mesh cannot say it: JAX's arrays could not have it"
 ONE_ORDER = "every manual group has its tiles in one order"
 SUMMED_LATER = "partial sums stay apart until their users' sum"
 
@@ -87,7 +88,7 @@ def _found(
             chosen = _became(inst, made)
             reason = SUMMED_LATER if isinstance(made, DeferredReduction) else reason
         # A tuple only holds values: they speak for themselves, but where it is what the program gives back.
-        holds = inst.opcode == "tuple" and reason != EVEN_PART
+        holds = inst.opcode == "tuple" and reason not in (EVEN_PART, NAMED)
         if holds or propagated is None or chosen is None or chosen == propagated:
             continue
         yield ShardingOverride(inst, propagated, chosen, reason)

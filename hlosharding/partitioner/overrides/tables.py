@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hlosharding.ir import Module
 from hlosharding.partitioner.overrides.batch_parallel import batch_parallel_shardings
 from hlosharding.partitioner.overrides.kept_whole import kept_whole_shardings
+from hlosharding.partitioner.overrides.named_results import named_results
 from hlosharding.partitioner.overrides.only_readers import wanted_by_only_readers
 from hlosharding.partitioner.overrides.open_results import evenly_split_results
 from hlosharding.partitioner.overrides.relaxed_shardings import relaxed_shardings
@@ -18,9 +19,11 @@ from hlosharding.partitioner.overrides.sharding_overrides import (
     BATCH_OVER_ALL,
     EVEN_PART,
     KEPT_WHOLE,
+    NAMED,
     ONE_ORDER,
     ONLY_READER,
 )
+from hlosharding.partitioner.prices import Prices
 from hlosharding.sharding import HloSharding
 from hlosharding.spmd import in_one_order
 
@@ -41,7 +44,9 @@ def has_manual_groups(module: Module) -> bool:
     return any(leaf.is_manual_subgroup() for s in module.distinct_shardings for leaf in s.leaves)
 
 
-def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: int) -> Iterator[ShardingTable]:
+def sharding_tables(
+    module: Module, annotated: frozenset[str], num_partitions: int, prices: Prices
+) -> Iterator[ShardingTable]:
     """The tables worth trying, propagation's own (relaxed) first.  `annotated`: names that keep their sharding."""
     relaxed = relaxed_shardings(module, annotated)
     if has_manual_groups(module):
@@ -50,9 +55,11 @@ def sharding_tables(module: Module, annotated: frozenset[str], num_partitions: i
         return
     even = evenly_split_results(module, relaxed, annotated)
     relaxed |= even
+    named = named_results(module, relaxed, annotated, num_partitions, prices)
+    relaxed |= named
     asked = wanted_by_only_readers(module, relaxed, annotated)
     relaxed |= asked
-    reasons = dict.fromkeys(even, EVEN_PART) | dict.fromkeys(asked, ONLY_READER)
+    reasons = dict.fromkeys(even, EVEN_PART) | dict.fromkeys(named, NAMED) | dict.fromkeys(asked, ONLY_READER)
     yield ShardingTable(relaxed, reasons)
     other = batch_parallel_shardings(module, relaxed, annotated, num_partitions)
     if other is not None:

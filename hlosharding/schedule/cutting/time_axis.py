@@ -43,5 +43,5 @@ def partition_over_time(propagation: Propagation, count: int) -> Module:
     module = in_plain_forms(propagation.module)
     prices = TimePrices(machines.h100(count), "bytes")
     decisions = Decisions(prices, has_manual_groups=has_manual_groups(module), annotated=propagation.annotated)
-    table = next(sharding_tables(module, propagation.annotated, count))
+    table = next(sharding_tables(module, propagation.annotated, count, prices))
     return partition_module(module, table, decisions, num_partitions=count).module

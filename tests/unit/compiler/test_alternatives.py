@@ -96,7 +96,7 @@ def test_of_all_tables_that_of_the_best_program_is_taken(batch: int, width: int,
     text = f"HloModule m, num_partitions=8\nENTRY e {{{two_layers(batch, width)}\n}}"
     propagated, machine = hs.propagate(hs.load(text)), hs.machines.h100(8)
     module = in_plain_forms(propagated.module)
-    tables = list(sharding_tables(module, frozenset(), 8))
+    tables = list(sharding_tables(module, frozenset(), 8, Prices(machine, objective)))
     assert len(tables) == 2
     built = [partition_module(module, t, Decisions(Prices(machine, objective)), num_partitions=8) for t in tables]
     found = hs.partition(propagated, machine=machine, options=PartitionOptions(objective=objective))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -85,12 +87,16 @@ def test_misfits_are_refused_in_words() -> None:
         hs.device_put(np.zeros(16), "{devices=[8]<=[9]}")
 
 
-def test_a_sharded_array_is_a_pytree_of_its_tiles() -> None:
+def test_a_sharded_array_is_a_leaf() -> None:
     placed = hs.device_put(np.arange(5, dtype=np.float32), "{devices=[2]<=[2]}")
     assert isinstance(placed, hs.ShardedArray)
-    doubled = jax.tree.map(lambda tiles: tiles * 2, placed)
-    assert np.array_equal(np.asarray(doubled), np.arange(5) * 2)
-    assert doubled.sharding == placed.sharding
+    assert jax.tree.leaves({"a": placed}) == [placed]
+    np.testing.assert_array_equal(jax.tree.map(lambda a: a * 2, placed), np.arange(5) * 2)
+    refusing: list[Any] = [jnp.sum, ravel_pytree]
+    for refused in refusing:
+        with pytest.raises((TypeError, ValueError), match=r"jax_array|valid JAX"):
+            refused(placed)
+    assert float(jnp.sum(placed.as_jax())) == 10.0
     assert "shape=(5,)" in repr(placed)
     assert placed.block_until_ready() is placed
     assert np.asarray(placed, dtype=np.int32).dtype == np.int32

@@ -49,7 +49,8 @@ def test_jax_jit_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_device_and_no_backend_is_the_default() -> None:
-    for nothing in ({"device": None}, {"backend": None}, {"device": None, "backend": None}):
+    options: list[dict[str, Any]] = [{"device": None}, {"backend": None}, {"device": None, "backend": None}]
+    for nothing in options:
         np.testing.assert_array_equal(hs.jit(lambda x: x + 1, **nothing)(laid_out(X, "data")), X + 1)
 
 

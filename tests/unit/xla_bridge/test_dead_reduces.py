@@ -35,7 +35,7 @@ def dead_code_uses(x: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "living"), [(nobody_uses, 0), (dead_code_uses, 1)])
 def test_dead_reduces_are_left_out(function: Any, living: int) -> None:
-    lowered = jax.jit(function, keep_unused=True).lower(X)
+    lowered: Any = jax.jit(function, keep_unused=True).lower(X)
     module = lowered.compiler_ir("stablehlo")
     with module.context:
         bytecode = module.operation.get_asm(binary=True)
@@ -45,7 +45,7 @@ def test_dead_reduces_are_left_out(function: Any, living: int) -> None:
 
 
 def test_living_reduces_are_as_they_were() -> None:
-    lowered = jax.jit(lambda x: largest(x)[1]).lower(X)
+    lowered: Any = jax.jit(lambda x: largest(x)[1]).lower(X)
     protos = xla_bridge.lowered_to_hlo_proto(lowered), lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     ours, theirs = (xla_bridge.hlo_proto_to_text(proto, metadata=False) for proto in protos)
     assert ours == theirs
