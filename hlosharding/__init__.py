@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         with_sharding,
         write_onnx_shardings,
     )
-    from hlosharding.ir import Module, verify
+    from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
     from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
@@ -74,7 +74,7 @@ _ROOMS = {
         "convert",
         "same_sharding",
     ),
-    "hlosharding.ir": ("Module", "verify"),
+    "hlosharding.ir": ("Module", "register_library", "verify"),
     "hlosharding.rules": ("register_interface", "register_rule"),
     "hlosharding.frontends": (
         "OnnxShardings",
@@ -190,6 +190,7 @@ __all__ = [
     "rank",
     "read_onnx_shardings",
     "register_interface",
+    "register_library",
     "register_rule",
     "report",
     "same_sharding",

@@ -22,6 +22,7 @@ from hlosharding.ir.function_boundary import FunctionBoundary
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.invalid_modules import blaming
+from hlosharding.ir.libraries import register_library
 from hlosharding.ir.marks import PARTITIONING_MARK, RULE_MARK, custom_partitioning_of, is_custom_partitioning
 from hlosharding.ir.module import Module
 from hlosharding.ir.name_uniquer import NameUniquer
@@ -118,6 +119,7 @@ __all__ = [
     "recipe_of",
     "reduce_arrays",
     "reducer_kind",
+    "register_library",
     "rewrite",
     "run_passes",
     "same_op",

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hlosharding.ir.libraries import is_library_file
 from hlosharding.notebook import file_name
 
 
@@ -201,8 +202,8 @@ class Frame:
 
     @property
     def is_library(self) -> bool:
-        """True for frames inside installed packages, which a user does not look at first."""
-        return "site-packages" in self.file or "dist-packages" in self.file
+        """Is it of a library, which a user does not look at first?"""
+        return is_library_file(self.file)
 
     @property
     def is_node(self) -> bool:
@@ -218,7 +219,7 @@ class Stack(tuple[Frame, ...]):
 
     @cached_property
     def location(self) -> str:
-        """ "file.py:31" of the innermost frame outside installed packages; "" when unknown."""
+        """ "file.py:31" of the innermost frame outside libraries; "" when unknown."""
         return next((str(frame) for frame in self if not frame.is_library), str(self[0]) if self else "")
 
 
