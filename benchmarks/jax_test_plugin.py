@@ -37,17 +37,12 @@ def _mesh() -> Any:
     return jax.sharding.Mesh(np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes), tuple(axes))
 
 
-def _hs_jit(usual: Callable[..., Any]) -> Callable[..., Any]:
+def _hs_jit(_usual: Callable[..., Any]) -> Callable[..., Any]:
     import hlosharding as hs
 
     def jit(*function: Any, **options: Any) -> Any:
         _calls[0] += 1
-        # What is deprecated in JAX hs.jit does not take.
-        if options.get("device") is not None or options.get("backend") is not None:
-            return usual(*function, **options)
-        given = {n: o for n, o in options.items() if type(o).__name__ != "UnspecifiedValue" and n != "device"}
-        given.pop("backend", None)
-        return hs.jit(*function, mesh=_mesh(), **given)
+        return hs.jit(*function, mesh=_mesh(), **options)
 
     return jit
 

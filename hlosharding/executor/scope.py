@@ -5,33 +5,25 @@ Floor: executor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from hlosharding.executor.flow import Constant, Leaf, Slot, Tree, Var
-from hlosharding.executor.text import GLOBAL_NAMES, Namer, identifier
-from hlosharding.ir import ElementReaders
+from hlosharding.executor.text import GLOBAL_NAMES, Namer
+from hlosharding.executor.wishes import Wishes
 
 MANY = 6
 """More results than this come as a record."""
 
 
-def wish(var: Var, readers: ElementReaders) -> str:
-    """The name a value would like: a parameter's path, its instruction's name, or that of the element taken from it."""
-    inst = var.inst
-    if inst.opcode == "parameter" and inst.computation.is_entry and inst.op_name and not var.path:
-        return identifier(inst.op_name)
-    if len(var.path) == 1:
-        taker = next(iter(readers.of(inst, var.path[0])), None)
-        if taker is not None and not taker.name.startswith("get-tuple-element"):
-            return identifier(taker.name)
-    return identifier("_".join([inst.name, *map(str, var.path)]))
+_SPARSE = 4
+"""One element in so many, and it is clearer to take them one by one."""
 
 
 class Scope:
     """Names of values; a value's root is the variable that holds it (itself, or its record)."""
 
-    def __init__(self, taken: Iterable[str], readers: ElementReaders) -> None:
-        self._readers = readers
+    def __init__(self, taken: Iterable[str], wishes: Wishes) -> None:
+        self._wishes = wishes
         self.namer = Namer(GLOBAL_NAMES | set(taken))
         self._texts: dict[Leaf, str] = {}
         self._roots: dict[Leaf, str] = {}
@@ -49,15 +41,23 @@ class Scope:
         """The variable that holds a value."""
         return self._roots[leaf]
 
-    def bind(self, tree: Tree) -> str:
-        """New variables for the values of a tree, as the target of an assignment."""
+    def bind(self, tree: Tree, used: Container[Leaf] | None = None) -> str:
+        """New variables for the values of a tree, as the target of an assignment; `_` for those that nobody uses."""
         if isinstance(tree, tuple):
-            inner = ", ".join(self.bind(part) for part in tree)
+            parts = ["_" if _is_unused(part, used) else self.bind(part, used) for part in tree]
+            inner = ", ".join(parts)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
         assert not isinstance(tree, Constant)
-        name = self.namer.fresh(wish(tree.var if isinstance(tree, Slot) else tree, self._readers))
+        name = self.namer.fresh(self._wishes.of(tree.var if isinstance(tree, Slot) else tree))
         self._texts[tree] = self._roots[tree] = name
         return name
+
+    def unpacked(self, tree: tuple[Tree, ...], whole: str, used: Container[Leaf]) -> list[str]:
+        """Lines that take out of a tuple what is used."""
+        wanted = [(n, part) for n, part in enumerate(tree) if not _is_unused(part, used)]
+        if len(wanted) * _SPARSE >= len(tree):
+            return [f"{self.bind(tree, used)} = {whole}"]
+        return [f"{self.bind(part, used)} = {whole}[{n}]" for n, part in wanted]
 
     def bind_entry(self, leaf: Leaf, record: str, key: str) -> None:
         """A value that is an entry of a record."""
@@ -74,3 +74,7 @@ class Scope:
             if root in moved:
                 self._texts[leaf] = f'{record}["{root}"]{self._texts[leaf][len(root) :]}'
                 self._roots[leaf] = record
+
+
+def _is_unused(part: Tree, used: Container[Leaf] | None) -> bool:
+    return used is not None and isinstance(part, (Var, Slot)) and part not in used

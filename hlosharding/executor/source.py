@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
 from hlosharding.executor.raw import stablehlo_of
-from hlosharding.executor.scope import MANY, Scope, wish
+from hlosharding.executor.scope import MANY, Scope
 from hlosharding.executor.statements import Notes, Statements, uses_of
 from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import (
@@ -40,7 +40,8 @@ from hlosharding.executor.text import (
     shape_text,
     wrapped,
 )
-from hlosharding.ir import COLLECTIVES, Computation, ElementReaders, Instruction, Module, callers
+from hlosharding.executor.wishes import COUNTER, Wishes
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
@@ -130,8 +131,8 @@ class _Writer:
         self._structure = Structure()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
-        self._readers = ElementReaders()
-        local |= {wish(Var(p), self._readers) for p in module.entry.parameters}
+        self._wishes = Wishes(self._callers)
+        local |= {COUNTER, *(self._wishes.of(Var(p)) for p in module.entry.parameters)}
         self._local_names = local
         self._globals = Namer(GLOBAL_NAMES)
         self._blocks: list[str] = []
@@ -202,9 +203,9 @@ class _Writer:
     def _write_flow(self, name: str, flow: Flow, *, decorator: str) -> None:
         steps = self._plan(flow)
         scope = self._scope()
-        signature, unpack = self._signature(flow.parameters, scope)
-        body = [*unpack, *self._body(name, steps, flow.result, scope)]
         result = flow.result
+        signature, unpack = self._signature(flow.parameters, scope, uses_of(steps, leaves(result)).used)
+        body = [*unpack, *self._body(name, steps, result, scope)]
         if isinstance(result, tuple):
             body += wrapped("return (", [scope.text(r) for r in result], ",)" if len(result) == 1 else ")", "")
         else:
@@ -216,21 +217,23 @@ class _Writer:
         return plan(lines, leaves(flow.result), self._structure, paths)
 
     def _scope(self) -> Scope:
-        return Scope(self._functions.values(), self._readers)
+        return Scope(self._functions.values(), self._wishes)
 
     def _define(self, name: str, signature: list[str], body: Sequence[str], *, decorator: str = "") -> None:
         head = [decorator] if decorator else []
         lines = [*head, *wrapped(f"def {name}(", signature, "):", ""), *[f"{_INDENT}{line}" for line in body]]
         self._blocks.append("\n".join(lines))
 
-    def _signature(self, parameters: Sequence[Tree], scope: Scope) -> tuple[list[str], list[str]]:
+    def _signature(
+        self, parameters: Sequence[Tree], scope: Scope, used: Container[Leaf]
+    ) -> tuple[list[str], list[str]]:
         names, unpack = [], []
         for tree in parameters:
             if isinstance(tree, tuple):
                 whole = scope.namer.fresh("state" if len(parameters) == 1 else "values")
                 names.append(whole)
                 if tree:
-                    unpack.append(f"{scope.bind(tree)} = {whole}")
+                    unpack += scope.unpacked(tree, whole, used)
             else:
                 names.append(scope.bind(tree))
         return names, unpack
@@ -292,7 +295,7 @@ class _Writer:
         body = self._body(name, shared.steps, shared.results, scope)
         texts = [scope.text(r) for r in shared.results]
         namer = Namer()
-        keys = [namer.fresh(wish(r, self._readers)) for r in shared.results]
+        keys = [namer.fresh(self._wishes.of(r)) for r in shared.results]
         saved = len(shared.lines) * (shared.calls - 1)
         decorator = "@compile_once" if saved >= _MANY_SAVED else "@jax.jit" if shared.calls > 1 else ""
         self._define(name, signature, [*body, *_returned(texts, keys)], decorator=decorator)
@@ -358,7 +361,7 @@ class _Writer:
     ) -> tuple[list[str], list[str], list[str]]:
         """Plain parameters, or for many of them one record `inputs`; lines that unstack scalars; the inputs' names."""
         namer = Namer(GLOBAL_NAMES)
-        keys = [namer.fresh(wish(p, self._readers)) for p in parameters if isinstance(p, Var)]
+        keys = [namer.fresh(self._wishes.of(p)) for p in parameters if isinstance(p, Var)]
         if len(parameters) <= _MANY_INPUTS:
             signature, head = [scope.bind(p) for p in parameters], []
             keys = signature

@@ -56,6 +56,7 @@ class Statements:
     def __init__(self, scope: Scope, program: WrittenProgram, notes: Notes, uses: Uses) -> None:
         self.lines: list[str] = []
         self._scope, self._program, self._notes, self._uses = scope, program, notes, uses.times
+        self._used = uses.used
         self._reader = uses.reader
         self._waiting: dict[Leaf, _Waiting] = {}
         self._location, self._is_away = "", False
@@ -167,7 +168,7 @@ class Statements:
         if goes_away and not self._is_away:
             self.lines.append('with compute_on("device_host"):')
         self._location, self._is_away = waiting.location, goes_away
-        target = self._scope.bind(tree_of(inst))
+        target = self._scope.bind(tree_of(inst), self._used)
         text = waiting.expression.text if target == "()" else f"{target} = {waiting.expression.text}"
         cause = self._notes.cause(inst)
         comment = f"# {comment_text(cause)}" if cause else ""
@@ -184,6 +185,11 @@ class Uses:
 
     times: Counter[Leaf]
     reader: dict[Leaf, Instruction]
+
+    @property
+    def used(self) -> frozenset[Leaf]:
+        """What anybody reads."""
+        return frozenset(leaf for leaf, times in self.times.items() if times)
 
 
 def uses_of(steps: Sequence[Step], results: Iterable[Leaf]) -> Uses:
