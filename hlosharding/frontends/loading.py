@@ -20,6 +20,7 @@ from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module
+from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
 
 Format = Literal["hlo", "hlo-proto", "stablehlo", "onnx"]
@@ -85,6 +86,7 @@ def load(
             said = f"inputs ({', '.join(inputs)})" if inputs else f"a configuration ({configuration})"
             raise LoadError(f"{said} for what is no ONNX model", remedy="leave them out: the program says all sizes")
         module, is_prepared_by_default = _parse(content, format)
+        _check_devices(module)
     except LoadError as error:
         if origin is None:
             raise
@@ -95,6 +97,12 @@ def load(
     if not (is_prepared_by_default if prepare is None else prepare):
         return module
     return prepare_module(module) if module is source else prepared(Edit(module))
+
+
+def _check_devices(module: Module) -> None:
+    count = module.num_partitions * module.num_replicas
+    if count > MOST_DEVICES:
+        raise LoadError(f"the program is for {count} devices", remedy=f"{MOST_DEVICES} are the most there can be")
 
 
 def named_format(path: Path) -> Format | None:

@@ -16,7 +16,7 @@ import numpy as np
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.shares import Share, Shares
-from hlosharding.sharding import REPLICATED, HloSharding
+from hlosharding.sharding import MOST_DEVICES, REPLICATED, HloSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
         if match is None:
             raise ScheduleError(f"no devices: {text!r}", remedy="write them like {0-3,8}")
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))
-        if last < first or last - first > _MOST_DEVICES:
+        if last < first or last >= MOST_DEVICES:
             raise ScheduleError(f"no devices: {part.strip()!r} in {text!r}")
         found += range(first, last + 1)
     if len(set(found)) != len(found):
@@ -109,7 +109,6 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-_MOST_DEVICES = 1 << 20
 _TYPE = re.compile(r"(\S+) on (\{[^}]*\})(?: as (\{.*?\}))?((?:, (?:piece|sum) [\d,]+/\d+ of \w+)*)$")
 _SHARE = re.compile(r", (piece|sum) ([\d,]+)/(\d+) of (\w+)")
 

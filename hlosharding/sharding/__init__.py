@@ -3,6 +3,7 @@
 Floor: sharding.  Knows devices, tiles and mesh axes; nothing of instructions, costs or running programs.
 """
 
+from hlosharding.sharding.device_count import MOST_DEVICES, check_devices, count_devices
 from hlosharding.sharding.formats import (
     FEATURES,
     FORMATS,
@@ -89,6 +90,7 @@ from hlosharding.sharding.tuples import leaf_sizes, required_leaves, sub_shardin
 __all__ = [
     "FEATURES",
     "FORMATS",
+    "MOST_DEVICES",
     "PARTIAL_KINDS",
     "REPLICATED",
     "Axes",
@@ -114,8 +116,10 @@ __all__ = [
     "add_shape_dims",
     "along_dims",
     "ceil_div",
+    "check_devices",
     "convert",
     "copies_as_partials",
+    "count_devices",
     "device_groups_along",
     "device_groups_match",
     "find_common_sharding",

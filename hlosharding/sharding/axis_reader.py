@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlosharding.errors import ShardingError
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, AxisUse, DimAxes
 from hlosharding.sharding.scanner import Scanner
@@ -60,10 +59,8 @@ class AxisReader:
     def _axis(self, before: list[AxisRef]) -> AxisRef:
         at = self._scan.skip()
         axis = self._reference()
-        try:
+        with self._scan.failing(at):
             self._use.add(axis)
-        except ShardingError as error:
-            self._scan.fail(error.what, at=at, remedy=error.remedy)
         if before and before[-1].name == axis.name and before[-1].span(self._mesh)[1] == axis.pre_size:
             self._scan.fail(f"sub-axes {before[-1]} and {axis} are one", at=at, remedy="write them as one sub-axis")
         return axis

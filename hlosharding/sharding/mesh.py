@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment
 
 
@@ -106,6 +107,7 @@ def _check_axes(names: Sequence[str], sizes: Sequence[int]) -> None:
         raise ShardingError(f"two axes are named {double!r}")
     if any(size < 1 for size in sizes):
         raise ShardingError(f"axis sizes must be at least 1, got {list(sizes)}")
+    count_devices(sizes)
 
 
 def _from_ids(dims: Dims, ids: Dims) -> TileAssignment:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlosharding.errors import ShardingError
 from hlosharding.sharding.axis_reader import AxisReader
+from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata
 from hlosharding.sharding.metadata_text import read_metadata
@@ -31,10 +31,8 @@ def parse_named(cls: type[S], scan: Scanner) -> S:
             scan.fail("expected metadata here, or the end of the sharding", at=at)
         metadata = read_metadata(scan)
     scan.expect("}", "a named sharding")
-    try:
+    with scan.failing(start):
         return cls.from_named_form(form).with_metadata(metadata)
-    except ShardingError as error:
-        scan.fail(error.what, at=start, remedy=error.remedy)
 
 
 def _maximal(scan: Scanner) -> NamedForm:
@@ -43,7 +41,7 @@ def _maximal(scan: Scanner) -> NamedForm:
     if scan.word() != "device_id":
         scan.fail("expected device_id", at=at)
     scan.equals("device_id")
-    device = scan.integer("a device")
+    device = scan.device()
     scan.expect("]", "the device")
     return NamedForm(MeshInfo((), ()), whole="maximal", device=device)
 
@@ -83,10 +81,8 @@ def _mesh(scan: Scanner) -> MeshInfo:
         names[name] = scan.integer("an axis size")
     sizes = list(names.values())
     devices = _device_ids(scan, sizes)
-    try:
+    with scan.failing(start):
         return MeshInfo(tuple(names), sizes, devices)
-    except ShardingError as error:
-        scan.fail(error.what, at=start, remedy=error.remedy)
 
 
 def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
@@ -106,10 +102,9 @@ def _device_ids(scan: Scanner, sizes: list[int]) -> Any:
     reshape = scan.integers("[", "]")
     perm = scan.integers("(", ")", "T") if scan.accept("T") else None
     scan.expect(")", "the devices")
-    try:
+    with scan.failing(at):
+        count_devices(reshape)
         return TileAssignment.from_iota(sizes or [1], reshape, perm)
-    except ShardingError as error:
-        scan.fail(error.what, at=at)
 
 
 def _groups(scan: Scanner, reader: AxisReader) -> dict[str, tuple[AxisRef, ...]]:

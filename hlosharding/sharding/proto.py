@@ -10,6 +10,7 @@ from typing import Any
 
 from hlosharding import wire
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.named_proto import fill_named, read_named
 from hlosharding.sharding.subgroups import Kind, SubgroupType
@@ -141,6 +142,7 @@ def _leaf(cls: type[S], proto: Any) -> S:
 
 def _tiled(cls: type[S], proto: Any, metadata: tuple[OpMetadata, ...]) -> S:
     dims = tuple(proto.tile_assignment_dimensions)
+    count_devices(dims)
     if proto.iota_reshape_dims:
         if proto.tile_assignment_devices:
             raise ShardingError("an OpSharding with both a device list and an iota")

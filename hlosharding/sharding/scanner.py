@@ -6,9 +6,12 @@ Floor: sharding.  Knows characters; nothing of what they mean.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
-from hlosharding.errors import ShardingParseError
+from hlosharding.errors import ShardingError, ShardingParseError
+from hlosharding.sharding.device_count import check_devices
 
 # Possessive repetitions: a string that never ends must not cost more than one look.
 _SPACE = re.compile(r"\s*+")
@@ -34,6 +37,14 @@ class Scanner:
     def fail(self, what: str, *, at: int | None = None, remedy: str | None = None) -> NoReturn:
         """Raise ShardingParseError at `at` (default: here)."""
         raise ShardingParseError(what, text=self.text, position=self.position if at is None else at, remedy=remedy)
+
+    @contextmanager
+    def failing(self, at: int) -> Iterator[None]:
+        """What contradicts itself meanwhile stands at `at`: ShardingParseError."""
+        try:
+            yield
+        except ShardingError as error:
+            self.fail(error.what, at=at, remedy=error.remedy)
 
     def skip(self) -> int:
         """Past white space and comments; the new position."""
@@ -91,6 +102,14 @@ class Scanner:
             self.fail(f"expected {what}, found {repr(self.peek()) if self.peek() else 'the end'}")
         self.position = match.end()
         return self._value(match.group(), start)
+
+    def device(self) -> int:
+        """The number of a device, or fail: XLA's text has negative ones, but no larger ones than there can be."""
+        start = self.skip()
+        found = self.integer("a device")
+        with self.failing(start):
+            check_devices(found + 1)
+        return found
 
     def _value(self, digits: str, at: int) -> int:
         if len(digits) > _MAX_DIGITS:

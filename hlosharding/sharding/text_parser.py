@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.metadata import ShardGroup
 from hlosharding.sharding.metadata_text import read_metadata
 from hlosharding.sharding.named_text import parse_named
@@ -79,7 +80,7 @@ def _read_part(scan: Scanner, word: str, at: int, parts: dict[str, Any]) -> None
         key, value = "kind", word
     elif word == "device":
         scan.equals(word)
-        value = scan.integer("a device")
+        value = scan.device()
     elif word == "devices":
         value = _tiles(scan, at)
     elif word == "last_tile_dim_replicate":
@@ -103,11 +104,12 @@ def _tiles(scan: Scanner, at: int) -> TileAssignment:
     dims = scan.integers("[", "]", "devices=")
     if min(dims) < 1:
         scan.fail(f"tile counts must be at least 1, got {list(dims)}", at=start)
+    with scan.failing(start):
+        wanted = count_devices(dims)
     if scan.accept("<="):
         return _iota(scan, dims)
     listed = scan.skip()
     devices = scan.open_integers()
-    wanted = math.prod(dims)
     if len(devices) != wanted:
         size = "short" if len(devices) < wanted else "long"
         scan.fail(f"device list too {size}: {list(dims)} needs {wanted} devices, got {len(devices)}", at=listed)
@@ -138,10 +140,10 @@ def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
         scan.fail(f"an iota of {len(reshape)} dims needs a transpose", remedy="add T(...), or write one dim")
     if min(reshape) < 1:
         scan.fail(f"iota dims must be at least 1, got {list(reshape)}", at=start)
-    if math.prod(reshape) != math.prod(dims):
-        scan.fail(
-            f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {math.prod(reshape)} devices", at=start
-        )
+    with scan.failing(start):
+        devices = count_devices(reshape)
+    if devices != math.prod(dims):
+        scan.fail(f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {devices} devices", at=start)
     # Of one device, too: XLA's parser refuses only its list form.
     return TileAssignment.from_iota(dims, reshape, perm)
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlosharding.errors import ShardingError
+from hlosharding.sharding.device_count import check_devices
 
 Dims = tuple[int, ...]
 _uids = count()
@@ -230,7 +231,8 @@ class TileAssignment:
 
 
 def _numbered(iota: IotaTile) -> npt.NDArray[np.int64]:
-    """The device ids in row-major order."""
+    """The device ids in row-major order.  Raises ShardingError for more than can be listed: arithmetic takes any."""
+    check_devices(math.prod(iota.dims))
     grid = np.arange(math.prod(iota.dims), dtype=np.int64).reshape(iota.reshape_dims)
     return grid.transpose(iota.transpose_perm).ravel()
 

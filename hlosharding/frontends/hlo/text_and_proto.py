@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from hlosharding import wire, xla_bridge
 from hlosharding.errors import LoadError, ModuleError, ShardingError
 from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
@@ -27,7 +29,12 @@ def from_hlo_text(text: str) -> Module:
     if "\0" in text:
         raise LoadError("HLO text holds a zero byte", remedy='pass format="hlo-proto" for binary files')
     found = scan_hlo(text)
-    module = _module(in_text_order(xla_bridge.hlo_text_to_proto(text)))
+    proto = xla_bridge.hlo_text_to_proto(text)
+    try:
+        ordered = in_text_order(proto)
+    except DecodeError:  # protobuf follows messages a hundred deep, jaxlib's parser as deep as they come
+        raise LoadError("a shape is nested too deep to be followed", remedy="take flatter tuples") from None
+    module = _module(ordered)
     header = text[text.find("HloModule") :].partition("\n")[0]
     module.num_partitions = partitions_in(header) or devices_of(f.sharding for f in found)
     said = {edge: tuple(word.strip() == "true" for word in words.split(",")) for edge, words in _OPEN.findall(header)}
@@ -105,8 +112,6 @@ def _into_id_order(computation: Computation) -> bool:
 def _unwrapped(data: bytes) -> Any:
     """The message, or the bytes if they hold none."""
     # HloProto wraps the module as its field 1, where HloModuleProto has its name: a message is never a clean name.
-    from google.protobuf.message import DecodeError
-
     try:
         outer = wire.HloModuleProto.FromString(data)
         if outer.computations:

@@ -10,7 +10,7 @@ from typing import Any
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.formats.features import FEATURES
 from hlosharding.sharding.formats.formats_table import FORMATS, Format
-from hlosharding.sharding.formats.frame import Frame, check_devices
+from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 
 
@@ -77,9 +77,7 @@ def _format(name: str) -> Format:
 
 def _read(sharding: Any, frame: Frame, source: str | None) -> Interchange:
     form = _format(source) if source is not None else _recognised(sharding)
-    found = form.read(sharding, frame)
-    check_devices(found.num_devices or 1)
-    return found
+    return form.read(sharding, frame)
 
 
 def _recognised(sharding: Any) -> Format:

@@ -14,9 +14,6 @@ from hlosharding.sharding.formats.cluster import Cluster
 from hlosharding.sharding.formats.sdy_text import is_mesh_text, read_mesh_text
 from hlosharding.sharding.mesh import MeshInfo
 
-MOST_DEVICES = 1 << 20
-"""More than there are in any machine: what listing devices one by one must not be asked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -42,8 +39,6 @@ class Frame:
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
             raise ShardingError(f"{ndim!r} is no number of dims", remedy="give 0, 1, 2 ...")
         info, symbol = (None, None) if mesh is None else _mesh(mesh)
-        if info is not None:
-            check_devices(info.num_devices)
         is_jax = hasattr(mesh, "axis_names") and not isinstance(mesh, MeshInfo)
         return cls(info, symbol, ndim, mesh if is_jax else None)
 
@@ -67,12 +62,6 @@ class Frame:
         if found < 0 or (self.ndim is not None and found >= self.ndim):
             raise ShardingError(f"{what} names dim {dim} of an array of {self.ndim} dims")
         return found
-
-
-def check_devices(count: int) -> None:
-    """Raise ShardingError for more devices than can be listed."""
-    if count > MOST_DEVICES:
-        raise ShardingError(f"{count} devices are more than the {MOST_DEVICES} that can be listed")
 
 
 def _mesh(source: Any) -> tuple[MeshInfo, str | None]:

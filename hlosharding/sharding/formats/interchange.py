@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.frame import check_devices
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
@@ -41,7 +40,6 @@ class Interchange:
 
         Raises ShardingError where the axes contradict themselves.
         """
-        check_devices(form.mesh.num_devices)
         sharding = HloSharding.from_named_form(form)
         return cls(sharding.with_named_form(form) if knows_rank else sharding, priorities, reduction)
 

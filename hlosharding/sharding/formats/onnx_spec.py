@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.frame import Frame, check_devices
+from hlosharding.sharding.device_count import count_devices
+from hlosharding.sharding.formats.frame import Frame
 from hlosharding.sharding.formats.interchange import Interchange
 from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.tile_assignment import Dims
@@ -93,7 +94,7 @@ def _shards(parts: Any, axis: int) -> int:
     counts = [part.num_shards for part in parts]
     if not counts or min(counts) < 1:
         raise ShardingError(f"axis {axis} of the spec has no num_shards", remedy="give at least 1")
-    check_devices(math.prod(counts))
+    ways = count_devices(counts)
     split = [n for n, count in enumerate(counts) if count > 1]
     for part in parts[: split[-1]] if split else ():
         if part.dim_value != part.num_shards:
@@ -102,7 +103,7 @@ def _shards(parts: Any, axis: int) -> int:
                 " behind that: its pieces are strided",
                 remedy="shard the array before its axes are fused",
             )
-    return math.prod(counts)
+    return ways
 
 
 def _check_covered(devices: list[int], frame: Frame) -> None:

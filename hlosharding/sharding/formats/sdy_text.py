@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlosharding.errors import ShardingError
 from hlosharding.sharding.axis_reader import AxisReader
 from hlosharding.sharding.formats.mlir_text import read_name, read_string, read_symbol, write_string, write_symbol
 from hlosharding.sharding.mesh import MeshInfo
@@ -98,10 +97,8 @@ def read_mesh(scan: Scanner) -> NamedForm:
     scan.expect(">", "the mesh")
     if not sizes and devices is not None and len(devices) == 1:
         return NamedForm(MeshInfo((), ()), whole="maximal", device=devices[0])
-    try:
+    with scan.failing(start):
         return NamedForm(MeshInfo(tuple(sizes), tuple(sizes.values()), devices), whole="replicated")
-    except ShardingError as error:
-        scan.fail(error.what, at=start, remedy=error.remedy)
 
 
 def _device_ids(scan: Scanner) -> tuple[int, ...] | None:

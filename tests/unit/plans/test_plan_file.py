@@ -148,7 +148,7 @@ BAD = [
     ("[mesh]\ndata = 2\n[annotations]\nx = 'P(dta)'", "annotations.x: the mesh has no axis 'dta'; at FILE:4; its axes"),
     ("[mesh]\ndata = 0", "mesh: it is a table; at FILE:1; write a table of axes, as data = 2"),
     ("[mesh]\ndata = true", "write a table of axes"),
-    ("[mesh]\na = 1048576\nb = 1048576", "mesh: the mesh has more than 1,048,576 devices"),
+    ("[mesh]\na = 1048576\nb = 1048576", "mesh: 1099511627776 devices are more than the 1048576 that can be listed"),
     ("device_ids = [1, 0]", "device_ids: there is no mesh whose devices these are"),
     ("device_ids = [1, 1]\n[mesh]\na = 2", "device_ids: device ids must be 0 to 1, each once"),
     ("device_ids = [-1, 0]\n[mesh]\na = 2", "device_ids: it is a list"),
