@@ -78,6 +78,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     """What the system says meanwhile is that `path` cannot be written: HloShardingError.  Broken pipes stay these."""
     try:
         yield
+    except UnicodeEncodeError as error:  # half a letter, as JSON may have it
+        raise HloShardingError(f"cannot write {path}: {error.object[error.start]!r} is no character") from error
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

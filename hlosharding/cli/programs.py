@@ -61,7 +61,7 @@ def _shape_or_value(name: str, said: str) -> Any:
 
     try:
         return json.loads(said)
-    except ValueError:
+    except (ValueError, RecursionError):
         shape = Shape.parse(said)
     if not shape.is_array:
         raise LoadError(f"--input {name} is {said}", remedy="write NAME=f32[8,16], or NAME=3")

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hlosharding.cost.machine import Link, Machine
 from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
-from hlosharding.toml_file import parsed_toml, read_text
+from hlosharding.small_files import parsed_toml, read_text
 
 _NOT_SAID = ("chip", "placement", "parts")
 _FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in _NOT_SAID}

@@ -19,6 +19,12 @@ from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
 
 _EMBEDDING = frozenset({"reduce", "reduce-window", "scatter", "select-and-scatter", "sort", "map", "all-reduce"})
 
+_LONGEST_COMPARED = 1000
+"""Letters of a name for which like ones are looked for: the time grows with their square."""
+_MOST_STARS = 100
+_MOST_COMPARED = 1 << 26
+"""Names with globs, one by one: half a minute.  A thousand globs over a program of 60,000 values are fewer."""
+
 
 def annotate(
     module: Module,
@@ -81,6 +87,7 @@ class _Names:
 
     def __init__(self, module: Module) -> None:
         self._by_name: dict[str, list[Instruction]] = {}
+        self._compared = 0
         sites = callers(module)
         for computation in module.computations:
             if not any(site.opcode in _EMBEDDING for site in sites.get(computation, ())):
@@ -98,18 +105,35 @@ class _Names:
             return exact
         found = self._glob(name) if "*" in name or "?" in name else []
         if not found:
-            near = get_close_matches(name, self._by_name, 3)
+            near = get_close_matches(name, self._by_name, 3) if len(name) <= _LONGEST_COMPARED else []
             remedy = f"did you mean {', '.join(near)}?" if near else "the names are those of the HLO text"
-            raise AnnotationError(f"no instruction, parameter path or glob match for {name!r}", remedy=remedy)
+            raise AnnotationError(
+                f"no instruction, parameter path or glob match for {name[:_LONGEST_COMPARED]!r}", remedy=remedy
+            )
         return found
 
     def _glob(self, glob: str) -> list[Instruction]:
-        # Brackets are literal: they stand in parameter paths.
-        pattern = re.compile(re.escape(glob).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+        self._compared += len(self._by_name)
+        if glob.count("*") > _MOST_STARS or self._compared > _MOST_COMPARED:
+            raise AnnotationError(
+                f"globs without end: {glob[:_LONGEST_COMPARED]!r}", remedy="write fewer stars, or names"
+            )
+        pattern = _glob_pattern(glob)
         found: Iterable[Instruction] = (
             i for name, found in self._by_name.items() if pattern.fullmatch(name) for i in found if i.shape.is_array
         )
         return list(dict.fromkeys(found))
+
+
+def _glob_pattern(glob: str) -> re.Pattern[str]:
+    # Brackets are literal: they stand in parameter paths.
+    first, *others = (re.escape(part).replace(r"\?", ".") for part in re.split(r"\*+", glob))
+    if not others:
+        return re.compile(first, re.DOTALL)
+    # What stands between two stars is taken where it is first found, and never looked for again: where the name goes
+    # on behind it no other place helps, and all places of all of them are more than can be tried.
+    *inner, last = others
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in inner) + f".*{last}", re.DOTALL)
 
 
 def _fitting(wanted: Any, instruction: Instruction, mesh: Any, name: str) -> HloSharding:

@@ -71,7 +71,7 @@ def _known_trip_count(loop: Instruction) -> int | None:
         return None
     try:
         return int(json.loads(text)["known_trip_count"]["n"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

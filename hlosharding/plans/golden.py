@@ -15,7 +15,7 @@ from hlosharding.compiler import Partitioned
 from hlosharding.cost import preset_text
 from hlosharding.errors import PlanError
 from hlosharding.plans.replicated import replicated_values
-from hlosharding.toml_file import parsed_toml, read_text
+from hlosharding.small_files import parsed_toml, read_text
 from hlosharding.whole_files import write_whole
 
 VERSION = 1

@@ -5,7 +5,6 @@ Floor: plans.  The file is a stranger's: nothing in it is run, every key and typ
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ from hlosharding.cost import parse_machine
 from hlosharding.errors import HloShardingError, PlanError
 from hlosharding.reshard import OBJECTIVES
 from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
-from hlosharding.toml_file import parsed_toml, read_text
+from hlosharding.small_files import parsed_json, parsed_toml, read_text
 
 VERSION = 1
+_LONGEST_SHOWN = 200
+"""Letters of a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,30 +45,17 @@ class PipelineSteps:
 def read_fields(path: str | Path) -> dict[str, Any]:
     """The fields of the `PlanFile` in a TOML file, or in a JSON file with the same keys.  Raises PlanError."""
     text = read_text(path, PlanError)
-    return _Reader(str(path), text).fields(_parsed_json(path, text) if Path(path).suffix == ".json" else None)
+    parsed = parsed_json if Path(path).suffix == ".json" else parsed_toml
+    return _Reader(str(path), text).fields(parsed(str(path), text, PlanError))
 
 
 def parse_fields(text: str, name: str = "the plan") -> dict[str, Any]:
     """The same of a TOML text; `name`: what messages call it."""
-    return _Reader(name, text).fields()
+    return _Reader(name, text).fields(parsed_toml(name, text, PlanError))
 
 
-def _parsed_json(path: str | Path, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is no JSON: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
-        raise PlanError(f"{path} holds no object", remedy="write one with the keys mesh, machine, annotations")
-    return cast("dict[str, Any]", found)
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """As TOML wants it: no key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
+class _Unlike(Exception):
+    """What a key takes, of a value that is none such."""
 
 
 class _Reader:
@@ -76,9 +64,9 @@ class _Reader:
     def __init__(self, path: str, text: str) -> None:
         self._path, self._text = path, text
 
-    def fields(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The fields of a plan; `given`: where the text was parsed already."""
-        said = self._table(parsed_toml(self._path, self._text, PlanError) if given is None else given, _KEYS)
+    def fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a plan whose text says this."""
+        said = self._table(given, _KEYS)
         if said.pop("version", VERSION) != VERSION:
             raise self._error("version", f"this reads version {VERSION} only", f"write version = {VERSION}")
         mesh, device_ids = said.pop("mesh", None), said.pop("device_ids", None)
@@ -104,7 +92,7 @@ class _Reader:
                 raise self._error(at + key, "no such key", remedy)
             try:
                 found[key] = known[key](value)
-            except TypeError as wanted:
+            except _Unlike as wanted:
                 raise self._error(at + key, f"it is {_shown(value)}", f"write {wanted}") from None
         return found
 
@@ -117,11 +105,11 @@ class _Reader:
 
     def _error(self, key: str, what: str, remedy: str | None = None) -> PlanError:
         """Names file, line and key."""
-        last = re.escape(key.partition(".")[2] or key)
+        last = re.escape((key.partition(".")[2] or key)[:_LONGEST_SHOWN])
         begins = re.compile(rf"""\s*(\[\s*|[{{,]\s*)?["']?{last}["']?\s*[\]=:.]""")
         lines = self._text.split("\n")
         line = next((f":{number}" for number, text in enumerate(lines, 1) if begins.match(text)), "")
-        return PlanError(f"{key[:200]}: {what}", where=self._path + line, remedy=remedy)
+        return PlanError(f"{key[:_LONGEST_SHOWN]}: {what}", where=self._path + line, remedy=remedy)
 
 
 def _mesh_of(axes: tuple[tuple[str, int], ...], device_ids: tuple[int, ...] | None) -> MeshInfo:
@@ -140,35 +128,35 @@ def _check_sharding(text: str, mesh: MeshInfo | None) -> None:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("a text")
+        raise _Unlike("a text")
     return value
 
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
-        raise TypeError("a whole number from 1 on")
+        raise _Unlike("a whole number from 1 on")
     return value
 
 
 def _objective(value: Any) -> str:
-    if value not in OBJECTIVES:
-        raise TypeError(f"one of {', '.join(OBJECTIVES)}")
+    if not isinstance(value, str) or value not in OBJECTIVES:
+        raise _Unlike(f"one of {', '.join(OBJECTIVES)}")
     return value
 
 
 def _list(element: Callable[[Any], Any], said: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise TypeError(said)
+        raise _Unlike(said)
     return tuple(map(element, cast("list[Any]", value)))
 
 
 def _pairs(element: Callable[[Any], Any], said: str, value: Any) -> tuple[tuple[str, Any], ...]:
     if not isinstance(value, dict):
-        raise TypeError(said)
+        raise _Unlike(said)
     try:
         return tuple((key, element(each)) for key, each in cast("dict[str, Any]", value).items())
-    except TypeError:
-        raise TypeError(said) from None
+    except _Unlike:
+        raise _Unlike(said) from None
 
 
 def _device(value: Any) -> int:
@@ -177,7 +165,7 @@ def _device(value: Any) -> int:
 
 def _any_table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError("a table with stages and microbatches")
+        raise _Unlike("a table with stages and microbatches")
     return cast("dict[str, Any]", value)
 
 

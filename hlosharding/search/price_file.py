@@ -115,7 +115,7 @@ def _checksum(said: Iterable[object]) -> str:
 def _check(line: str, header: Mapping[str, str], path: Path) -> None:
     try:
         there = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         there = None
     if not isinstance(there, dict) or "version" not in there:
         raise ScheduleError(f"{path} is no file of prices", remedy="name another file")
@@ -138,5 +138,5 @@ def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
             return asked, str(said["refused"])
         priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan}
         return asked, PricedPlan(**priced)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error

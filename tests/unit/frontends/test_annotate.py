@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hlosharding.errors import AnnotationError
@@ -126,3 +128,29 @@ def test_annotated_boundaries_are_closed() -> None:
     assert (out.open_parameters, out.open_outputs) == ((False, True), False)
     assert annotate(module, {"x": ROWS}, required=False).open_parameters == (True, True)
     assert module.open_parameters == (True, True)
+
+
+def test_a_glob_takes_no_more_time_than_it_has_letters() -> None:
+    name = "a" * 60
+    module = from_hlo_text(f"HloModule m\nENTRY e {{\n  ROOT {name} = f32[4] parameter(0)\n}}\n")
+    began = time.process_time()
+    with pytest.raises(AnnotationError, match="no instruction"):
+        annotate(module, {"*a" * 25 + "*b": "{replicated}"})
+    found = annotate(module, {"a*" * 25 + "?a": "{replicated}"})
+    with pytest.raises(AnnotationError, match="fewer stars"):
+        annotate(module, {"*a" * 100_000: "{replicated}"})
+    with pytest.raises(AnnotationError, match="no instruction"):
+        annotate(module, {"a" * 1_000_000: "{replicated}"})
+    assert time.process_time() - began < 1
+    assert str(found.sharding(found.by_name(name))) == "{replicated}"
+
+
+@pytest.mark.parametrize(
+    ("glob", "matched"),
+    [("*", "ab aab b"), ("a*b", "ab aab"), ("*b*", "ab aab b"), ("?a*", "aab"), ("*a?", "ab aab"), ("a**ab", "aab")],
+)
+def test_what_a_glob_matches(glob: str, matched: str) -> None:
+    ops = "ab = f32[4] parameter(0)", "aab = f32[4] add(ab, ab)", "ROOT b = f32[4] add(ab, aab)"
+    module = from_hlo_text("HloModule m\nENTRY e {\n" + "\n".join(ops) + "\n}\n")
+    found = annotate(module, {glob: "{devices=[2]<=[2]}"})
+    assert {i.name for i in found.instructions if found.sharding(i) is not None} == set(matched.split())

@@ -165,7 +165,11 @@ BAD = [
     ("x = " + "[" * 100_000, "is no TOML"),
     ("x = " + "{a=" * 100_000, "is no TOML"),
     ("x = " + "9" * 10_000, "is no TOML"),
-    ("a" + ".a" * 50_000 + " = 1", "write at most 64 dots in a line"),
+    ("a" + ".a" * 50_000 + " = 1", "at line 1; write at most 64 dots in a key"),
+    ("x = 1\n[a" + " . 'a'" * 65 + "]", "at line 2; write at most 64 dots in a key"),
+    ("version = 0x" + "f" * 5000, "a number of more than 63 bits"),
+    ("objective = []", "objective: it is a list; at FILE:1; write one of time, bytes"),
+    ("x" * 1_000_000 + " = 1", "no such key"),
 ]  # fmt: skip
 
 
@@ -179,7 +183,15 @@ def test_what_is_no_plan_is_refused_by_file_line_and_key(tmp_path: Path, text: s
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("text", ["[]", "3", '{"mesh": {"a": 1, "a": 2}}', "[" * 100_000, "{", '{"mesh": NaN}'])
+@pytest.mark.parametrize("comment", ["." * 70, "a.b" * 70 + "'" * 3, '"' * 5 + "\\", "\r\n\x7f\0", "#" + "x." * 70])
+def test_a_comment_of_any_letters_survives_the_round_trip(comment: str) -> None:
+    plan = PlanFile(comment=comment, annotations=((comment, "{replicated}"),))
+    assert PlanFile.parse(plan.to_text()) == plan
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "3", '{"mesh": {"a": 1, "a": 2}}', "[" * 100_000, "{", '{"mesh": NaN}', '{"comment": "\\ud800"}']
+)
 def test_bad_json(tmp_path: Path, text: str) -> None:
     with pytest.raises(hs.PlanError):
         read(tmp_path, text, "plan.json")
@@ -193,8 +205,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(hs.PlanError, match="is no text"):
         PlanFile.read(tmp_path / "binary.toml")
-    (tmp_path / "large.toml").write_bytes(b"#" * (2**24 + 1))
-    with pytest.raises(hs.PlanError, match="more than 16,777,216 bytes"):
+    (tmp_path / "large.toml").write_bytes(b"#" * (2**22 + 1))
+    with pytest.raises(hs.PlanError, match="more than 4,194,304 bytes"):
         PlanFile.read(tmp_path / "large.toml")
 
 
