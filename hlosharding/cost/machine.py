@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import accumulate
+from math import prod
 from operator import attrgetter
 from typing import Any
 
 from hlosharding.errors import CostError
+from hlosharding.sharding import MOST_DEVICES
 
 Topology = str
 """How devices of one node are joined: "switch" (any pair at full rate) or "torus" (rings along each axis)."""
@@ -368,16 +370,39 @@ def _rate(machine: Machine, dtype: str) -> float:
     return next((table[name] for name in (dtype, *kin) if name in table), table["f32"])
 
 
+_LEAST_FIGURE, _LARGEST_FIGURE = 1e-30, 1e30
+"""Far beyond what there is; sums and quotients of a few of them stay numbers."""
+_LONGEST_TORUS = 8
+_COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
+_RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
+_SHARES = ("compute_efficiency", "memory_efficiency")
+_MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth")
+
+
+def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:
+    """Each figure with its name, and between what it must be."""
+    most = _LARGEST_FIGURE
+    yield from ((name, getattr(machine, name), 1, most) for name in _COUNTED)
+    yield from (("matrix_tile", size, 1, most) for size in machine.matrix_tile)
+    yield from (("torus", size, 1, most) for size in machine.torus)
+    yield from ((name, getattr(machine, name), _LEAST_FIGURE, most) for name in _RATES)
+    yield from ((name, getattr(machine, name), _LEAST_FIGURE, 1) for name in _SHARES)
+    yield from ((name, getattr(machine, name), 0, most) for name in _MAY_BE_ZERO)
+    yield from ((f"peak_flops of {name}", rate, _LEAST_FIGURE, most) for name, rate in machine.peak_flops)
+    yield from ((f"collective_rates of {kind}", rate, _LEAST_FIGURE, most) for kind, rate in machine.collective_rates)
+    for name, link in (("inside", machine.inside), ("between", machine.between)):
+        yield f"{name}.bandwidth", link.bandwidth, _LEAST_FIGURE, most
+        yield f"{name}.latency", link.latency, 0, most
+    if machine.cache_bytes > 0:
+        yield "cache_bandwidth", machine.cache_bandwidth, _LEAST_FIGURE, most
+
+
 def _check(machine: Machine) -> None:
-    positive = ("num_devices", "devices_per_node", "vector_flops", "memory_bandwidth", "memory_bytes", "matrix_units")
-    bad = [name for name in positive if not getattr(machine, name) > 0]
-    bad += [name for name in ("compute_efficiency", "memory_efficiency") if not 0 < getattr(machine, name) <= 1]
-    if machine.cache_bytes > 0 and not machine.cache_bandwidth > 0:
-        bad.append("cache_bandwidth")
-    bad += [f"collective_rates of {kind}" for kind, rate in machine.collective_rates if not rate > 0]
-    bad += [name for name in ("inside", "between") if not getattr(machine, name).bandwidth > 0]
+    bad = [name for name, figure, least, most in _figures(machine) if not least <= figure <= most]  # NaN is in no range
     if bad:
-        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive", remedy="correct it")
+        raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive and finite", remedy="correct it")
+    if machine.num_devices > MOST_DEVICES:
+        raise CostError(f"machine {machine.name!r}: {machine.num_devices} devices are more than {MOST_DEVICES}")
     if "f32" not in dict(machine.peak_flops):
         raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
     if machine.parts and machine.num_devices != sum(part.num_devices for part in machine.parts):
@@ -387,3 +412,8 @@ def _check(machine: Machine) -> None:
         )
     if machine.topology not in ("switch", "torus"):
         raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")
+    if machine.topology == "torus" and not (
+        len(machine.torus) <= _LONGEST_TORUS and machine.num_devices <= prod(machine.torus) <= MOST_DEVICES
+    ):
+        what = f"machine {machine.name!r}: {machine.num_devices} devices on a torus {machine.torus[:_LONGEST_TORUS]}"
+        raise CostError(what, remedy=f"give up to {_LONGEST_TORUS} sizes that multiply up to the devices of a node")

@@ -142,6 +142,13 @@ def _value(name: str, value: Any) -> Any:
     return reader(name, value)
 
 
+def _tile(name: str, value: Any) -> tuple[int, ...]:
+    found = _counts(name, value)
+    if len(found) != 3:
+        raise CostError(f"{name} = {value!r} is not rows, columns and depth")
+    return found
+
+
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CostError(f"{name} = {value!r} is no number")
@@ -185,7 +192,7 @@ _READERS = {
     "Topology": _text,
     "int": _count,
     "tuple[int, ...]": _counts,
-    "tuple[int, int, int]": _counts,
+    "tuple[int, int, int]": _tile,
     "Link": _link,
     "tuple[tuple[str, float], ...]": _rates,
 }

@@ -32,6 +32,7 @@ latency = 1e-5
 """
 
 
+TORUS = 'like = "tpu_v4p"\nnum_devices = 8\ntorus = [2, 4]'
 MIXED = """
 [between]
 bandwidth = 1e9
@@ -93,6 +94,18 @@ def test_like_a_preset(tmp_path: Path) -> None:
         ("parts = []", "parts of a machine are equal devices on switches, one part or more"),
         ("[[parts]]\n[[parts.parts]]", "a machine has no 'parts[0].parts'"),
         (WHOLE + "[collective_rates]\nall-reduce = 0.0", "collective_rates of all-reduce must be positive"),
+        (WHOLE.replace("f32 = 1e13", "f32 = nan"), "peak_flops of f32 must be positive and finite"),
+        (WHOLE.replace("vector_flops = 1e12", "vector_flops = inf"), "vector_flops must be"),
+        (WHOLE.replace("launch = 1e-6", "launch = -1e-6", 1), "launch must be"),
+        (WHOLE.replace("latency = 1e-5", "latency = nan"), "between.latency must be"),
+        (WHOLE.replace("num_devices = 4", "num_devices = 999999999"), "999999999 devices are more than"),
+        (WHOLE.replace("[128, 128, 32]", "[128, 0, 32]"), "matrix_tile must be"),
+        (WHOLE.replace("[128, 128, 32]", "[128]"), "is not rows, columns and depth"),
+        ("wrap_multiple = 0" + WHOLE, "wrap_multiple must be"),
+        ('topology = "torus"' + WHOLE, "4 devices on a torus"),
+        (TORUS.replace("[2, 4]", "[2, 3]"), "8 devices on a torus (2, 3); give up to 8 sizes"),
+        (TORUS.replace("[2, 4]", f"[{'1, ' * 2000} 8]"), "8 devices on a torus"),
+        (TORUS.replace("[2, 4]", "[1048576, 1048576]"), "8 devices on a torus"),
     ],
 )
 def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:

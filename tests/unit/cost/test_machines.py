@@ -105,7 +105,7 @@ def test_the_data_sheet_figures() -> None:
         ({"num_devices": 0}, "num_devices must be positive"),
         ({"memory_bandwidth": -1.0}, "memory_bandwidth must be positive"),
         ({"compute_efficiency": 1.5}, "compute_efficiency"),
-        ({"inside": Link(bandwidth=0.0, latency=0.0)}, "inside must be positive"),
+        ({"inside": Link(bandwidth=0.0, latency=0.0)}, "inside.bandwidth must be positive"),
         ({"peak_flops": (("bf16", 1.0),)}, "lacks 'f32'"),
         ({"topology": "tree"}, "use 'switch' or 'torus'"),
     ],
