@@ -15,7 +15,7 @@ from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, same_devices, takes, type_of
-from hlosharding.schedule.shares import Share, joined
+from hlosharding.schedule.shares import Share, check_pieces, joined
 from hlosharding.schedule.value_type import ValueType
 
 
@@ -66,6 +66,7 @@ class Split(Tilewise):
         if self.parts < 1 or size % (self.parts * ways):
             tiles = f" in {ways} tiles" if ways > 1 else ""
             raise ScheduleError(f"dim {self.dim} of {whole.shape}{tiles} cannot be cut into {self.parts} equal parts")
+        check_pieces(self.parts)
         piece = _resized(whole, self.dim, size // self.parts)
         if self.parts == 1:
             return [piece]
@@ -201,6 +202,7 @@ class Number(Tilewise):
         takes(0, operands, self)
         if not 0 <= self.piece < self.parts or not self.to:
             raise ScheduleError(f"no piece {self.piece} of {self.parts} on {len(self.to)} devices")
+        check_pieces(self.parts)
         shares = (Share(self.axis, self.parts, (self.piece,)),) if self.parts > 1 else ()
         [array] = self.meaning([], [])
         return [Known(array, ValueType(_U32, self.to, shares=shares))]

@@ -14,21 +14,24 @@ from hlosharding.executor import BoundaryArray, ShardMapProgram
 from hlosharding.frontends import load
 from hlosharding.ir import Shape
 from hlosharding.schedule.op import Op
+from hlosharding.schedule.run_size import check_named, check_run
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.spelling import built_in
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Apply, Call, Free, Function, Parameter, Step
 from hlosharding.schedule.value_type import ValueType, parse_type
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, check_devices
 
 _NO_OPS: Mapping[str, Op] = {}
 _NAME = r"[A-Za-z_][\w.\-]*"
 _FUNCTION = re.compile(rf"func @({_NAME})\((.*)\)\s*\{{$", re.DOTALL)
+# Possessive repetitions: what does not match is looked at once.
+_ARRAYS = r"\(((?:[^()]++|\([^()]*+\))*+)\)"
+_NUMBERS = r"\{((?:\d{1,9}(?:,\d{1,9})*+)?+)\}"
 _PROGRAM = re.compile(
-    rf"program @({_NAME})\((.*)\) -> \((.*)\)"
-    r"(?: sums=\{([\d,]*)\})?(?: donates=\{([\d,]*)\})? devices=(\d{1,7}) <<<$"
+    rf"program @({_NAME}){_ARRAYS} -> {_ARRAYS}(?: sums={_NUMBERS})?(?: donates={_NUMBERS})? devices=(\d{{1,7}}) <<<$"
 )
-_STEP = re.compile(r"(?:(%[^=]*?)\s*=\s*)?(call\s+)?(@?[A-Za-z][\w.\-]*)\(([^)]*)\)(.*)$")
+_STEP = re.compile(r"(?:(%[^=]*+)=\s*+)?+(call\s++)?+(@?[A-Za-z][\w.\-]*+)\(([^)]*+)\)(.*)$")
 _TYPES = re.compile(r"^(.*?)(?:\s:\s(.*))?$")
 _ARRAY = re.compile(r"(\S+) as (\{.*\})$")
 
@@ -50,10 +53,12 @@ def parse_schedule(text: str, ops: Mapping[str, Op] = _NO_OPS) -> Schedule:
       return %y
     }
     """
+    check_named(text)
     reader = _Reader(list(enumerate(text.splitlines(), 1)), dict(ops))
     reader.read()
     if "main" not in reader.functions:
         raise ScheduleError("no function @main", remedy="call the one to be run so")
+    check_run(reader.functions)
     made = Schedule(reader.functions, reader.ops)
     made.verify()
     return made
@@ -111,7 +116,8 @@ class _Reader:
         word, inputs, outputs, sums, donates, devices = match.groups()
         if word in self.ops:
             raise ScheduleError(f"@{word} is there twice", remedy="name one otherwise")
-        module = load("\n".join(self.body()), format="hlo")
+        check_devices(int(devices))
+        module = load("".join(f"{text}\n" for text in self.body()), format="hlo")  # a text, and never a path
         module.num_partitions = int(devices)
         program = ShardMapProgram(module, inputs=_arrays(inputs), outputs=_arrays(outputs))
         self.ops[word] = StageProgram(word, program, sums=_numbers(sums), donates=_numbers(donates))
@@ -197,8 +203,10 @@ def _parameters(text: str) -> Iterator[Parameter]:
     for part in re.split(r",\s*(?=%)", text.strip()) if text.strip() else ():
         name, _, stated = part.partition(":")
         kind: ValueType | None = parse_type(stated) if stated.strip() else None
-        [single] = _names(name) or ("",)
-        yield Parameter(single, kind)
+        names = _names(name)
+        if len(names) != 1:
+            raise ScheduleError(f"no parameter: {part[:80]!r}", remedy="write it like %x: f32[8] on {0}")
+        yield Parameter(names[0], kind)
 
 
 def _arrays(text: str) -> list[BoundaryArray]:

@@ -39,6 +39,10 @@ class ProgramOp(Op):
         self.word, self.num_devices = word, num_devices
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.sums, self.donates = tuple(sums), tuple(donates)
+        if not all(0 <= n < len(self.outputs) for n in self.sums):
+            raise ScheduleError(f"@{word} has {len(self.outputs)} results, sums are {sorted(self.sums)[:8]}")
+        if not all(0 <= n < len(self.inputs) for n in self.donates):
+            raise ScheduleError(f"@{word} has {len(self.inputs)} operands, it donates {sorted(self.donates)[:8]}")
 
     @property
     def arrays(self) -> tuple[BoundaryArray, ...]:

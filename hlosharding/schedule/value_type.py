@@ -16,7 +16,7 @@ import numpy as np
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule.shares import Share, Shares
-from hlosharding.sharding import MOST_DEVICES, REPLICATED, HloSharding
+from hlosharding.sharding import MOST_DEVICES, REPLICATED, HloSharding, check_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,15 @@ def parse_devices(text: str) -> tuple[int, ...]:
         if last < first or last >= MOST_DEVICES:
             raise ScheduleError(f"no devices: {part.strip()!r} in {text!r}")
         found += range(first, last + 1)
+        check_devices(len(found))
     if len(set(found)) != len(found):
         raise ScheduleError(f"a device is there twice: {text!r}")
     return tuple(found)
 
 
-_TYPE = re.compile(r"(\S+) on (\{[^}]*\})(?: as (\{.*?\}))?((?:, (?:piece|sum) [\d,]+/\d+ of \w+)*)$")
-_SHARE = re.compile(r", (piece|sum) ([\d,]+)/(\d+) of (\w+)")
+_SHARE = re.compile(r", (piece|sum) (\d{1,9}(?:,\d{1,9})*)/(\d{1,9}) of ([\w\-]+)")
+_SHARES = _SHARE.pattern.replace("(?:", "(").replace("(", "(?:")
+_TYPE = re.compile(rf"(\S+) on (\{{[^}}]*\}})(?: as (\{{.*?\}}))?((?:{_SHARES})*+)$")
 
 
 def parse_type(text: str) -> ValueType:
@@ -124,12 +126,12 @@ def parse_type(text: str) -> ValueType:
     if match is None:
         raise ScheduleError(f"no type: {text.strip()!r}", remedy="write it like: f32[8,4] on {0-3}")
     shape, devices, sharding, shares = match.groups()
-    found = [
-        Share(axis, int(size), tuple(int(n) for n in members.split(",")), word == "sum")
-        for word, members, size, axis in _SHARE.findall(shares)
-    ]
+    found = tuple(Share.of_text(*share) for share in _SHARE.findall(shares))
+    axes = [share.axis for share in found]
+    if axes != sorted(set(axes)):
+        raise ScheduleError(f"shares along {', '.join(axes)}", remedy="name each axis once, in the order of names")
     kind = HloSharding.parse(sharding) if sharding else REPLICATED
-    made = ValueType(Shape.parse(shape), parse_devices(devices), kind, tuple(found))
+    made = ValueType(Shape.parse(shape), parse_devices(devices), kind, found)
     if not made.shape.is_array:
         raise ScheduleError(f"{made.shape} is no array", remedy="give each element of a tuple a value of its own")
     kind.validate(made.shape.dims, len(made.devices))
