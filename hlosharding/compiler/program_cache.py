@@ -21,10 +21,12 @@ from typing import Any
 
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
-from hlosharding.ir import Module, digest
+from hlosharding.executor import BoundaryArray, ShardMapProgram
+from hlosharding.ir import Instruction, Module, digest
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.rules import has_users_rule
 from hlosharding.sharding import HloSharding
+from hlosharding.spmd import verify_partitioned
 from hlosharding.whole_files import write_whole
 
 FOLDER = "hlosharding"
@@ -65,10 +67,12 @@ class ProgramCache:
         """The program of that key, made of `source`; None where there is none, or a file that is none of ours."""
         path = self.folder / key
         try:
+            if not path.is_file():  # a pipe would be waited for
+                return None
             program = _unpacked(path.read_bytes(), key, source)
             if self.max_bytes >= 0:
                 os.utime(path)
-        except (OSError, ValueError, LookupError, TypeError, HloShardingError):
+        except Exception:  # noqa: BLE001  (whatever is wrong with a file that others may write, the call goes on)
             return None
         return program
 
@@ -156,7 +160,8 @@ def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
     if record["key"] != key:
         raise ValueError("another program")
     module = Module.from_proto(body[end:])
-    module.num_partitions = int(record["num_partitions"])
+    module.num_partitions = record["num_partitions"]
+    _check_fits(module, source)
     module.mesh, module.signature, module.weights = source.mesh, source.signature, source.weights
     module.custom_calls = source.custom_calls
     is_moved = record["places"] != _places(source)
@@ -165,6 +170,25 @@ def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
     module.proto.stack_frame_index.CopyFrom(source.proto.stack_frame_index)
     overrides = tuple(_override(words, source) for words in record["overrides"])
     return LocalProgram(module, [str(w) for w in record["warnings"]], overrides)
+
+
+def _check_fits(module: Module, source: Module) -> None:
+    """Raises an error for what is no per-device program, or takes or gives other arrays: a checksum is not a seal."""
+    if source.num_partitions not in (1, module.num_partitions):
+        raise ValueError("for another number of devices")
+    verify_partitioned(module)
+    given, made = source.entry, module.entry
+    inputs = [_layouts(g, m, module) for g, m in zip(given.parameters, made.parameters, strict=True)]
+    outputs = _layouts(given.root, made.root, module)
+    _ = ShardMapProgram(module, inputs=[layout for side in inputs for layout in side], outputs=outputs).boundary
+
+
+def _layouts(given: Instruction, made: Instruction, module: Module) -> list[BoundaryArray]:
+    if [leaf.element_type for leaf in given.shape.leaves] != [leaf.element_type for leaf in made.shape.leaves]:
+        raise ValueError("arrays of other types")
+    sharding = module.shardings[made.id]
+    sharding.validate(given.shape, module.num_partitions)
+    return [BoundaryArray(shape, leaf) for shape, leaf in zip(given.shape.leaves, sharding.leaves, strict=True)]
 
 
 def _places(module: Module) -> str:

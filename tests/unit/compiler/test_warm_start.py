@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,61 @@ def test_a_file_of_another_program_under_this_name_is_ignored(cache: Path, parti
     assert len(partitions) > before
 
 
+MAGIC = b"hlosharding program 1\n"
+
+
+def signed(record: dict[str, Any] | bytes, program: bytes = b"") -> bytes:
+    """A file with a right checksum."""
+    head = record if isinstance(record, bytes) else json.dumps(record).encode()
+    body = len(head).to_bytes(8, "big") + head + program
+    return MAGIC + sha256(body).digest() + body
+
+
+def crafted(whole: bytes) -> Iterator[bytes]:
+    """What somebody made of a file, and signed."""
+    body = whole[len(MAGIC) + 32 :]
+    end = 8 + int.from_bytes(body[:8], "big")
+    record, program = json.loads(body[8:end]), body[end:]
+    yield MAGIC + sha256(b"").digest()
+    yield signed(b"[" * 200_000)
+    yield signed(b"[]", program)
+    yield signed(b"9" * 5000, program)
+    for count in (float("inf"), 2, 0, -8, 10**9, "8", None, [8]):
+        yield signed(record | {"num_partitions": count}, program)
+    yield signed(record | {"overrides": [["no such name", "{replicated}", "{replicated}", ""]]}, program)
+    yield signed(record | {"warnings": 3}, program)
+    yield signed(record, program[: len(program) // 2])
+    for text in OTHERS:
+        yield signed(record, hs.load(text).to_hlo_proto())
+
+
+OTHERS = (
+    "HloModule m, num_partitions=8\nENTRY e {\n  ROOT x = f32[8] parameter(0), sharding={replicated}\n}\n",
+    # As many arrays, of other sizes.
+    "HloModule m, num_partitions=8\nENTRY e {\n  x = f32[8] parameter(0), sharding={replicated}\n"
+    "  y = f32[8] parameter(1), sharding={replicated}\n  ROOT z = f32[8] add(x, y), sharding={replicated}\n}\n",
+    # As many, of the sizes of all.
+    "HloModule m, num_partitions=8\nENTRY e {\n  x = s32[8,16] parameter(0), sharding={replicated}\n"
+    "  y = f32[16,4] parameter(1), sharding={replicated}\n"
+    "  ROOT z = f32[8,4] broadcast(f32[] constant(0)), dimensions={}, sharding={replicated}\n}\n",
+)
+
+
+def test_a_file_that_somebody_made_and_signed_is_ignored(cache: Path) -> None:
+    stage = traced().lower()
+    stage.compile()
+    (path,) = files(cache)
+    kept, source = ProgramCache(path.parent), stage.traced.module
+    whole = path.read_bytes()
+    assert kept.read(path.name, source) is not None
+    for number, data in enumerate(crafted(whole)):
+        path.write_bytes(data)
+        assert kept.read(path.name, source) is None, number
+    path.unlink()
+    os.mkfifo(path)
+    assert kept.read(path.name, source) is None
+
+
 def test_options_of_the_explicit_stage_are_told_apart(cache: Path, partitions: list[Any]) -> None:
     propagated = traced().propagate()
     propagated.partition().compile()
@@ -231,14 +287,15 @@ def test_the_cache_is_off_where_jax_s_is(cache: Path) -> None:
 
 
 def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
-    program = traced().propagate().partition().partitioned.local
+    partitioned = traced().propagate().partition().partitioned
+    program, source = partitioned.local, partitioned.propagation.module
     one = ProgramCache(tmp_path)
     for number, key in enumerate("ab"):
         one.write(key, program, 1.0)
         os.utime(tmp_path / key, (number, number))
     size = (tmp_path / "a").stat().st_size
     two = replace(one, max_bytes=2 * size + size // 2)
-    assert two.read("a", program.module) is not None
+    assert two.read("a", source) is not None
     two.write("c", program, 1.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
     replace(one, max_bytes=size - 1).write("d", program, 1.0)
