@@ -29,6 +29,7 @@ def command() -> None:
 
     An interrupted process ends at once: XLA cannot stop a program that runs, and an orderly end would wait for it.
     """
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names may hold letters that the terminal's encoding has not
             stream.reconfigure(errors="backslashreplace")
@@ -36,6 +37,20 @@ def command() -> None:
     if status == INTERRUPTED:
         os._exit(status)
     sys.exit(status)
+
+
+def _replace_closed_streams() -> None:
+    """cron and services may start a process without a stream: Python has None for it then, and the next file that
+    anybody opens would be taken for it.  Reading and writing fail as they did; what is said on standard error is lost.
+    """
+    for number, (name, mode) in enumerate((("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, mode)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        setattr(sys, name, open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,15 +5,14 @@ Floor: cli.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from hlosharding.cli.array_file import ArrayFile
 from hlosharding.cli.files import opened
 from hlosharding.errors import ExecutionError
 from hlosharding.executor import is_integer, random_array
@@ -24,6 +23,8 @@ Arrays = list[np.ndarray]
 # Of the largest magnitude of an output.  The sums of a training step are long: hence not f32's last bits.
 _TOLERANCE = {"f64": 1e-10, "c128": 1e-10, "f32": 1e-4, "c64": 1e-4, "f16": 2e-2, "bf16": 5e-2}
 _NARROW = 0.25
+_LONGEST_COMPARED, _MOST_COMPARED = 200, 1000
+"""Letters, and names, that are compared with one that is not there."""
 
 
 def random_arrays(parameters: Sequence[Instruction], seed: int) -> Arrays:
@@ -65,42 +66,32 @@ def read_arrays(parameters: Sequence[Instruction], path: str) -> Arrays:
 
     What a tuple `p` holds is named p.0, p.1 ...
     """
-    given = named_arrays(path)
-    return [_fitting(_pick(given, each, n, path), each) for n, each in enumerate(_inputs(parameters))]
+    file = ArrayFile(path)
+    return [_read(file, _pick(file, each, n), each) for n, each in enumerate(_inputs(parameters))]
 
 
-def named_arrays(path: str) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file.  Raises ExecutionError."""
-    try:
-        if not zipfile.is_zipfile(path):
-            raise ExecutionError(f"{path} is no .npz file", remedy="write the arrays with np.savez")
-        with np.load(Path(path), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ExecutionError(f"cannot read {path}: {error}", remedy="write the arrays with np.savez") from error
-
-
-def _pick(given: dict[str, np.ndarray], parameter: _Input, number: int, path: str) -> np.ndarray:
-    names = [parameter.name, parameter.path, f"arr_{number}"]
+def _pick(file: ArrayFile, parameter: _Input, number: int) -> str:
+    names, known = [parameter.name, parameter.path, f"arr_{number}"], file.names
     for name in names:
-        if name in given:
-            return given[name]
-    near = get_close_matches(parameter.path or parameter.name, given, 3)
-    known = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(list(given)[:8]) or 'none'}"
+        if name in known:
+            return name
+    near = get_close_matches((parameter.path or parameter.name)[:_LONGEST_COMPARED], known[:_MOST_COMPARED], 3)
+    others = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known[:8]) or 'none'}"
     wanted = " or ".join(repr(name) for name in dict.fromkeys(names) if name)
-    raise ExecutionError(f"{path} has no array {wanted}; {known}", where=f"parameter {number}")
+    raise ExecutionError(f"{file.path} has no array {wanted}; {others}", where=f"parameter {number}")
 
 
-def _fitting(array: np.ndarray, parameter: _Input) -> np.ndarray:
-    shape = parameter.shape
-    if array.dtype.type is np.void and array.dtype.itemsize == shape.dtype.itemsize:
-        # np.savez writes bfloat16 and its like as bytes without a type.
-        array = array.view(shape.dtype)
-    if array.shape != shape.dims:
-        raise ExecutionError(f"the file has {list(array.shape)}, the program takes {shape}", where=f"%{parameter.name}")
-    if array.dtype != shape.dtype and not np.can_cast(array.dtype, shape.dtype, "same_kind"):
-        raise ExecutionError(f"the file has {array.dtype}, the program takes {shape}", where=f"%{parameter.name}")
-    return array.astype(shape.dtype, copy=False)
+def _read(file: ArrayFile, name: str, parameter: _Input) -> np.ndarray:
+    """Of another shape or type it is not read at all."""
+    shape, (dims, dtype) = parameter.shape, file.header(name)
+    # np.savez writes bfloat16 and its like as bytes without a type.
+    is_untyped = dtype.type is np.void and dtype.itemsize == shape.dtype.itemsize
+    if dims != shape.dims:
+        raise ExecutionError(f"the file has {list(dims)}, the program takes {shape}", where=f"%{parameter.name}")
+    if not is_untyped and dtype != shape.dtype and not np.can_cast(dtype, shape.dtype, "same_kind"):
+        raise ExecutionError(f"the file has {dtype}, the program takes {shape}", where=f"%{parameter.name}")
+    array = file.read(name)
+    return array.view(shape.dtype) if is_untyped else array.astype(shape.dtype, copy=False)
 
 
 def save_arrays(outputs: Sequence[np.ndarray], path: str) -> None:

@@ -22,7 +22,7 @@ def read_program(file: str) -> Path | bytes:
     Raises LoadError for no such file.
     """
     if file == "-":
-        return sys.stdin.buffer.read()
+        return _standard_input()
     path = Path(file)
     if not path.exists() or path.is_dir():
         raise LoadError(f"cannot read {file}: {'it is a folder' if path.is_dir() else 'no such file'}")
@@ -32,9 +32,16 @@ def read_program(file: str) -> Path | bytes:
 def read_text() -> str:
     """All of standard input.  Raises LoadError for what is no text."""
     try:
-        return sys.stdin.buffer.read().decode()
+        return _standard_input().decode()
     except UnicodeDecodeError as error:
         raise LoadError(f"standard input is no UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _standard_input() -> bytes:
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise LoadError(f"cannot read standard input: {error.strerror or error}") from error
 
 
 def write(content: str | bytes, output: str | None) -> None:

@@ -11,7 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from hlosharding.cli.arrays import named_arrays
+from hlosharding.cli.array_file import ArrayFile
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
@@ -49,7 +49,7 @@ def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Mo
 def model_inputs(arguments: Namespace, source: Path | bytes) -> dict[str, Any]:
     """What binds the inputs of an ONNX model: sizes and values of `--input`, arrays of `--inputs`."""
     file = getattr(arguments, "inputs", None)
-    arrays = named_arrays(file) if file and is_onnx_model(arguments, source) else {}
+    arrays = ArrayFile(file).read_all() if file and is_onnx_model(arguments, source) else {}
     return {name: array for name, array in arrays.items() if not name.startswith("arr_")} | {
         name: _shape_or_value(name, said) for name, said in arguments.input
     }

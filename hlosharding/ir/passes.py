@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hlosharding.errors import ModuleError
 from hlosharding.ir.module import Module
-from hlosharding.whole_files import write_whole
+from hlosharding.whole_files import write_whole, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +74,6 @@ def _check(module: Module, properties: Sequence[Property]) -> None:
 
 def _dump(module: Module, folder: Path | None, name: str) -> None:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{name}.hlo", module.to_hlo_text(metadata=True))

@@ -246,6 +246,26 @@ def test_names_that_the_terminal_cannot_write_are_spelled_out(tmp_path: Path) ->
     assert b"\\u03bb" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "out", "says"),
+    [
+        ("--sharding - <&-", 1, "", "cannot read standard input: Bad file descriptor"),
+        ("--sharding '{replicated}' >&-", 1, "", "cannot write the output: Bad file descriptor"),
+        ("--sharding '{replicated}' <&- 2>&-", 0, "{replicated}", ""),
+    ],
+)
+def test_a_stream_that_is_closed(words: str, status: int, out: str, says: str) -> None:
+    line = f"{sys.executable} -m hlosharding convert --to hlo {words}"
+    done = subprocess.run(["bash", "-c", line], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (status, out)
+    assert says in done.stderr
+    assert done.stderr.count("\n") == bool(says)
+
+
+def test_passes_cannot_be_written_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"cannot write {MLP}: File exists" in complaint(capsys, "partition", MLP, "--dump-passes", MLP)
+
+
 def test_python_dash_m_is_the_command_and_a_closed_pipe_is_no_error() -> None:
     command = [sys.executable, "-m", "hlosharding", "convert", MLP, "--emit", "json"]
     reader, writer = os.pipe()
