@@ -90,10 +90,25 @@ def _module(proto: Any) -> Module:
         module = Module.from_proto(proto)
     except (ModuleError, ShardingError) as error:
         raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
+    _check_tuples(module)
     changed = [_into_id_order(computation) for computation in module.computations]
     if any(changed):
         module.renumber()
     return module
+
+
+def _check_tuples(module: Module) -> None:
+    """Raises LoadError for the sharding of a tuple on a value that is none, or has other leaves: as XLA's Validate."""
+    if not any(sharding.is_tuple() for sharding in module.distinct_shardings):
+        return
+    for inst in module.instructions:
+        sharding = module.sharding(inst)
+        if sharding is None or not sharding.is_tuple():
+            continue
+        try:
+            sharding.validate(inst.shape)
+        except ShardingError as error:
+            raise LoadError(f"not a valid HLO module: {error.what}", where=repr(inst), remedy=error.remedy) from error
 
 
 def _into_id_order(computation: Computation) -> bool:

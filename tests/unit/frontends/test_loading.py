@@ -185,3 +185,19 @@ def test_an_edge_of_a_manual_region_that_lost_its_attributes_is_refused() -> Non
 def test_what_only_onnx_models_take(given: dict[str, Any]) -> None:
     with pytest.raises(LoadError, match=r"\((x|two)\) for what is no ONNX model"):
         load("HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}", **given)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sharding"),
+    [
+        ("f32[8]", "{{replicated}, {maximal device=0}}"),
+        ("f32[8]", "{{replicated}}"),
+        ("f32[8]", "{}"),
+        ("(f32[8], f32[8])", "{{replicated}}"),
+        ("(f32[8], f32[8])", "{{replicated}, {replicated}, {replicated}}"),
+    ],
+)
+def test_the_sharding_of_a_tuple_has_its_leaves(shape: str, sharding: str) -> None:
+    text = f"HloModule m\nENTRY e {{\n  ROOT x = {shape} parameter(0), sharding={sharding}\n}}\n"
+    with pytest.raises(LoadError, match=r"not a valid HLO module.*at %x"):
+        load(text)
