@@ -15,3 +15,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def is_writable(text: str) -> bool:
+    r"""Can it be a file's?  JSON, and arguments of a process, may hold halves of letters that no encoding has.
+
+    >>> is_writable("h\xe9"), is_writable("\ud800")
+    (True, False)
+    """
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

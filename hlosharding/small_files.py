@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
 from hlosharding.errors import HloShardingError
+from hlosharding.printable import is_writable
 from hlosharding.whole_files import read_whole
 
 _LARGEST = 4 * 2**20
@@ -102,13 +103,5 @@ def _check_values(name: str, values: Any, error: type[HloShardingError]) -> None
             waiting += value
         elif isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
             raise error(f"{name} has a number of more than 63 bits", remedy="write a smaller one")
-        elif isinstance(value, str) and not _is_writable(value):
+        elif isinstance(value, str) and not is_writable(value):
             raise error(f"{name} has half a letter: {ascii(value)[:100]}", remedy="write a whole one")
-
-
-def _is_writable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

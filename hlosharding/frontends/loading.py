@@ -20,6 +20,7 @@ from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
 from hlosharding.ir import Edit, Module
+from hlosharding.printable import is_writable
 from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
 
@@ -159,6 +160,8 @@ def _guess(content: str | bytes) -> Format:
 
 def _text(content: str | bytes) -> str:
     if isinstance(content, str):
+        if not is_writable(content):
+            raise LoadError("not text: it holds half a letter", remedy="read the file as UTF-8")
         return content
     try:
         return content.decode()

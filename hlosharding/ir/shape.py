@@ -75,16 +75,7 @@ class Shape:
     @staticmethod
     def parse(text: str) -> Shape:
         """Read XLA's text form; layouts are dropped.  Raises ModuleError."""
-        body = text.strip()
-        if body.startswith("(") and body.endswith(")"):
-            return Shape.tuple(tuple(Shape.parse(part) for part in _split(body[1:-1])))
-        match = _ARRAY_TEXT.match(body)
-        sizes = [d.strip() for d in match.group(2).split(",") if d.strip()] if match else []
-        if not match or match.group(1) not in _TYPES or not all(map(_SIZE.fullmatch, sizes)):
-            raise ModuleError(f"no shape: {text!r}", remedy='write it like "f32[2,3]" or "(f32[2], s32[])"')
-        dynamic = tuple(i for i, d in enumerate(sizes) if d.startswith("<="))
-        dims = tuple(UNBOUNDED if d == "?" else int(d.removeprefix("<=")) for d in sizes)
-        return Shape.array(match.group(1), dims, dynamic)
+        return _parsed(text, 0)
 
     @staticmethod
     def from_dtype(dtype: Any, dims: tuple[int, ...]) -> Shape:
@@ -218,6 +209,25 @@ class Shape:
 
     def __reduce__(self) -> Any:
         return _intern, (self.element_type, self.dims, self.tuple_shapes, self.dynamic_dims)
+
+
+_DEEPEST = 100
+"""Tuples in tuples, as protobuf takes them."""
+
+
+def _parsed(text: str, depth: int) -> Shape:
+    body = text.strip()
+    if body.startswith("(") and body.endswith(")"):
+        if depth == _DEEPEST:
+            raise ModuleError(f"a shape is nested more than {_DEEPEST} tuples deep", remedy="take flatter ones")
+        return Shape.tuple(tuple(_parsed(part, depth + 1) for part in _split(body[1:-1])))
+    match = _ARRAY_TEXT.match(body)
+    sizes = [d.strip() for d in match.group(2).split(",") if d.strip()] if match else []
+    if not match or match.group(1) not in _TYPES or not all(map(_SIZE.fullmatch, sizes)):
+        raise ModuleError(f"no shape: {text!r}", remedy='write it like "f32[2,3]" or "(f32[2], s32[])"')
+    dynamic = tuple(i for i, d in enumerate(sizes) if d.startswith("<="))
+    dims = tuple(UNBOUNDED if d == "?" else int(d.removeprefix("<=")) for d in sizes)
+    return Shape.array(match.group(1), dims, dynamic)
 
 
 def write_shape(proto: Any, shape: Shape) -> None:

@@ -41,6 +41,8 @@ class OpMetadata:
             raise KeyError(name)
         if not isinstance(value, wanted):
             raise TypeError(f"{name} takes {'text' if wanted is str else 'a number'}")
+        if isinstance(value, int) and not -(2**31) <= value < 2**31:
+            raise TypeError(f"{name} takes a number of 32 bits")
         return replace(self, **{name: value})
 
 

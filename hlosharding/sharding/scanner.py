@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from hlosharding.errors import ShardingError, ShardingParseError
+from hlosharding.printable import is_writable
 from hlosharding.sharding.device_count import check_devices
 
-# Possessive repetitions: a string that never ends must not cost more than one look.
-_SPACE = re.compile(r"\s*+")
+# Possessive repetitions: a string that never ends must not cost more than one look.  ASCII, as XLA's lexer.
+_SPACE = re.compile(r"\s*+", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
-_INTEGER = re.compile(r"-?\d++")
-_INTEGERS = re.compile(r"\s*+-?\d++(?:\s*+,\s*+-?\d++)*+")
+_INTEGER = re.compile(r"-?[0-9]++")
+_INTEGERS = re.compile(r"\s*+-?\d++(?:\s*+,\s*+-?\d++)*+", re.ASCII)
 _STRING = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _MAX_DIGITS = 18
@@ -146,5 +147,7 @@ class Scanner:
         match = _STRING.match(self.text, start)
         if match is None:
             self.fail(f"{what} that never ends" if self.is_string() else f"expected {what} in quotes", at=start)
+        if not is_writable(match.group()):
+            self.fail(f"{what} with half a letter", at=start)
         self.position = match.end()
         return _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m.group(1), m.group(1)), match.group()[1:-1])

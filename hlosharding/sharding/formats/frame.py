@@ -14,6 +14,9 @@ from hlosharding.sharding.formats.cluster import Cluster
 from hlosharding.sharding.formats.sdy_text import is_mesh_text, read_mesh_text
 from hlosharding.sharding.mesh import MeshInfo
 
+MOST_DIMS = 1 << 10
+"""Of an array: numpy takes 64.  Formats that say only which dims are split name them by number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -36,8 +39,8 @@ class Frame:
 
         Such as `sdy.mesh @m = <["x"=2]>`, `mesh.cluster @m(rank = 1, dim_sizes = [2])`, `shard.grid @m(shape = 2)`
         """
-        if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
-            raise ShardingError(f"{ndim!r} is no number of dims", remedy="give 0, 1, 2 ...")
+        if ndim is not None and (not isinstance(ndim, int) or not 0 <= ndim <= MOST_DIMS):
+            raise ShardingError(f"{ndim!r} is no number of dims", remedy=f"give 0, 1, 2 ... up to {MOST_DIMS}")
         info, symbol = (None, None) if mesh is None else _mesh(mesh)
         is_jax = hasattr(mesh, "axis_names") and not isinstance(mesh, MeshInfo)
         return cls(info, symbol, ndim, mesh if is_jax else None)
@@ -52,6 +55,8 @@ class Frame:
         """The rank of the array: as given, or the dims that are shown; raises ShardingError if these are more."""
         if self.ndim is not None and shown > self.ndim:
             raise ShardingError(f"{what} is of {shown} dims, the array has {self.ndim}")
+        if shown > MOST_DIMS:
+            raise ShardingError(f"{what} is of {shown} dims, {MOST_DIMS} are the most")
         return shown if self.ndim is None else self.ndim
 
     def dim(self, dim: int, what: object) -> int:

@@ -201,3 +201,8 @@ def test_the_sharding_of_a_tuple_has_its_leaves(shape: str, sharding: str) -> No
     text = f"HloModule m\nENTRY e {{\n  ROOT x = {shape} parameter(0), sharding={sharding}\n}}\n"
     with pytest.raises(LoadError, match=r"not a valid HLO module.*at %x"):
         load(text)
+
+
+def test_half_a_letter_is_no_text() -> None:
+    with pytest.raises(LoadError, match="half a letter"):
+        load("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0) // \udcff\n}\n")

@@ -53,3 +53,10 @@ def test_leaves_are_in_order_and_an_empty_tuple_has_none() -> None:
 def test_what_is_no_shape_is_refused(text: str) -> None:
     with pytest.raises(ModuleError, match="no shape"):
         Shape.parse(text)
+
+
+def test_a_text_nested_too_deep_is_refused() -> None:
+    assert str(Shape.parse("(" * 90 + "f32[]" + ")" * 90)).count("(") == 90
+    for deep in ("(" * 3000 + ")" * 3000, "(f32[], " * 3000 + ")" * 3000):
+        with pytest.raises(ModuleError, match="nested more than 100"):
+            Shape.parse(deep)

@@ -84,3 +84,12 @@ def test_a_shape_that_is_nested_too_deep_is_refused() -> None:
     deep = "(" * 3000 + "f32[]" + ")" * 3000
     with pytest.raises(hs.LoadError, match="too deep"):
         hs.load(f"HloModule m\nENTRY e {{\n  ROOT x = {deep} parameter(0)\n}}\n")
+
+
+def test_an_array_has_no_millions_of_dims() -> None:
+    for make in (
+        lambda: hs.convert("(Shard(1048577), Replicate())", "hlo", mesh="x=2,y=4"),
+        lambda: hs.convert("[[x]]", "hlo", mesh="x=2,y=4", ndim=10**9),
+    ):
+        with pytest.raises(hs.HloShardingError, match="dims"):
+            make()

@@ -181,3 +181,19 @@ def test_a_million_devices_are_read():
     count = 1_000_000
     s = parse(f"{{devices=[{count}]{','.join(map(str, range(count)))}}}")
     assert s == HloSharding.iota_tile((count,))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{devices=[\u0662]<=[\u0662]}", "expected a number"),
+        ("{devices=[2,\x1c1]<=[2]}", "expected"),
+        ("{devices=[2\x1f]<=[2]}", "expected"),
+        ("{mesh['\udcf6'=2], [{}]}", "half a letter"),
+        ("{replicated metadata={op_name='\ud800'}}", "half a letter"),
+        ("{replicated metadata={source_line=2147483648}}", "32 bits"),
+    ],
+)
+def test_what_python_reads_and_xla_does_not(text: str, says: str) -> None:
+    with pytest.raises(ShardingParseError, match=says):
+        HloSharding.parse(text)
