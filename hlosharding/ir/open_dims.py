@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from hlosharding.errors import PropagationError
 
-_UNSPECIFIED = re.compile(r"\s*unspecified_dims\s*=\s*\[\s*([\d,\s-]*)\]\s*,?")
+_UNSPECIFIED = re.compile(r"\s*+unspecified_dims\s*+=\s*+\[[\s,]*+((?:-?[0-9]{1,9}(?:[\s,]++|(?=\])))*+)\]\s*+,?")
 
 
 def unspecified_dims(opaque: str) -> tuple[int, ...]:
@@ -19,12 +19,13 @@ def unspecified_dims(opaque: str) -> tuple[int, ...]:
     >>> unspecified_dims("unspecified_dims=[2,0]")
     (0, 2)
     """
-    place, dims = 0, []
-    while place < len(opaque.rstrip()):
+    place, end, dims = 0, len(opaque.rstrip()), []
+    while place < end:
         match = _UNSPECIFIED.match(opaque, place)
         if not match:
             raise PropagationError(
-                f"cannot read the sharding attributes {opaque!r}", remedy='write them like "unspecified_dims=[0,2]"'
+                f"cannot read the sharding attributes {opaque[:200]!r}",
+                remedy='write them like "unspecified_dims=[0,2]"',
             )
         dims += [int(d) for d in match.group(1).replace(",", " ").split()]
         place = match.end()

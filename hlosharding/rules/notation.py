@@ -193,7 +193,7 @@ def _tensors(text: str, side: str, offset: int) -> tuple[tuple[Part, ...], ...]:
 
 
 _SHARDY = re.compile(
-    r"#?(?:sdy\.op_sharding_rule)?<\((?P<left>.*?)\)->\((?P<right>.*?)\)\s*\{(?P<sizes>[^}]*)\}(?P<tail>.*)>"
+    r"#?(?:sdy\.op_sharding_rule)?<\((?P<left>[^()]*+)\)->\((?P<right>[^()]*+)\)\s*+\{(?P<sizes>[^}]*+)\}(?P<tail>.*)>"
 )
 _FACTOR = re.compile(r"[a-z](?:_\d+)?")
 _SHARDY_LISTS: dict[str, Debt] = {"reduction": Reduce("add"), "need_replication": Whole(), "permutation": Halo(0)}
@@ -209,7 +209,7 @@ def parse_shardy_rule(text: str) -> NamedRule:
     match = _SHARDY.fullmatch(text.strip())
     if match is None:
         raise RuleError(f"no sharding rule of Shardy: {text!r}")
-    sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", match["sizes"])}
+    sizes = {name: int(size) for name, size in re.findall(r"(\w++)=([0-9]{1,18})(?![0-9])", match["sizes"])}
     left, right = (
         ", ".join(" ".join(_shardy_dims(tensor)) for tensor in re.findall(r"\[(.*?)\]", match[side]))
         for side in ("left", "right")

@@ -119,7 +119,8 @@ def _tiles(scan: Scanner, at: int) -> TileAssignment:
         scan.fail(f"device {_doubled(devices)} is listed twice", at=listed)
     if wanted == 1:
         scan.fail("a tiling over one device", at=at, remedy=f"write {{maximal device={devices[0]}}} or {{replicated}}")
-    return TileAssignment.from_flat(dims, devices)
+    with scan.failing(start):
+        return TileAssignment.from_flat(dims, devices)
 
 
 def _doubled(devices: Dims) -> int:
@@ -145,7 +146,8 @@ def _iota(scan: Scanner, dims: Dims) -> TileAssignment:
     if devices != math.prod(dims):
         scan.fail(f"{list(dims)} has {math.prod(dims)} tiles, the iota {list(reshape)} {devices} devices", at=start)
     # Of one device, too: XLA's parser refuses only its list form.
-    return TileAssignment.from_iota(dims, reshape, perm)
+    with scan.failing(start):
+        return TileAssignment.from_iota(dims, reshape, perm)
 
 
 def _types(scan: Scanner) -> tuple[SubgroupType, ...]:

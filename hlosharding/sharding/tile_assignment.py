@@ -24,6 +24,8 @@ from hlosharding.sharding.device_count import check_devices
 
 Dims = tuple[int, ...]
 _uids = count()
+_MOST_DIMS = 64
+"""As many as numpy's arrays have."""
 
 INTERNING = RLock()
 """Held while a value is entered into an intern table: two of one spelling would break equality."""
@@ -122,6 +124,8 @@ class TileAssignment:
 
     @classmethod
     def _fill(cls, key: tuple[Dims, ...], dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
+        if len(dims) > _MOST_DIMS:
+            raise ShardingError(f"tiles along {len(dims)} dims, {_MOST_DIMS} are the most")
         self = object.__new__(cls)
         values = (dims, iota, flat, math.prod(dims), next(_uids), None, None, None)
         names = ("dims", "iota", "_flat", "num_elements", "uid", "_array", "_meaning", "_hash")

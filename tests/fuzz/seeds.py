@@ -124,6 +124,21 @@ f32[2,3]{1,0}
 u4[0]
 ()
 """)
+SDY_MESHES = _lines("""
+{mesh = #sdy.mesh<["a"=2, "b"=4]>, other = #sdy.mesh<[], device_ids=[3]>}
+""")
+OPEN_DIMS = _lines("""
+unspecified_dims=[0,2]
+unspecified_dims=[0], unspecified_dims=[ 1 , -2 ]
+""")
+RULES = _lines("""
+m k, k n -> m n
+... i (j k), _ -> ...2 i
+a, a -> a
+""")
+SHARDY_RULES = _lines("""
+#sdy.op_sharding_rule<([i, jk])->([i, l_1]) {i=4, j=6, k=6, l_1=6} reduction={j} permutation={k}, custom>
+""")
 HLO = _all(
     PROGRAM,
     "  ROOT x = f32[4] parameter(0), sharding={{replicated}, /*i=1*/ {devices=[2]<=[2]}},"

@@ -18,10 +18,11 @@ from hlosharding.cli.parser import build_parser
 from hlosharding.compiler.program_cache import ProgramCache
 from hlosharding.cost import cost, machine_text, read_machine
 from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
-from hlosharding.ir import Shape
+from hlosharding.ir import Shape, unspecified_dims
 from hlosharding.plans import Golden, PlanFile
+from hlosharding.rules import parse_rule, parse_shardy_rule
 from hlosharding.search.price_file import KnownPrices
-from hlosharding.sharding import FORMATS, Frame, HloSharding, spec_from_text
+from hlosharding.sharding import FORMATS, Frame, HloSharding, Scanner, read_sdy_meshes, spec_from_text
 from tests.fuzz import seeds
 from tests.fuzz.target import Target
 
@@ -120,6 +121,10 @@ TARGETS: Mapping[str, Target] = {
     "mesh": Target(lambda data: Frame.of(_text(data)), seeds.MESHES),
     "spec": Target(lambda data: spec_from_text(_text(data)), seeds.SPECS),
     "shape": Target(lambda data: Shape.parse(_text(data)), seeds.SHAPES),
+    "sdy-meshes": Target(lambda data: read_sdy_meshes(Scanner(_text(data))), seeds.SDY_MESHES),
+    "open-dims": Target(lambda data: unspecified_dims(_text(data)), seeds.OPEN_DIMS),
+    "rule": Target(lambda data: parse_rule(_text(data)), seeds.RULES),
+    "shardy-rule": Target(lambda data: parse_shardy_rule(_text(data)), seeds.SHARDY_RULES),
     "hlo-shardings": Target(lambda data: scan_hlo(_text(data)), seeds.HLO, seeds.SHARDING_WORDS),
     "schedule": Target(_schedule, seeds.SCHEDULES, seeds.SCHEDULE_WORDS),
     "plan-toml": Target(_plan, seeds.PLANS, seeds.TOML_WORDS),

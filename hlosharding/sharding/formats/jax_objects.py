@@ -108,7 +108,10 @@ def spec_from_text(text: str) -> Any:
         return entries
     from jax.sharding import PartitionSpec
 
-    return PartitionSpec(*entries, **keywords)
+    try:
+        return PartitionSpec(*entries, **keywords)
+    except ValueError as error:  # an axis that splits a dim and is unreduced, too
+        raise ShardingParseError(str(error), text=text, position=0, remedy=remedy) from None
 
 
 def _entries(node: ast.expr) -> tuple[Any, ...]:

@@ -86,6 +86,22 @@ def test_a_shape_that_is_nested_too_deep_is_refused() -> None:
         hs.load(f"HloModule m\nENTRY e {{\n  ROOT x = {deep} parameter(0)\n}}\n")
 
 
+ONES, OPEN = "1," * 70, "{}, " * 70
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{devices=[{ONES}2]<=[2]}}",
+        f"{{devices=[{ONES}2]1,0}}",
+        f"{{mesh['a'=2], device_ids=(1,0), [{OPEN}{{'a'}}]}}",
+    ],
+)
+def test_no_array_has_so_many_dims(text: str) -> None:
+    with pytest.raises(hs.HloShardingError, match=r"64 are the most.*position"):
+        HloSharding.parse(text)
+
+
 def test_an_array_has_no_millions_of_dims() -> None:
     for make in (
         lambda: hs.convert("(Shard(1048577), Replicate())", "hlo", mesh="x=2,y=4"),
