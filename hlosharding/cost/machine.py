@@ -412,8 +412,7 @@ def _check(machine: Machine) -> None:
         )
     if machine.topology not in ("switch", "torus"):
         raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")
-    if machine.topology == "torus" and not (
-        len(machine.torus) <= _LONGEST_TORUS and machine.num_devices <= prod(machine.torus) <= MOST_DEVICES
-    ):
-        what = f"machine {machine.name!r}: {machine.num_devices} devices on a torus {machine.torus[:_LONGEST_TORUS]}"
+    node, sizes = machine.devices_per_node, machine.torus
+    if machine.topology == "torus" and not (len(sizes) <= _LONGEST_TORUS and prod(sizes) == node <= MOST_DEVICES):
+        what = f"machine {machine.name!r}: nodes of {node} devices are a torus {sizes[:_LONGEST_TORUS]}"
         raise CostError(what, remedy=f"give up to {_LONGEST_TORUS} sizes that multiply up to the devices of a node")

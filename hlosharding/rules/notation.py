@@ -209,12 +209,12 @@ def parse_shardy_rule(text: str) -> NamedRule:
     match = _SHARDY.fullmatch(text.strip())
     if match is None:
         raise RuleError(f"no sharding rule of Shardy: {text!r}")
-    sizes = {name: int(size) for name, size in re.findall(r"(\w++)=([0-9]{1,18})(?![0-9])", match["sizes"])}
+    sizes = {name: int(size) for name, size in re.findall(r"(?<!\w)(\w++)=([0-9]{1,18})(?![0-9])", match["sizes"])}
     left, right = (
         ", ".join(" ".join(_shardy_dims(tensor)) for tensor in re.findall(r"\[(.*?)\]", match[side]))
         for side in ("left", "right")
     )
-    lists = re.findall(r"(\w+)=\{([^}]*)\}", match["tail"])
+    lists = re.findall(r"(?<!\w)(\w++)=\{([^{}]*+)\}", match["tail"])
     debts = [(_FACTOR.findall(names), _SHARDY_LISTS[kind]) for kind, names in lists if kind in _SHARDY_LISTS]
     return _named_rule(f"{left} -> {right}", debts, sizes)
 

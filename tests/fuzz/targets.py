@@ -106,13 +106,16 @@ def _annotations(data: bytes) -> None:
     hs.annotate(seeds.source(), {name: sharding}, mesh=Frame.of(_MESH).mesh)
 
 
+_PARSER = build_parser()
+
+
 def _arguments(data: bytes) -> None:
     with (
         contextlib.suppress(SystemExit),
         contextlib.redirect_stderr(io.StringIO()),
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        build_parser().parse_args(_text(data).split("\n"))
+        _PARSER.parse_args(_text(data).split("\n"))
 
 
 TARGETS: Mapping[str, Target] = {

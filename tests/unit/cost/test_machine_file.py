@@ -102,10 +102,10 @@ def test_like_a_preset(tmp_path: Path) -> None:
         (WHOLE.replace("[128, 128, 32]", "[128, 0, 32]"), "matrix_tile must be"),
         (WHOLE.replace("[128, 128, 32]", "[128]"), "is not rows, columns and depth"),
         ("wrap_multiple = 0" + WHOLE, "wrap_multiple must be"),
-        ('topology = "torus"' + WHOLE, "4 devices on a torus"),
-        (TORUS.replace("[2, 4]", "[2, 3]"), "8 devices on a torus (2, 3); give up to 8 sizes"),
-        (TORUS.replace("[2, 4]", f"[{'1, ' * 2000} 8]"), "8 devices on a torus"),
-        (TORUS.replace("[2, 4]", "[1048576, 1048576]"), "8 devices on a torus"),
+        ('topology = "torus"' + WHOLE, "nodes of 2 devices are a torus ()"),
+        (TORUS.replace("[2, 4]", "[2, 3]"), "nodes of 8 devices are a torus (2, 3); give up to 8 sizes"),
+        (TORUS.replace("[2, 4]", f"[{'1, ' * 2000} 8]"), "nodes of 8 devices are a torus"),
+        (TORUS.replace("[2, 4]", "[1048576, 1048576]"), "nodes of 8 devices are a torus"),
     ],
 )
 def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:
