@@ -16,7 +16,7 @@ from typing import Any, cast
 from hlosharding.cost import parse_machine
 from hlosharding.errors import HloShardingError, PlanError
 from hlosharding.reshard import OBJECTIVES
-from hlosharding.sharding import HloSharding, MeshInfo, is_spec, spec_from_text
+from hlosharding.sharding import HloSharding, MeshInfo, check_devices, is_spec, spec_from_text
 from hlosharding.small_files import parsed_json, parsed_toml, read_text
 
 VERSION = 1
@@ -79,7 +79,9 @@ class _Reader:
         if "machine" in said:
             self._checked("machine", partial(parse_machine, said["machine"]))
         if "pipeline" in said:
-            said["pipeline"] = PipelineSteps(**self._table(said["pipeline"], _PIPELINE, "pipeline."))
+            steps = said["pipeline"] = PipelineSteps(**self._table(said["pipeline"], _PIPELINE, "pipeline."))
+            stage = said["mesh"].num_devices if "mesh" in said else 1
+            self._checked("pipeline.stages", partial(check_devices, stage * (steps.stages or 1)))
         return said
 
     def _table(self, given: Mapping[str, Any], known: Mapping[str, Callable[[Any], Any]], at: str = "") -> Any:

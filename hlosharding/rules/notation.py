@@ -168,7 +168,7 @@ def _tensors(text: str, side: str, offset: int) -> tuple[tuple[Part, ...], ...]:
         return ()
     tensors: list[list[Part]] = [[]]
     group: list[str] | None = None
-    for token in _TOKEN.finditer(side):
+    for token in _TOKEN.finditer(side.rstrip()):  # blanks before nothing would be looked at from each of them
         kind, word, position = token.lastgroup, token[token.lastgroup or 0], offset + token.start()
         if kind == "mark" and word == "(" and group is None:
             group = []

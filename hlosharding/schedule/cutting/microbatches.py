@@ -20,6 +20,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_sou
 from hlosharding.schedule.cutting.openings import with_openings
 from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
+from hlosharding.schedule.shares import check_pieces
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
@@ -35,6 +36,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     >>> [str(p.shape) for p in found.module.entry.parameters], [str(s.shape) for s in found.sums]
     (['f32[4,2]', 'f32[2,4]'], ['f32[]'])
     """
+    check_pieces(count)
     given = module.clone()
     given.num_partitions = 1
     given.shardings = {}

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.plans import PipelineSteps, PlanFile
+from hlosharding.search import schedule_of
 from hlosharding.sharding import MeshInfo
 
 TEXT = """HloModule m
@@ -158,6 +159,7 @@ BAD = [
     ("objective = 'speed'", "objective: it is 'speed'; at FILE:1; write one of time, bytes"),
     ("version = 2", "version: this reads version 1 only"),
     ("pipeline = 2", "pipeline: it is 2"),
+    ("[mesh]\na = 8\n[pipeline]\nstages = 1099511627776", "pipeline.stages: 8796093022208 devices are more than"),
     ("[pipeline]\nstage = 2", "pipeline.stage: no such key; at FILE:2; did you mean stages?"),
     ("[pipeline]\nbatch = 'x'", "pipeline.batch: it is 'x'; at FILE:2; write a list of arguments' paths"),
     ("x = [", "is no TOML"),
@@ -250,3 +252,12 @@ def test_a_found_plan_comes_back_from_its_file_with_the_same_schedule(tmp_path: 
         else:
             assert kept.pipeline is None
             assert hs.partition(kept.apply(module), machine=machine).num_partitions == 4
+
+
+def test_a_batch_is_not_cut_into_a_million_pieces() -> None:
+    text = "HloModule m\nENTRY e {\n  x = f32[1048576] parameter(0)\n  ROOT y = f32[1048576] negate(x)\n}\n"
+    plan = PlanFile.parse("[mesh]\nd = 1\n[pipeline]\nmicrobatches = 1048576\nbatch = ['x']\n")
+    began = time.process_time()
+    with pytest.raises(hs.ScheduleError, match="1048576 pieces are more than the 4096"):
+        schedule_of(plan, hs.load(text))
+    assert time.process_time() - began < 1
