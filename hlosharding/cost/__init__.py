@@ -10,7 +10,7 @@ from hlosharding.cost.collective_time import (
     permute_placement,
     placement_time,
 )
-from hlosharding.cost.machine import Chip, Link, Machine
+from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
@@ -26,6 +26,7 @@ from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.cost.work import OpCost, op_cost
 
 __all__ = [
+    "LARGEST_FIGURE",
     "NOTHING",
     "STREAMS",
     "Calibration",

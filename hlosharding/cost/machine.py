@@ -370,7 +370,7 @@ def _rate(machine: Machine, dtype: str) -> float:
     return next((table[name] for name in (dtype, *kin) if name in table), table["f32"])
 
 
-_LEAST_FIGURE, _LARGEST_FIGURE = 1e-30, 1e30
+_LEAST_FIGURE, LARGEST_FIGURE = 1e-30, 1e30
 """Far beyond what there is; sums and quotients of a few of them stay numbers."""
 _LONGEST_TORUS = 8
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
@@ -381,7 +381,7 @@ _MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth")
 
 def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:
     """Each figure with its name, and between what it must be."""
-    most = _LARGEST_FIGURE
+    most = LARGEST_FIGURE
     yield from ((name, getattr(machine, name), 1, most) for name in _COUNTED)
     yield from (("matrix_tile", size, 1, most) for size in machine.matrix_tile)
     yield from (("torus", size, 1, most) for size in machine.torus)

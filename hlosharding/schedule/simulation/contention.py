@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from hlosharding.cost import LinkUse, Machine
+from hlosharding.cost import LARGEST_FIGURE, LinkUse, Machine
 from hlosharding.schedule.simulation.recording import Application, Recording
 
 _LEVELS = ("inside", "between")
@@ -63,6 +63,6 @@ class Links:
 
 @lru_cache(maxsize=64)
 def _endless(machine: Machine) -> Machine:
-    """The machine with links that carry any number of bytes in no time."""
-    links = {level: replace(getattr(machine, level), bandwidth=inf) for level in _LEVELS}
+    """The machine with links that carry any number of bytes in as good as no time."""
+    links = {level: replace(getattr(machine, level), bandwidth=LARGEST_FIGURE) for level in _LEVELS}
     return replace(machine, parts=tuple(map(_endless, machine.parts)), **links)
