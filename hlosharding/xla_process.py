@@ -23,8 +23,11 @@ from hlosharding.errors import LoadError
 _HEAD = struct.Struct(">BQQ")
 _SERVE = "hlosharding.xla_bridge", "serve"
 _CHECK = re.compile(r"[\w.]+:\d+\] (Check failed: .*|[A-Z].*)")
-_SECONDS, _BYTES_A_SECOND = 300.0, 1e6
-"""Patience with one conversion: jaxlib parses ten megabytes in some seconds."""
+_BYTES_A_SECOND = 1e6
+"""More patience with what is long: jaxlib parses ten megabytes in some seconds."""
+SECONDS, GIGABYTES = "HLOSHARDING_CONVERSION_SECONDS", "HLOSHARDING_CONVERSION_GIGABYTES"
+"""What a user may set: how long a conversion of little may take (300), and what memory the child may have (half of the
+machine's).  Read when they are needed."""
 
 
 class Child:
@@ -43,17 +46,22 @@ class Child:
         with self._lock:
             process = self._running()
             assert process.stdin is not None
-            seconds = _SECONDS + len(payload) / _BYTES_A_SECOND if seconds is None else seconds
+            seconds = _bound(SECONDS, 300.0) + len(payload) / _BYTES_A_SECOND if seconds is None else seconds
             deadline = time.monotonic() + seconds
             self._asked += 1
             try:
                 write_frame(process.stdin, Frame(len(kind), self._asked, payload), kind)
                 status, number, answer = self._read(process, deadline)
             except (BrokenPipeError, EOFError) as error:
-                raise LoadError(f"XLA's parser ended its process on this input: {self._last_words()}") from error
+                raise LoadError(
+                    f"XLA's parser ended its process on this input: {self._last_words()}",
+                    remedy=f"if it is right, and large, give it more memory: {GIGABYTES}",
+                ) from error
             except TimeoutError as error:
                 self.close()
-                raise LoadError(f"XLA's parser did not come to an end within {seconds:g} s") from error
+                raise LoadError(
+                    f"XLA's parser did not come to an end within {seconds:g} s", remedy=f"give it more: {SECONDS}"
+                ) from error
             except BaseException:  # an interrupt: its answer is still to come, and nobody shall take it for another's
                 self.close()
                 raise
@@ -102,6 +110,30 @@ class Child:
         checks = [m[1] for m in _CHECK.finditer(text) if "Check failed" in m[1] or "Unsupported" in m[1]]
         self.close()
         return checks[-1][:500] if checks else f"exit status {code}"
+
+
+def bound_memory() -> None:
+    """In the child: take no more than the user allows; what asks for more fails in this process alone."""
+    import resource
+
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    most = int(_bound(GIGABYTES, half / 1e9) * 1e9)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _bound(name: str, default: float) -> float:
+    """A positive number from the environment; LoadError for what is none."""
+    said = os.environ.get(name)
+    if said is None:
+        return default
+    try:
+        found = float(said)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e12:
+        raise LoadError(f"{name} is {said!r}", remedy="write a positive number, or leave it out")
+    return found
 
 
 class Frame(NamedTuple):

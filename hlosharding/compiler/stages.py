@@ -192,9 +192,17 @@ class PartitionedStage(_OfOneTrace):
         return {"flops": priced.flops, "bytes received": priced.comm_bytes, "seconds": priced.time_s}
 
     def compile(
-        self, devices: Sequence[Any] | None = None, *, compiler_options: dict[str, Any] | None = None
+        self,
+        devices: Sequence[Any] | None = None,
+        *,
+        compiler_options: dict[str, Any] | None = None,
+        device_assignment: Sequence[Any] | None = None,
     ) -> Compiled:
-        """Make it executable on `devices` (default: those of the mesh).  `compiler_options`: for XLA."""
+        """Make it executable on `devices` (default: those of the mesh).  `compiler_options`: for XLA.
+
+        `device_assignment`: JAX's name of `devices`.
+        """
+        devices = device_assignment if devices is None else devices
         options = {**(self.traced.compiler_options or {}), **(compiler_options or {})}
         start = time.perf_counter()
         function = self._function(devices, options)

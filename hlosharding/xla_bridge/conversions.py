@@ -91,6 +91,7 @@ def _convert(kind: str, payload: bytes) -> bytes:
 
 def serve() -> None:
     """The child's loop: conversions from standard input to standard output, until the input ends."""
+    xla_process.bound_memory()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever jaxlib prints
     while (question := xla_process.read_question(sys.stdin.buffer)) is not None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hlosharding import xla_bridge
+from hlosharding import xla_bridge, xla_process
 from hlosharding.errors import LoadError
 from hlosharding.xla_process import Child, Frame, read_question, write_frame
 
@@ -100,5 +100,33 @@ def test_an_answer_to_another_question_is_no_answer(monkeypatch: pytest.MonkeyPa
     try:
         with pytest.raises(LoadError, match="answered question 0, asked was 1"):
             child.ask("hlo-text-to-proto", GOOD)
+    finally:
+        child.close()
+
+
+HUGE = b"HloModule m\nENTRY e {\n  ROOT x = f32[4000000000] constant({...})\n}\n"
+
+
+def test_a_small_text_cannot_take_the_machines_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(xla_process.GIGABYTES, "2")
+    child = Child()
+    try:
+        with pytest.raises(LoadError, match=f"RESOURCE_EXHAUSTED|ended its process.*give it more memory: {xla_process.GIGABYTES}"):
+            child.ask("hlo-text-to-proto", HUGE)
+        assert child.ask("hlo-text-to-proto", GOOD)
+    finally:
+        child.close()
+
+
+def test_the_users_patience_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(xla_process.SECONDS, "1e-9")
+    child = Child()
+    try:
+        with pytest.raises(LoadError, match=f"did not come to an end within .*; give it more: {xla_process.SECONDS}"):
+            child.ask("hlo-text-to-proto", GOOD)
+        for wrong in ("soon", "nan", "-1"):
+            monkeypatch.setenv(xla_process.SECONDS, wrong)
+            with pytest.raises(LoadError, match=f"{xla_process.SECONDS} is '{wrong}'; write a positive number"):
+                child.ask("hlo-text-to-proto", GOOD)
     finally:
         child.close()

@@ -61,6 +61,15 @@ def test_a_device_or_a_backend_is_for_jax(recwarn: pytest.WarningsRecorder) -> N
     np.testing.assert_array_equal(hs.jit(backend="cpu")(lambda x: x + 1)(X), X + 1)
 
 
+def test_a_lowered_function_compiles_for_other_devices() -> None:
+    turned = tuple(jax.devices()[::-1])
+    lowered = hs.jit(lambda x: x + 1, mesh=MESH, in_shardings=P("data")).lower(X)
+    compiled = lowered.compile(device_assignment=turned)
+    found = compiled(X)
+    np.testing.assert_array_equal(found, X + 1)
+    assert tuple(found.sharding.mesh.devices.flat) == turned
+
+
 UNEVEN = np.arange(5, dtype=np.float32)
 
 
