@@ -21,7 +21,7 @@ from hlosharding.compiler.collective_explanation import (
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
 from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
-from hlosharding.errors import ExecutionError, PartitionError
+from hlosharding.errors import ExecutionError, PartitionError, ShardingError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import (
     Computation,
@@ -261,8 +261,8 @@ class Partitioned(InNotebooks):
             return inputs, outputs
         pairs = zip(outputs, signature.out_avals, strict=True)
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
-        if signature.output_shardings:
-            outputs = [replace(o, label=s) for o, s in zip(outputs, signature.output_shardings, strict=True)]
+        given = signature.output_shardings or (None,) * len(outputs)
+        outputs = [replace(o, label=_label(o, s, signature.mesh)) for o, s in zip(outputs, given, strict=True)]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction, local: Instruction) -> list[BoundaryArray]:
@@ -316,6 +316,19 @@ class Partitioned(InNotebooks):
             f"Partitioned({self.module.name}, {self.num_partitions} devices, {len(self.collectives)} collectives, "
             f"{'~' if self._guessed_loops else ''}{self.comm_bytes_per_device:,.0f} bytes per device{others})"
         )
+
+
+def _label(layout: BoundaryArray, given: Any, mesh: Any) -> Any:
+    """The jax sharding under which users shall see an output: the given one, with what it leaves open filled in."""
+    spec = getattr(given, "spec", ())
+    is_open = any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec))
+    over = given.mesh if is_open else mesh if given is None else None
+    if over is None:
+        return given
+    try:
+        return layout.sharding.to_jax(over)
+    except ShardingError:
+        return None
 
 
 def _arrays_in(arguments: Sequence[Any]) -> Iterator[Any]:

@@ -44,6 +44,11 @@ class FunctionBoundary(Protocol):
         ...
 
     @property
+    def mesh(self) -> Any:
+        """The user's own mesh, where not all of its axes are JAX's Auto; else None."""
+        ...
+
+    @property
     def input_memory(self) -> tuple[str | None, ...]:
         """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
         ...

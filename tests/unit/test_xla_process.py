@@ -111,7 +111,9 @@ def test_a_small_text_cannot_take_the_machines_memory(monkeypatch: pytest.Monkey
     monkeypatch.setenv(xla_process.GIGABYTES, "2")
     child = Child()
     try:
-        with pytest.raises(LoadError, match=f"RESOURCE_EXHAUSTED|ended its process.*give it more memory: {xla_process.GIGABYTES}"):
+        with pytest.raises(
+            LoadError, match=f"RESOURCE_EXHAUSTED|ended its process.*give it more memory: {xla_process.GIGABYTES}"
+        ):
             child.ask("hlo-text-to-proto", HUGE)
         assert child.ask("hlo-text-to-proto", GOOD)
     finally:

@@ -30,6 +30,8 @@ class FunctionSignature:
     static: StaticArguments = NO_STATIC_ARGUMENTS
     devices: tuple[Any, ...] | None = None
     """Those of the mesh, where it has any: partition i runs on the i-th."""
+    mesh: Any = None
+    """The user's own, where not all of its axes are JAX's Auto: results are on a mesh of that kind."""
     input_memory: tuple[str | None, ...] = ()
     """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
     output_memory: tuple[str | None, ...] = ()

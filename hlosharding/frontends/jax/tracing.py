@@ -188,6 +188,7 @@ class TracedCall:
             parameters=tuple(range(extra, extra + len(self.call.avals))),
             static=self.static,
             devices=_devices(self.call.mesh or facts.get("mesh")),
+            mesh=_typed(self.call.mesh or facts.get("mesh")),
             input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
@@ -304,6 +305,14 @@ def _devices(mesh: Any) -> tuple[Any, ...] | None:
     import jax
 
     return tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
+
+
+def _typed(mesh: Any) -> Any:
+    import jax
+
+    auto = jax.sharding.AxisType.Auto
+    is_typed = isinstance(mesh, jax.sharding.Mesh) and any(kind != auto for kind in mesh.axis_types)
+    return mesh if is_typed else None
 
 
 def _mesh_info(mesh: Any) -> Any:
