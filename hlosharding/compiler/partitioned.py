@@ -262,7 +262,7 @@ class Partitioned(InNotebooks):
         pairs = zip(outputs, signature.out_avals, strict=True)
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
         given = signature.output_shardings or (None,) * len(outputs)
-        outputs = [replace(o, label=_label(o, s, signature.mesh)) for o, s in zip(outputs, given, strict=True)]
+        outputs = [replace(o, label=_label(o, s, signature)) for o, s in zip(outputs, given, strict=True)]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction, local: Instruction) -> list[BoundaryArray]:
@@ -318,11 +318,16 @@ class Partitioned(InNotebooks):
         )
 
 
-def _label(layout: BoundaryArray, given: Any, mesh: Any) -> Any:
-    """The jax sharding under which users shall see an output: the given one, with what it leaves open filled in."""
+def _label(layout: BoundaryArray, given: Any, signature: FunctionBoundary) -> Any:
+    """The jax sharding under which users shall see an output: the given one, with what it leaves open filled in; or
+    that of an argument which lies alike."""
+    if not layout.is_even:
+        return given
+    if given is None and (layout.sharding, layout.shape.rank) in signature.spelled:
+        return signature.spelled[layout.sharding, layout.shape.rank]
     spec = getattr(given, "spec", ())
     is_open = any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec))
-    over = given.mesh if is_open else mesh if given is None else None
+    over = given.mesh if is_open else signature.mesh if given is None else None
     if over is None:
         return given
     try:

@@ -5,7 +5,7 @@ Floor: ir.  Values, pytrees and avals are the frontend's own; only their number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -46,6 +46,11 @@ class FunctionBoundary(Protocol):
     @property
     def mesh(self) -> Any:
         """The user's own mesh, where not all of its axes are JAX's Auto; else None."""
+        ...
+
+    @property
+    def spelled(self) -> Mapping[Any, Any]:
+        """By sharding and rank, how an argument that lies so says it."""
         ...
 
     @property

@@ -26,6 +26,8 @@ class Arguments:
     tree: Any
     avals: tuple[Any, ...]
     shardings: tuple[HloSharding | None, ...]
+    spelled: tuple[Any, ...]
+    """The same in the user's words: a NamedSharding, say."""
     memory: tuple[str | None, ...]
     """The kinds of memory that they lie in, as far as they say."""
     mesh: Any
@@ -83,7 +85,9 @@ def arguments_of(
     memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
     new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
-    return Arguments(new_args, new_kwargs, tree, tuple(avals), found, memory, mesh or boundary.mesh_of(wanted))
+    return Arguments(
+        new_args, new_kwargs, tree, tuple(avals), found, tuple(wanted), memory, mesh or boundary.mesh_of(wanted)
+    )
 
 
 def _path_in_words(fn: Any, positions: Sequence[int], path: Sequence[Any]) -> str:

@@ -18,7 +18,7 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import of_numbers
+from hlosharding.frontends.jax.leaves import is_key, of_numbers
 from hlosharding.frontends.jax.signature import FunctionSignature
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import without_shardy_marks
@@ -189,6 +189,7 @@ class TracedCall:
             static=self.static,
             devices=_devices(self.call.mesh or facts.get("mesh")),
             mesh=_typed(self.call.mesh or facts.get("mesh")),
+            spelled=_spelled(self.call),
             input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
@@ -305,6 +306,17 @@ def _devices(mesh: Any) -> tuple[Any, ...] | None:
     import jax
 
     return tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
+
+
+def _spelled(call: Arguments) -> dict[tuple[HloSharding, int], Any]:
+    import jax
+
+    given = zip(call.shardings, call.avals, call.spelled, strict=True)
+    return {
+        (sharding, len(aval.shape)): said
+        for sharding, aval, said in given
+        if sharding is not None and isinstance(said, jax.sharding.NamedSharding) and not is_key(aval)
+    }
 
 
 def _typed(mesh: Any) -> Any:
