@@ -12,6 +12,7 @@ from typing import Any
 
 from hlosharding.frontends.jax import TraceableFunction, with_sharding
 from hlosharding.frontends.onnx.boundary import Ports, described
+from hlosharding.frontends.onnx.budget import one_budget
 from hlosharding.frontends.onnx.device_annotations import AppliedShardings, shardings_of
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node
 from hlosharding.frontends.onnx.interpreter import Interpreter
@@ -36,13 +37,20 @@ def from_onnx(
     `path`: where it was read; `configuration`: by which of its own device annotations values are sharded.  Raises
     LoadError, or AnnotationError.
     """
+    with one_budget():
+        return _loaded(source, inputs or {}, path, prepare, configuration)
+
+
+def _loaded(
+    source: Any, inputs: Mapping[str, Any], path: Path | None, prepare: bool, configuration: str | None
+) -> Module:
     model = with_functions_inlined(read_model(source))
     found = shardings_of(model, configuration)
     tensors = frozenset(name for node in all_nodes(model) for name in node.output)
-    converted = normal_form(model, path.parent if path is not None else None)
+    converted = normal_form(model, path)
     decoder = Decoder()
     graph = decoder.graph(converted.graph)
-    ports = Ports.of(graph.inputs, inputs or {})
+    ports = Ports.of(graph.inputs, inputs)
     file = path.name if path is not None else f"{graph.name or 'model'}.onnx"
     program = _Program(graph, decoder, ports, file, tensors, AppliedShardings(found, converted))
     while True:

@@ -5,7 +5,7 @@ Floor: frontends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hlosharding.errors import LoadError
@@ -64,6 +64,35 @@ def nodes_inside(node: Any) -> Iterator[Any]:
     for attribute in node.attribute:
         for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
             yield from nodes_of(inner)
+
+
+def all_tensors(model: Any) -> Iterator[Any]:
+    """Every `onnx.TensorProto` of a model: weights, those in attributes of nodes, parts of sparse ones."""
+    yield from _tensors_of_graph(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_attributes(function.attribute_proto)
+        for node in function.node:
+            yield from _tensors_of_attributes(node.attribute)
+
+
+def _tensors_of_graph(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _tensors_of_attributes(node.attribute)
+
+
+def _tensors_of_attributes(attributes: Iterable[Any]) -> Iterator[Any]:
+    for attribute in attributes:
+        yield from (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors)
+        for sparse in (
+            *((attribute.sparse_tensor,) if attribute.HasField("sparse_tensor") else ()),
+            *attribute.sparse_tensors,
+        ):
+            yield from (sparse.values, sparse.indices)
+        for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from _tensors_of_graph(graph)
 
 
 def domain_of(node: Any) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.errors import AnnotationError, LoadError
+from hlosharding.frontends.onnx.external_data import read_external_data
 from hlosharding.frontends.onnx.old_opsets import restore_names, restore_old_prelus, restore_old_resizes
 from hlosharding.frontends.onnx.operators import MICROSOFT
-from hlosharding.frontends.onnx.protos import all_nodes, domain_of, first_line, label_of
+from hlosharding.frontends.onnx.protos import all_nodes, all_tensors, domain_of, first_line, label_of
 
 OPSET = 28
 """Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
@@ -28,13 +29,14 @@ _PRELU_WITH_BROADCAST = 7
 _BEHIND = "hlosharding.detached"
 
 
-def normal_form(model: Any, folder: Path | None) -> Any:
+def normal_form(model: Any, path: Path | None) -> Any:
     """The same model in opset `OPSET`, with all its data and with inferred types.
 
-    `folder`: where files named in it lie.  The model may be changed.  Raises LoadError.
+    `path`: its own, beside which files named in it lie.  The model may be changed.  Raises LoadError.
     """
     from onnx import shape_inference
 
+    read_external_data(model, path)  # before anything reads values
     kept = dict(_detached(model))
     _set_apart(model)
     model = _in_one_opset(model)
@@ -45,7 +47,6 @@ def normal_form(model: Any, folder: Path | None) -> Any:
             f"contradicts itself: {first_line(error)}", remedy="check the file with onnx.checker"
         ) from error
     _attach(model, kept)
-    _read_external_data(model, folder)
     return model
 
 
@@ -110,7 +111,7 @@ def _in_one_opset(model: Any) -> Any:
 
 def _detached(model: Any) -> Iterator[tuple[str, bytes]]:
     """Takes the bytes of large weights out of the model: conversion and inference copy all of it, several times."""
-    for number, tensor in enumerate(model.graph.initializer):
+    for number, tensor in enumerate(all_tensors(model)):
         if len(tensor.raw_data) >= _LARGE:
             key = f"{_BEHIND}.{number}"
             yield key, tensor.raw_data
@@ -120,26 +121,8 @@ def _detached(model: Any) -> Iterator[tuple[str, bytes]]:
 
 
 def _attach(model: Any, kept: dict[str, bytes]) -> None:
-    for tensor in model.graph.initializer:
-        location = tensor.external_data[0].value if tensor.external_data else ""
-        if location in kept:
+    for tensor in all_tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            tensor.raw_data = kept[tensor.external_data[0].value]
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
-            tensor.raw_data = kept[location]
-
-
-def _read_external_data(model: Any, folder: Path | None) -> None:
-    from onnx import external_data_helper as helper
-
-    outside = [t.name for t in model.graph.initializer if helper.uses_external_data(t)]
-    if not outside:
-        return
-    if folder is None:
-        raise LoadError(
-            f"the values of {outside[0]!r} ({len(outside)} weights in all) lie in files beside the model",
-            remedy="load the model by its path, or read them first with onnx.load",
-        )
-    try:
-        helper.load_external_data_for_model(model, str(folder))
-    except Exception as error:
-        raise LoadError(f"external data: {first_line(error)}", where=str(folder)) from error

@@ -1,0 +1,96 @@
+"""How much a model may ask for beyond what its file holds: one budget for each load, charged before anything is made.
+
+Floor: frontends.  A file of a hundred bytes can ask for terabytes (a shape to fill, a count of repeats) and for nodes
+without end (functions that call functions twice, loops in loops).  What stands in the file itself is free: whoever
+means it may write it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from hlosharding.errors import LoadError
+
+_BYTES = 1 << 30
+"""Of all values that are computed while a model is read.  ONNX's own largest model of filled weights (VGG-19) makes
+0.6 GB; whoever runs JAX has as much memory."""
+_NODES = 200_000
+"""That come again: calls of functions, trips of loops that are traced one by one.  About a minute."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    bytes: int = _BYTES
+    nodes: int = _NODES
+
+
+_current: ContextVar[_Budget | None] = ContextVar("budget of the model that is read", default=None)
+
+
+@contextmanager
+def one_budget() -> Iterator[None]:
+    """What is made inside shares one budget."""
+    token = _current.set(_Budget())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def charge_bytes(count: int) -> None:
+    """Before so many bytes are made.  Raises LoadError where they are more than is left.
+
+    >>> charge_bytes(1 << 40)
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.LoadError: 1,099,511,627,776 bytes are to be made while the model is read, and 1,073,741,824 \
+are left; values that the file holds are taken: fold constants before
+    """
+    budget = _current.get() or _Budget()
+    if count > budget.bytes:
+        raise LoadError(
+            f"{_number(count)} bytes are to be made while the model is read, and {budget.bytes:,} are left",
+            remedy="values that the file holds are taken: fold constants before",
+        )
+    budget.bytes -= count
+
+
+def charge_array(dims: Iterable[int], itemsize: int = 8) -> None:
+    """Before an array of such dims is made.  Raises LoadError where one is negative, too.
+
+    >>> charge_array((2, -3))
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.LoadError: a shape of [2, -3]
+    """
+    sizes = [int(n) for n in dims]
+    if min(sizes, default=0) < 0:
+        raise LoadError(f"a shape of {sizes}")
+    charge_bytes(math.prod(sizes) * itemsize)
+
+
+def charge_nodes(count: int) -> None:
+    """Before so many nodes come again.  Raises LoadError where they are more than are left.
+
+    >>> charge_nodes(2**30)
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.LoadError: 1,073,741,824 nodes are to come beyond those of the file, and 200,000 are left; \
+nodes that the file holds are taken: inline functions and unroll loops before
+    """
+    budget = _current.get() or _Budget()
+    if count > budget.nodes:
+        raise LoadError(
+            f"{_number(count)} nodes are to come beyond those of the file, and {budget.nodes:,} are left",
+            remedy="nodes that the file holds are taken: inline functions and unroll loops before",
+        )
+    budget.nodes -= count
+
+
+def _number(count: int) -> str:
+    """Of any size: functions of functions ask for numbers that Python would not print."""
+    return f"{count:,}" if count < 1 << 64 else "more than 2**64"
