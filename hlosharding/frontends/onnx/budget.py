@@ -12,20 +12,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import SupportsInt
 
 from hlosharding.errors import LoadError
 
 _BYTES = 1 << 30
 """Of all values that are computed while a model is read.  ONNX's own largest model of filled weights (VGG-19) makes
 0.6 GB; whoever runs JAX has as much memory."""
-_NODES = 200_000
-"""That come again: calls of functions, trips of loops that are traced one by one.  About a minute."""
+_NODES = 100_000
+"""That come again: calls of functions, trips of loops that are traced one by one.  About a minute; a large language
+model has 50,000 in all."""
 
 
 @dataclass(slots=True)
 class _Budget:
-    bytes: int = _BYTES
-    nodes: int = _NODES
+    bytes: int
+    nodes: int
+
+
+def _whole() -> _Budget:
+    return _Budget(_BYTES, _NODES)
 
 
 _current: ContextVar[_Budget | None] = ContextVar("budget of the model that is read", default=None)
@@ -34,7 +40,7 @@ _current: ContextVar[_Budget | None] = ContextVar("budget of the model that is r
 @contextmanager
 def one_budget() -> Iterator[None]:
     """What is made inside shares one budget."""
-    token = _current.set(_Budget())
+    token = _current.set(_whole())
     try:
         yield
     finally:
@@ -50,7 +56,7 @@ def charge_bytes(count: int) -> None:
     hlosharding.errors.LoadError: 1,099,511,627,776 bytes are to be made while the model is read, and 1,073,741,824 \
 are left; values that the file holds are taken: fold constants before
     """
-    budget = _current.get() or _Budget()
+    budget = _current.get() or _whole()
     if count > budget.bytes:
         raise LoadError(
             f"{_number(count)} bytes are to be made while the model is read, and {budget.bytes:,} are left",
@@ -59,7 +65,7 @@ are left; values that the file holds are taken: fold constants before
     budget.bytes -= count
 
 
-def charge_array(dims: Iterable[int], itemsize: int = 8) -> None:
+def charge_array(dims: Iterable[SupportsInt], itemsize: int = 8) -> None:
     """Before an array of such dims is made.  Raises LoadError where one is negative, too.
 
     >>> charge_array((2, -3))
@@ -79,10 +85,10 @@ def charge_nodes(count: int) -> None:
     >>> charge_nodes(2**30)
     Traceback (most recent call last):
     ...
-    hlosharding.errors.LoadError: 1,073,741,824 nodes are to come beyond those of the file, and 200,000 are left; \
+    hlosharding.errors.LoadError: 1,073,741,824 nodes are to come beyond those of the file, and 100,000 are left; \
 nodes that the file holds are taken: inline functions and unroll loops before
     """
-    budget = _current.get() or _Budget()
+    budget = _current.get() or _whole()
     if count > budget.nodes:
         raise LoadError(
             f"{_number(count)} nodes are to come beyond those of the file, and {budget.nodes:,} are left",

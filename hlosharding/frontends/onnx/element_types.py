@@ -56,6 +56,18 @@ def dtype_of(element_type: int) -> np.dtype[Any]:
     return np.dtype(_TYPES[name])
 
 
+_NAMES = {np.dtype(dtype): name for name, dtype in _TYPES.items()}
+
+
+def type_text(dtype: Any) -> str:
+    """As ONNX's schemas write the type of its tensors.
+
+    >>> type_text(np.dtype(np.float32))
+    'tensor(float)'
+    """
+    return f"tensor({_NAMES[np.dtype(dtype)].lower()})"
+
+
 def is_low_precision(dtype: Any) -> bool:
     """Is it a number of at most eight bits that weights are quantised to?
 

@@ -5,7 +5,8 @@ Floor: frontends.  Decides which constants become parameters of the program, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.element_types import dtype_of, is_float, is_low_precision
+from hlosharding.frontends.onnx.node_errors import errors_at
 from hlosharding.frontends.onnx.operators import OPERATORS
-from hlosharding.frontends.onnx.protos import domain_of, label_of, nodes_of
+from hlosharding.frontends.onnx.protos import domain_of, label_of, nodes_of, place_of
 
 _MANY = 1024
 """Elements from which a constant of whole numbers is a weight, too."""
@@ -54,9 +57,7 @@ class Node:
         return label_of(self.proto)
 
     def __str__(self) -> str:
-        named = f" {self.proto.name!r}" if self.proto.name else ""
-        operator = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
-        return f"node {operator}{named} -> {', '.join(filter(None, self.outputs))}"
+        return place_of(self.proto)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,22 +86,23 @@ class Decoder:
         """All nodes, those of subgraphs too, by number."""
         return [self._nodes[number] for number in sorted(self._nodes)]
 
-    def graph(self, proto: Any, outer: dict[str, Any] | None = None) -> Graph:
+    def graph(self, proto: Any, outer: MutableMapping[str, Any] | None = None) -> Graph:
         """Raises LoadError for tensors and attributes that have no form here."""
         statics = frozenset(_used_for_shapes_only(proto))
         constants: dict[str, Any] = {}
-        known = dict(outer or {})
+        known = ChainMap[str, Any]({}, outer if outer is not None else {})
         for tensor in (*proto.initializer, *proto.sparse_initializer):
             name = tensor.name if hasattr(tensor, "raw_data") else tensor.values.name
             constants[name] = known[name] = self._constant(name, array_of(tensor), statics)
         types = {v.name: v.type for v in (*proto.value_info, *proto.output)}
         nodes: list[Node] = []
         for node in proto.node:
-            value = constant_value(node, known)
-            if value is not None:
+            with errors_at(place_of(node)):
+                value = constant_value(node, known)
+                if value is None:
+                    nodes.append(self._node(node, types, known))
+                    continue
                 constants[node.output[0]] = known[node.output[0]] = self._constant(node.output[0], value, statics)
-                continue
-            nodes.append(self._node(node, types, known))
         inputs = tuple(i for i in proto.input if i.name not in constants)
         return Graph(proto.name, inputs, tuple(o.name for o in proto.output), constants, tuple(nodes))
 
@@ -110,7 +112,7 @@ class Decoder:
         self.weights.append(Weight(name, value))
         return self.weights[-1]
 
-    def _node(self, proto: Any, types: dict[str, Any], known: dict[str, Any]) -> Node:
+    def _node(self, proto: Any, types: dict[str, Any], known: MutableMapping[str, Any]) -> Node:
         number = next(self._found)  # before those of its subgraphs
         self._nodes[number] = Node(
             proto=proto,
@@ -124,7 +126,7 @@ class Decoder:
         )
         return self._nodes[number]
 
-    def _attribute(self, attribute: Any, node: Any, known: dict[str, Any]) -> Any:
+    def _attribute(self, attribute: Any, node: Any, known: MutableMapping[str, Any]) -> Any:
         from onnx import AttributeProto, helper
 
         where = f"attribute {attribute.name!r} of node {node.op_type} {node.name!r}"
@@ -167,6 +169,7 @@ def _dense(tensor: Any) -> np.ndarray:
     from onnx import numpy_helper
 
     values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
+    charge_array(tensor.dims, values.dtype.itemsize)
     out = np.zeros(tuple(tensor.dims), values.dtype)
     out[np.unravel_index(indices, out.shape) if indices.ndim == 1 else tuple(indices.T)] = values
     return out
@@ -175,7 +178,7 @@ def _dense(tensor: Any) -> np.ndarray:
 _VALUES = ("value", "sparse_value", "value_float", "value_floats", "value_int", "value_ints")
 
 
-def constant_value(node: Any, known: dict[str, Any]) -> np.ndarray | None:
+def constant_value(node: Any, known: MutableMapping[str, Any]) -> np.ndarray | None:
     """The value of a Constant, or of a ConstantOfShape whose shape stands in the model; None of other nodes."""
     if domain_of(node):
         return None
@@ -185,6 +188,9 @@ def constant_value(node: Any, known: dict[str, Any]) -> np.ndarray | None:
     if not isinstance(shape, np.ndarray):
         return None
     value = array_of(node.attribute[0].t) if node.attribute else np.zeros(1, np.float32)
+    if shape.dtype != np.int64 or shape.ndim != 1 or value.size != 1:
+        raise LoadError(f"a ConstantOfShape of {value.size} values in a shape of {shape.dtype}{list(shape.shape)}")
+    charge_array(shape, value.dtype.itemsize)
     return np.full(tuple(int(n) for n in shape), value.reshape(()), value.dtype)
 
 

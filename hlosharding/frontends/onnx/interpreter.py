@@ -6,23 +6,26 @@ node's name.
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hlosharding.errors import HloShardingError, LoadError
+from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_nodes
 from hlosharding.frontends.onnx.graph import Graph, Node, Weight
 from hlosharding.frontends.onnx.known import KnownOutputs, is_computable
+from hlosharding.frontends.onnx.node_errors import errors_at
 from hlosharding.frontends.onnx.operators import OPERATORS, MustBeKnown, Operator
-from hlosharding.frontends.onnx.protos import first_line
-from hlosharding.frontends.onnx.values import Entry, NeedsInput, Value, unwrapped, wrapped
+from hlosharding.frontends.onnx.schemas import type_complaint
+from hlosharding.frontends.onnx.values import Entry, Value, traced, unwrapped, wrapped
 
 _FOLDED = 200_000
-"""Elements of its inputs up to which a node of known values is computed while the model is read."""
+"""Combinations of elements of its inputs up to which a node of known values is computed while the model is read."""
 _LITERAL = 1024
 """Elements up to which a known value is written into the program; a larger one is computed there."""
 
@@ -40,6 +43,8 @@ class Interpreter:
     """Gives a traced tensor its name."""
     laid_out: Callable[[Node, str, Any], Any]
     """A traced tensor of that name as the node's device annotation wants it."""
+    _met: set[int] = field(default_factory=set)
+    """Numbers of nodes that were traced; in loops they come again."""
 
     def run(self, graph: Graph, given: Mapping[str, Entry], outer: Environment | None = None) -> tuple[Entry, ...]:
         """The outputs of a graph whose inputs are `given`; names of `outer` graphs are seen inside."""
@@ -56,30 +61,39 @@ class Interpreter:
         return Value(known=constant)
 
     def _node(self, node: Node, names: Environment) -> Sequence[Entry]:
-        try:
+        with errors_at(str(node)):
+            if node.number in self._met:
+                charge_nodes(1)
+            self._met.add(node.number)
             return self._outputs(node, [_entry(name, names, f"input of {node}") for name in node.inputs], names)
-        except NeedsInput as error:
-            raise NeedsInput(error.name, error.where or str(node)) from None
-        except HloShardingError as error:
-            raise LoadError(error.what, where=error.where or str(node), remedy=error.remedy) from error
-        except (TypeError, ValueError, IndexError, KeyError, NotImplementedError, ArithmeticError) as error:
-            raise LoadError(f"cannot be traced: {first_line(error)}", where=str(node)) from error
 
     def _outputs(self, node: Node, inputs: Sequence[Entry], names: Environment) -> Sequence[Entry]:
         operator = _operator(node)
         tensors = [entry for entry in inputs if not isinstance(entry, list)]
+        _check_inputs(node, inputs)
         if len(tensors) < len(inputs) or not is_computable(node):
             return self._traced(node, operator, inputs, names)
-        known = KnownOutputs(node, tensors)
-        if all(v is None or v.is_constant for v in tensors) and _elements(tensors) <= _FOLDED:
-            values = known.tried()
+        if all(v is None or v.is_constant for v in tensors) and self._is_small(node, operator, tensors):
+            values = KnownOutputs(node, tensors).tried()
             if values is not None and max((v.size for v in values), default=0) <= _LITERAL:
                 return [Value(known=value) for value in values]
         outputs = self._traced(node, operator, inputs, names)
+        known = KnownOutputs(node, tensors, _bytes(outputs))
         for number, output in enumerate(outputs):
             if isinstance(output, Value) and output.evaluate is None:
                 output.evaluate = partial(known.output, number)
         return outputs
+
+    def _is_small(self, node: Node, operator: Operator, inputs: Sequence[Value | None]) -> bool:
+        """Is what a node gives of known values small for sure?  Asked before it is computed."""
+        if math.prod(max(1, np.size(v.array)) for v in inputs if v is not None) > _FOLDED:
+            return False
+        if not operator.static:
+            return True  # no operator gives more elements than there are combinations of those it reads
+        import jax
+
+        found = jax.eval_shape(lambda: self._called(node, operator, inputs, self._attributes(node, operator, {})))
+        return max((leaf.size for leaf in jax.tree.leaves(found)), default=0) <= _LITERAL
 
     def _traced(self, node: Node, operator: Operator, inputs: Sequence[Entry], names: Environment) -> list[Entry]:
         import jax
@@ -106,7 +120,7 @@ class Interpreter:
     def _argument(self, node: Node, operator: Operator, position: int, entry: Entry) -> Any:
         if operator.is_static(position):
             return _known(entry)
-        value = unwrapped(entry)
+        value = unwrapped(entry) if operator.may_be_known(position) else traced(entry)
         return self.laid_out(node, node.inputs[position], value) if isinstance(entry, Value) else value
 
     def _attributes(self, node: Node, operator: Operator, names: Environment) -> dict[str, Any]:
@@ -164,8 +178,15 @@ def _operator(node: Node) -> Operator:
     return found
 
 
-def _elements(tensors: Sequence[Value | None]) -> int:
-    return sum(int(np.size(tensor.array)) for tensor in tensors if tensor is not None)
+def _bytes(outputs: Sequence[Entry]) -> int:
+    return sum(int(v.array.size) * v.array.dtype.itemsize for v in outputs if isinstance(v, Value))
+
+
+def _check_inputs(node: Node, inputs: Sequence[Entry]) -> None:
+    dtypes = tuple(np.dtype(v.array.dtype) if isinstance(v, Value) else None for v in inputs)
+    wrong = type_complaint(node.op_type, dtypes) if not node.domain else None
+    if wrong is not None:
+        raise LoadError(wrong)
 
 
 def _check_types(node: Node, outputs: Sequence[Any]) -> None:

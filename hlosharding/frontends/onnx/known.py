@@ -11,7 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_bytes
 from hlosharding.frontends.onnx.graph import Graph, Node
+from hlosharding.frontends.onnx.node_errors import errors_at
 from hlosharding.frontends.onnx.values import Value
 
 _RANDOM = frozenset(
@@ -19,17 +21,22 @@ _RANDOM = frozenset(
 )
 
 
+_WINDOWED = frozenset({"auto_pad", "kernel_shape", "pads"})
+"""Attributes by which a few elements are padded to any number; and such operators the evaluator computes in Python."""
+
+
 def is_computable(node: Node) -> bool:
-    """Can the evaluator compute it: an operator of ONNX without graphs inside and without chance?"""
+    """Can the evaluator compute it: an operator of ONNX without graphs inside, without chance and without windows?"""
     has_graphs = any(isinstance(a, Graph) for a in node.attributes.values())
-    return not (node.domain or has_graphs or node.op_type in _RANDOM)
+    return not (node.domain or has_graphs or node.op_type in _RANDOM or _WINDOWED & node.attributes.keys())
 
 
 class KnownOutputs:
     """The outputs of one node from the values of its inputs, computed at most once."""
 
-    def __init__(self, node: Node, inputs: Sequence[Value | None]) -> None:
-        self._node, self._inputs = node, inputs
+    def __init__(self, node: Node, inputs: Sequence[Value | None], size: int = 0) -> None:
+        self._node, self._inputs, self._size = node, inputs, size
+        """`size`: bytes of the outputs, where they are more than a few."""
 
     @cached_property
     def all(self) -> tuple[np.ndarray, ...]:
@@ -38,6 +45,8 @@ class KnownOutputs:
 
         named = zip(self._node.inputs, self._inputs, strict=True)
         values = {name: value.static() for name, value in named if value is not None}
+        with errors_at(str(self._node)):
+            charge_bytes(self._size)
         try:
             with np.errstate(all="ignore"):
                 found = ReferenceEvaluator(self._node.proto).run(None, values)

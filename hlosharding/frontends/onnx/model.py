@@ -14,11 +14,12 @@ from hlosharding.frontends.jax import TraceableFunction, with_sharding
 from hlosharding.frontends.onnx.boundary import Ports, described
 from hlosharding.frontends.onnx.budget import one_budget
 from hlosharding.frontends.onnx.device_annotations import AppliedShardings, shardings_of
+from hlosharding.frontends.onnx.functions import with_functions_inlined
 from hlosharding.frontends.onnx.graph import Decoder, Graph, Node
 from hlosharding.frontends.onnx.interpreter import Interpreter
 from hlosharding.frontends.onnx.marks import TensorMarks, hlo_name, node_scope, set_frames
 from hlosharding.frontends.onnx.protos import all_nodes, read_model
-from hlosharding.frontends.onnx.reading import normal_form, with_functions_inlined
+from hlosharding.frontends.onnx.reading import normal_form
 from hlosharding.frontends.onnx.values import NeedsInput, unwrapped
 from hlosharding.frontends.prepare import prepared
 from hlosharding.ir import Edit, Module, NameUniquer, rewrite

@@ -105,6 +105,13 @@ def label_of(node: Any) -> str:
     return node.name or f"{node.op_type}({next(filter(None, node.output), '')})"
 
 
+def place_of(node: Any) -> str:
+    """Where it stands, for errors."""
+    named = f" {node.name!r}" if node.name else ""
+    operator = f"{domain_of(node)}.{node.op_type}" if domain_of(node) else node.op_type
+    return f"node {operator}{named} -> {', '.join(filter(None, node.output))}"
+
+
 def first_line(error: Exception) -> str:
     """What a foreign error says first: bare C++ exceptions bring their call stacks."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""A model file as one graph of one opset: external data beside it, local functions inlined, nodes converted.
+"""A model without functions as one graph of one opset: external data read, nodes converted.
 
 Floor: frontends.  Knows protos only.  `onnx.version_converter` drops local functions and device annotations, so these
 are dealt with before.
@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hlosharding.errors import AnnotationError, LoadError
+from hlosharding.errors import LoadError
 from hlosharding.frontends.onnx.external_data import read_external_data
 from hlosharding.frontends.onnx.old_opsets import restore_names, restore_old_prelus, restore_old_resizes
 from hlosharding.frontends.onnx.operators import MICROSOFT
-from hlosharding.frontends.onnx.protos import all_nodes, all_tensors, domain_of, first_line, label_of
+from hlosharding.frontends.onnx.protos import all_nodes, all_tensors, domain_of, first_line
+from hlosharding.frontends.onnx.schemas import OPSET, check_nodes
 
-OPSET = 28
-"""Of the ONNX domain: every model is converted to it, and each operator is written for it alone."""
 _CONTRIBUTED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1000}
 """What ONNX Runtime's optimiser writes into the ONNX domain, and the opset since which ONNX has it, if any."""
 _LARGE = 1 << 16
@@ -39,6 +38,7 @@ def normal_form(model: Any, path: Path | None) -> Any:
     read_external_data(model, path)  # before anything reads values
     kept = dict(_detached(model))
     _set_apart(model)
+    check_nodes(model, _version(model))
     model = _in_one_opset(model)
     try:
         model = shape_inference.infer_shapes(model)
@@ -48,29 +48,6 @@ def normal_form(model: Any, path: Path | None) -> Any:
         ) from error
     _attach(model, kept)
     return model
-
-
-def with_functions_inlined(model: Any) -> Any:
-    """Each call of a function of the model's own is the nodes of its body; annotations of these stay.
-
-    Raises AnnotationError for those of a call: nodes of the body would be without them.
-    """
-    if not model.functions:
-        return model
-    own = {(function.domain, function.name) for function in model.functions}
-    for node in all_nodes(model):
-        if node.device_configurations and (domain_of(node), node.op_type) in own:
-            raise AnnotationError(
-                "a call of a local function has device annotations",
-                where=label_of(node),
-                remedy="annotate the nodes of the function, or inline it: onnx.inliner",
-            )
-    from onnx import inliner
-
-    try:
-        return inliner.inline_local_functions(model)
-    except Exception as error:
-        raise LoadError(f"local functions cannot be inlined: {first_line(error)}") from error
 
 
 def _set_apart(model: Any) -> None:

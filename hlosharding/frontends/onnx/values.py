@@ -83,3 +83,10 @@ def unwrapped(entry: Entry) -> Any:
     if isinstance(entry, list):
         return [unwrapped(each) for each in entry]
     return entry.array if entry is not None else None
+
+
+def traced(entry: Entry) -> Any:
+    """The same without what is known: JAX's arrays in any case."""
+    import jax
+
+    return jax.tree.map(jax.numpy.asarray, unwrapped(entry))

@@ -34,7 +34,7 @@ _UNROLLED = 1000
 """Trips up to which a loop that JAX cannot roll is traced trip by trip."""
 
 
-@operator("If", 25)
+@operator("If", 25, known="cond")
 def _if(cond: Any, *, then_branch: Body, else_branch: Body) -> Any:
     if isinstance(cond, np.ndarray):
         return (then_branch if bool(cond.reshape(())) else else_branch).entries()
@@ -51,7 +51,7 @@ def _arrays(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(jax.tree.map(jnp.asarray, value) for value in values)
 
 
-@operator("Loop", 25)
+@operator("Loop", 25, known="max_trips cond carried")
 def _loop(max_trips: Any = None, cond: Any = None, *carried: Any, body: Body, node: Any) -> Any:
     """ONNX's general loop: `body` takes the trip's number, the condition and what is carried, and gives the next
     condition, what is carried, and elements of arrays that grow by one a trip."""
@@ -176,7 +176,7 @@ def _scan(
     return (*last, *turned)
 
 
-@operator("SequenceMap", 17)
+@operator("SequenceMap", 17, known="sequence more")
 def _sequence_map(sequence: list[Any], *more: Any, body: Body) -> Any:
     rows = [
         body(each, *(other[n] if isinstance(other, list) else other for other in more))

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.operators.interpolation import linear_taps, sampled
 from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import operator
@@ -105,6 +106,7 @@ def _col2im(
     taps = math.prod(block)
     columns = jnp.reshape(x, (*x.shape[:2], *window.counts))
     channels = x.shape[1] // taps
+    charge_array((channels, taps, taps))
     # Backwards through a convolution that copies each element of a window into a feature of its own.
     copies = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *(1,) * (len(block) + 1))).astype(x.dtype)
     lows = [low for low, _ in window.pads]

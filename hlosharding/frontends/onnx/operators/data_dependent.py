@@ -10,7 +10,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.operators.table import operator
+
+_COMPARED = 64
+"""Bytes that stand for a comparison of two boxes: as many as a budget of bytes holds take a minute."""
 
 
 def _evaluated(name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
@@ -27,11 +31,13 @@ def _evaluated(name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> 
 
 @operator("NonZero", 13, static="x")
 def _non_zero(x: Any) -> Any:
+    charge_array((x.ndim, np.count_nonzero(x)))
     return _evaluated("NonZero", x)
 
 
 @operator("Unique", 28, static="x")
 def _unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
+    charge_array((4, x.size))
     return _evaluated("Unique", x, outputs=4, axis=axis, sorted=sorted)
 
 
@@ -43,6 +49,9 @@ def _non_max_suppression(
     boxes: Any, scores: Any, max_output_boxes_per_class: Any = None, iou_threshold: Any = None,
     score_threshold: Any = None, *, center_point_box: int = 0,
 ) -> Any:  # fmt: skip
+    # Each box is compared with each that was taken, in Python.
+    most = boxes.shape[1] if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(()))
+    charge_array((*scores.shape, min(boxes.shape[1], max(0, most))), _COMPARED)
     numbers = max_output_boxes_per_class, iou_threshold, score_threshold
     # The evaluator wants vectors of one number.
     vectors = [None if number is None else number.reshape(-1) for number in numbers]
@@ -51,5 +60,6 @@ def _non_max_suppression(
 
 @operator("Compress", 28, static="condition")
 def _compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
+    charge_array((np.count_nonzero(condition),))
     places = np.flatnonzero(condition)
     return jnp.take(jnp.ravel(x), places) if axis is None else jnp.take(x, places, axis)

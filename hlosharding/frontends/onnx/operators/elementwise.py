@@ -97,7 +97,7 @@ def _mod(a: Any, b: Any, *, fmod: int = 0) -> Any:
     return jnp.fmod(a, b) if fmod else jnp.mod(a, b)
 
 
-@operator("Pow", 15)
+@operator("Pow", 15, known="y")
 def _pow(x: Any, y: Any) -> Any:
     x = jnp.asarray(x)
     if isinstance(y, np.ndarray) and y.size == 1 and float(y.reshape(())) == int(y.reshape(())):
@@ -164,6 +164,6 @@ def _mean(*xs: Any) -> Any:
     return reduce(jnp.add, map(jnp.asarray, xs)) / len(xs)
 
 
-@operator("Identity", 25)
+@operator("Identity", 25, known="x")
 def _identity(x: Any) -> Any:
     return x

@@ -147,7 +147,7 @@ def _attention(
     if mask is not None:
         scores = scores + jnp.where(_seen(mask, scores.shape), 0, lowest)
     if unidirectional:
-        scores = jnp.where(np.tri(*scores.shape[2:], dtype=bool), scores, lowest)
+        scores = jnp.where(jnp.tri(*scores.shape[2:], dtype=bool), scores, lowest)
     if attention_bias is not None:
         scores = scores + attention_bias
     out = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.operators.interpolation import cubic_taps, gathered, linear_taps, nearest_tap, sampled
 from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import MustBeKnown, operator
@@ -39,6 +40,7 @@ def _center_crop_pad(x: Any, shape: Any, *, axes: list[int] | None = None) -> An
 @operator("AffineGrid", 20, static="size")
 def _affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     sizes = ints(size)[2:]
+    charge_array((*sizes, len(sizes) + 1))
     # Coordinates from -1 to 1, of the last dim first.
     steps = [np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
     grid = np.meshgrid(*steps, indexing="ij")[::-1]
@@ -87,7 +89,7 @@ def _reflected(place: Any, size: int, align_corners: int) -> Any:
     return low + jnp.minimum(distance, 2 * span - distance)
 
 
-@operator("RoiAlign", 22)
+@operator("RoiAlign", 22, known="rois")
 def _roi_align(
     x: Any, rois: Any, batch_indices: Any,
     *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg", output_height: int = 1,
@@ -129,7 +131,9 @@ class _Samples:
     @classmethod
     def of(cls, low: Any, bin_size: Any, size: int, bins: int, counts: np.ndarray) -> _Samples:
         """`counts`: of samples, per region."""
-        numbers = np.arange(max(counts.max(initial=0), 1))
+        most = max(counts.max(initial=0), 1)
+        charge_array((len(counts), bins, most, 2))
+        numbers = np.arange(most)
         is_own, total = numbers < counts[:, None], np.maximum(counts, 1)[:, None]
         inside_bin = (np.where(is_own, numbers, 0) + 0.5) / total
         steps = (np.arange(bins)[:, None] + inside_bin[:, None, :]).astype(low.dtype)

@@ -19,14 +19,12 @@ def _from_start(indices: Any, size: int) -> Any:
     return jnp.where(indices < 0, indices + size, indices)
 
 
-@operator("Gather", 13)
+@operator("Gather", 13, known="indices")
 def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     axis = axis % x.ndim
     if isinstance(indices, np.ndarray) and indices.ndim == 0:
         place = int(indices) % x.shape[axis]
-        return (
-            lax.index_in_dim(x, place, axis, keepdims=False) if not isinstance(x, np.ndarray) else x.take(place, axis)
-        )
+        return lax.index_in_dim(x, place, axis, keepdims=False)
     return jnp.take(x, _from_start(indices, x.shape[axis]), axis, mode="clip")
 
 

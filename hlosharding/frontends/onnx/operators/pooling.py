@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.element_types import bounds
 from hlosharding.frontends.onnx.operators.shapes import ints
 from hlosharding.frontends.onnx.operators.table import operator
@@ -40,6 +41,8 @@ def _max_pool(
     lowest = np.asarray(bounds(x.dtype)[0], x.dtype)
     if not any(node.wanted[1:]):
         return _reduced(x, lowest, lax.max, window)
+    charge_array(window.sizes)
+    charge_array(x.shape[:2])
     order = "F" if storage_order else "C"
     numbers = np.arange(math.prod(window.sizes)).reshape(window.sizes)
     values, found = _reduced(
@@ -72,6 +75,7 @@ def _average_pool(
 
 def averaged(x: Any, window: Window, with_padding: bool) -> Any:
     """The mean of each window; `with_padding`: padding that the model asks for counts as elements."""
+    charge_array(window.counts)
     counts = reduce(np.multiply.outer, [_counted(window, d, with_padding) for d in range(len(window.sizes))])
     total = _reduced(x, np.zeros((), x.dtype), lax.add, window)
     return total / counts.astype(x.dtype)

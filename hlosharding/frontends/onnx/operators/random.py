@@ -65,7 +65,7 @@ def _multinomial(x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | 
     return drawn.astype(dtype_of(dtype))
 
 
-@operator("Dropout", 22)
+@operator("Dropout", 22, known="training_mode")
 def _dropout(x: Any, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None, node: Any) -> Any:
     if training_mode is not None and not isinstance(training_mode, np.ndarray):
         raise MustBeKnown("training_mode")

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.element_types import is_float
 from hlosharding.frontends.onnx.operators.interpolation import CUBIC, cubic_kernel, linear_kernel
 from hlosharding.frontends.onnx.operators.quantization import limits
@@ -106,6 +107,7 @@ def _from_sizes(old: Sequence[int], new: Sequence[int], policy: str) -> tuple[li
 
 def _places(axis: _Axis, mode: str) -> Any:
     """Where in the old dim each new element lies."""
+    charge_array((axis.new,))
     numbers = np.arange(axis.new, dtype=np.float64)
     wanted = axis.old * axis.scale
     match mode:
@@ -132,6 +134,7 @@ def _weights(places: Any, axis: _Axis, kernel: Callable[[Any], Any], antialias: 
     """[new, old]: how much of each old element is in each new one; the border elements go on outside."""
     narrow = min(axis.scale, 1.0) if antialias else 1.0
     margin = math.ceil(2 / narrow) + 1
+    charge_array((axis.new, axis.old + 2 * margin))
     taps = np.arange(-margin, axis.old + margin)
     # Of a place far outside, what matters is that it is outside.
     centres = np.clip(places, -1.0 * margin + 2 / narrow, axis.old - 1 + margin - 2 / narrow)

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.element_types import dtype_of, is_float
 from hlosharding.frontends.onnx.operators.table import operator
 
 
 def ints(values: Any) -> tuple[int, ...]:
     """Dims, axes or the like, of an array that is known."""
+    charge_array(np.shape(values), 32)
     return tuple(int(v) for v in np.asarray(values).reshape(-1))
 
 
@@ -78,7 +80,9 @@ def _concat(*xs: Any, axis: int) -> Any:
 @operator("Split", 18, static="split")
 def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None = None, node: Any) -> Any:
     if split is None:
-        count = num_outputs if num_outputs is not None else len(node.wanted)
+        count = len(node.wanted)
+        if num_outputs not in (None, count):
+            raise LoadError(f"{count} outputs, and num_outputs is {num_outputs}")
         each = -(-x.shape[axis] // count)
         sizes = [max(0, min(each, x.shape[axis] - n * each)) for n in range(count)]
     else:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.element_types import dtype_of
 from hlosharding.frontends.onnx.operators.table import operator
 
@@ -55,6 +56,7 @@ def _stft(x: Any, frame_step: Any, window: Any = None, frame_length: Any = None,
     length = given if frame_length is None else int(frame_length.reshape(()))
     step = int(frame_step.reshape(()))
     count = 1 + (numbers.shape[1] - length) // step
+    charge_array((count, length))
     frames = numbers[:, np.arange(count)[:, None] * step + np.arange(length)]
     if window is not None:
         frames = frames * jnp.asarray(window).astype(frames.dtype)
@@ -73,6 +75,7 @@ def _entered(name: str, factors: tuple[float, ...]) -> None:
     @operator(name, 17, static="size")
     def _window(size: Any, *, output_datatype: int = 1, periodic: int = 1) -> Any:
         count = int(size.reshape(()))
+        charge_array((count,))
         turns = 2 * np.pi * np.arange(count) / (count if periodic else count - 1)
         out = sum(factor * np.cos(n * turns) for n, factor in enumerate(factors))
         return np.asarray(out).astype(dtype_of(output_datatype))
@@ -91,6 +94,7 @@ def _mel_weight_matrix(
 ) -> Any:  # fmt: skip
     count, length = int(num_mel_bins.reshape(())), int(dft_length.reshape(()))
     low, high = (2595 * np.log10(1 + float(edge.reshape(())) / 700) for edge in (lower_edge_hertz, upper_edge_hertz))
+    charge_array((length // 2 + 1, count))
     mels = low + np.arange(count + 2) * ((high - low) / (count + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
     bins = ((length + 1) * hertz // float(sample_rate.reshape(()))).astype(np.int64)

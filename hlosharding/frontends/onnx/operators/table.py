@@ -62,6 +62,8 @@ class Operator:
     function: Callable[..., Any]
     static: frozenset[str]
     """Inputs whose values must be known while tracing: they decide shapes."""
+    known: frozenset[str]
+    """Inputs that are numpy arrays where their values are known; all others are JAX's arrays, known or not."""
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -84,17 +86,29 @@ class Operator:
 
     def is_static(self, position: int) -> bool:
         """Must the input at `position` be known?"""
-        return bool(self.static) and self.inputs[min(position, len(self.inputs) - 1)] in self.static
+        return bool(self.static) and self._input(position) in self.static
+
+    def may_be_known(self, position: int) -> bool:
+        """Does the function look whether the input at `position` is known?"""
+        return bool(self.known) and self._input(position) in self.known
+
+    def _input(self, position: int) -> str:
+        return self.inputs[min(position, len(self.inputs) - 1)]
 
 
 OPERATORS: Registry[tuple[str, str], Operator] = Registry("ONNX operators")
 
 
-def operator(name: str, since: int, *, static: str = "", domain: str = "") -> Callable[[F], F]:
-    """Enters a function as the operator `name`; `static` names inputs that must be known, separated by blanks."""
+def operator(name: str, since: int, *, static: str = "", known: str = "", domain: str = "") -> Callable[[F], F]:
+    """Enters a function as the operator `name`.
+
+    `static` names inputs that must be known, `known` those that the function wants to know if it can, separated by
+    blanks.  Only these are ever numpy arrays: what a function does with the others it does while the program runs.
+    """
 
     def enter(function: F) -> F:
-        OPERATORS.add((domain, name), Operator(domain, name, since, function, frozenset(static.split())))
+        names = frozenset(static.split()), frozenset(known.split())
+        OPERATORS.add((domain, name), Operator(domain, name, since, function, *names))
         return function
 
     return enter

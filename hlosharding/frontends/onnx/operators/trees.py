@@ -14,6 +14,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 from hlosharding.frontends.onnx.operators.table import operator
 
 _MEMBER = 6
@@ -119,7 +120,9 @@ def _members(modes: np.ndarray, values: Any, dtype: Any, leaves: int) -> np.ndar
     if len(ends) != len(asking):
         raise LoadError(f"membership_values has {len(ends)} lists for {len(asking)} nodes that ask for members")
     lists = np.split(given, ends) if len(ends) else []  # but the first they begin with a NaN, which nothing equals
-    found = np.full((len(modes) + leaves, max(map(len, lists), default=1)), np.nan, dtype)
+    shape = len(modes) + leaves, max(map(len, lists), default=1)
+    charge_array(shape)
+    found = np.full(shape, np.nan, dtype)
     for node, members in zip(asking, lists, strict=False):
         found[node, : len(members)] = members
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import charge_array
 
 Ints = Sequence[int] | None
 
@@ -57,6 +58,7 @@ class Window:
         >>> window_over((3,), (2,)).places(0).tolist()
         [[0, 1], [1, 2]]
         """
+        charge_array((self.counts[dim], self.kernel[dim]))
         starts = np.arange(self.counts[dim]) * self.strides[dim] - self.pads[dim][0]
         return starts[:, None] + np.arange(self.kernel[dim]) * self.dilations[dim]
 
