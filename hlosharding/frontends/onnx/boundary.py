@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.budget import check_size
 from hlosharding.frontends.onnx.element_types import dtype_of
+from hlosharding.frontends.onnx.node_errors import errors_at
 from hlosharding.frontends.onnx.values import Entry, NeedsInput, Value
 
 
@@ -123,6 +125,8 @@ def _declared(tensor: Any, name: str) -> Any:
             f"input {name!r} is {dtype_of(tensor.elem_type)}{shape}: its size is open",
             remedy=f"give it: inputs={{{name!r}: array or jax.ShapeDtypeStruct}} (--input {name}=f32[...])",
         )
+    with errors_at(f"input {name!r}"):
+        check_size([size or 0 for size in dims], dtype_of(tensor.elem_type))
     return jax.ShapeDtypeStruct(tuple(dims), dtype_of(tensor.elem_type))
 
 

@@ -8,17 +8,21 @@ means it may write it out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import SupportsInt
+from typing import Any, SupportsInt
+
+import numpy as np
 
 from hlosharding.errors import LoadError
 
 _BYTES = 1 << 30
 """Of all values that are computed while a model is read.  ONNX's own largest model of filled weights (VGG-19) makes
 0.6 GB; whoever runs JAX has as much memory."""
+_ADDRESSABLE = 1 << 60
+"""XLA counts bytes in 64 bits, and what an operator makes on its way may be a little larger."""
 _NODES = 100_000
 """That come again: calls of functions, trips of loops that are traced one by one.  About a minute; a large language
 model has 50,000 in all."""
@@ -77,6 +81,18 @@ def charge_array(dims: Iterable[SupportsInt], itemsize: int = 8) -> None:
     if min(sizes, default=0) < 0:
         raise LoadError(f"a shape of {sizes}")
     charge_bytes(math.prod(sizes) * itemsize)
+
+
+def check_size(dims: Sequence[int], dtype: Any) -> None:
+    """Raises LoadError for an array that no program can have, nobody makes it now or not.
+
+    >>> check_size((1 << 40, 1 << 40), np.int8)
+    Traceback (most recent call last):
+    ...
+    hlosharding.errors.LoadError: an array of int8[1099511627776, 1099511627776], which no machine holds
+    """
+    if math.prod(dims) * np.dtype(dtype).itemsize > _ADDRESSABLE:
+        raise LoadError(f"an array of {np.dtype(dtype)}{list(dims)}, which no machine holds")
 
 
 def charge_nodes(count: int) -> None:

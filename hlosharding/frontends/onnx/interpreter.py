@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
-from hlosharding.frontends.onnx.budget import charge_nodes
+from hlosharding.frontends.onnx.budget import charge_nodes, check_size
 from hlosharding.frontends.onnx.graph import Graph, Node, Weight
 from hlosharding.frontends.onnx.known import KnownOutputs, is_computable
 from hlosharding.frontends.onnx.node_errors import errors_at
@@ -192,5 +192,8 @@ def _check_inputs(node: Node, inputs: Sequence[Entry]) -> None:
 def _check_types(node: Node, outputs: Sequence[Any]) -> None:
     """What a function gives has the type that ONNX infers: JAX's own promotions are others."""
     for output, dtype, name in zip(outputs, node.output_types, node.outputs, strict=False):
-        if dtype is not None and hasattr(output, "dtype") and output.dtype != dtype:
+        if not hasattr(output, "dtype"):
+            continue
+        check_size(output.shape, output.dtype)
+        if dtype is not None and output.dtype != dtype:
             raise LoadError(f"gives {name!r} as {output.dtype}, and ONNX wants {dtype}", where=str(node))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.graph import array_of
 from hlosharding.frontends.onnx.protos import all_nodes, label_of, nodes_of
 
 
@@ -28,12 +29,12 @@ def restore_names(converted: Any, model: Any) -> None:
 
 def restore_old_resizes(model: Any) -> None:
     """Gives each Resize the attributes that mean what it meant.  Raises LoadError where there are none."""
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
-    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.data_location != t.EXTERNAL}
+    constants = {t.name: array_of(t) for t in model.graph.initializer if t.data_location != t.EXTERNAL}
     for node in nodes_of(model.graph):
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        if node.op_type == "Constant" and node.attribute[0].name == "value" and node.attribute[0].t.data_location != 1:
+            constants[node.output[0]] = array_of(node.attribute[0].t)
         if node.op_type == "Resize":
             rounding = _rounding(constants.get(node.input[2]))
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))

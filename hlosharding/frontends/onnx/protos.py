@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hlosharding.errors import LoadError
+from hlosharding.frontends.onnx.wire_checks import check_wire
 
 
 def is_onnx(source: Any) -> bool:
@@ -31,6 +32,7 @@ def read_model(source: Any) -> Any:
     model = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
+        check_wire(model)
         return model
     if not isinstance(source, bytes | bytearray | memoryview):
         raise LoadError(f"a {type(source).__name__} is no ONNX model", remedy="give an onnx.ModelProto, or its bytes")
@@ -42,6 +44,7 @@ def read_model(source: Any) -> Any:
         raise LoadError(f"not an ONNX model: {error}", remedy="give the bytes of an onnx.ModelProto") from error
     if not model.HasField("graph"):
         raise LoadError("not an ONNX model: it has no graph", remedy="give the bytes of an onnx.ModelProto")
+    check_wire(model)
     return model
 
 

@@ -61,7 +61,12 @@ def _set_apart(model: Any) -> None:
 
 
 def _version(model: Any) -> int:
-    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
+    version = next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
+    if version > OPSET:
+        raise LoadError(f"opset {version} is newer than {OPSET}", remedy=f"export the model for opset {OPSET} or older")
+    if version < 1:
+        raise LoadError(f"opset {version}, where the first is 1", remedy="check the file with onnx.checker")
+    return version
 
 
 def _in_one_opset(model: Any) -> Any:
@@ -72,8 +77,6 @@ def _in_one_opset(model: Any) -> Any:
         return model
     if version < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in all_nodes(model)):
         raise LoadError("Scan of opset 8 has a batch of its own", remedy="export the model for opset 9 or newer")
-    if version > OPSET:
-        raise LoadError(f"opset {version} is newer than {OPSET}", remedy=f"export the model for opset {OPSET} or older")
     try:
         converted = version_converter.convert_version(model, OPSET)
     except Exception as error:

@@ -30,6 +30,11 @@ def with_attribute(name: str, value: Any, kind: int) -> Any:
     return model([made], [port("x", [1, 1, 4, 4])], [port("y", None)], {"w": np.ones((1, 1, 2, 2), np.float32)})
 
 
+def with_short_bytes(proto: Any) -> Any:
+    proto.graph.initializer[0].raw_data = b"12"
+    return proto
+
+
 MALFORMED = {
     "a shape of real numbers": (of_nodes(FILL, s=np.array([np.nan], np.float32)), "in a shape of float32"),
     "a fill of two values": (
@@ -58,8 +63,23 @@ MALFORMED = {
         of_nodes(node("Cast", ["x"], ["i"], to=6), node("Softmax", ["i"], ["y"])), "is int32, for which ONNX does not",
     ),
     "types that differ": (of_nodes(node("Cast", ["x"], ["i"], to=6), node("Add", ["x", "i"], ["y"])), "is int32, and"),
+    "a matching of strings, which onnx's own inference does not survive": (
+        of_nodes(node("Foo", [], ["i"], domain="foo"), node("RegexFullMatch", ["i"], ["y"], pattern="a")), "on strings",
+    ),
+    "an opset of 64 bits": (of_nodes(node("Neg", ["x"], ["y"]), opset=1 << 40), "is newer than 28"),
+    "an opset below 1": (of_nodes(node("Neg", ["x"], ["y"]), opset=-3), "opset -3, where the first is 1"),
+    "a tensor of Upsample's whose bytes do not fit": (
+        with_short_bytes(of_nodes(node("Upsample", ["x", "w"], ["y"]), opset=9, w=np.ones(2, np.float32))),
+        "tensor 'w' cannot be read",
+    ),
+    "what no machine holds": (
+        of_nodes(node("Tile", ["x", "r"], ["y"]), r=np.array([1 << 40, 1 << 40])), "no machine holds; at node Tile",
+    ),
+    "an input that no machine holds": (
+        model([node("Neg", ["x"], ["y"])], [port("x", [1 << 40, 1 << 40])], [port("y", None)]), "no machine holds",
+    ),
     "a mode that is none": (of_nodes(node("Gelu", ["x"], ["y"], approximate="no")), "KeyError: 'no'.*at node Gelu"),
-    "parts that are not there": (of_nodes(node("Split", ["x"], ["y"], num_outputs=1 << 40)), "num_outputs is 1,099,511,627,776"),
+    "parts that are not there": (of_nodes(node("Split", ["x"], ["y"], num_outputs=1 << 40)), "1,099,511,627,776, of 1"),
 }  # fmt: skip
 
 
@@ -68,6 +88,23 @@ def test_malformed_models_are_refused_with_the_place(name: str) -> None:
     proto, said = MALFORMED[name]
     with pytest.raises(hs.LoadError, match=said):
         hs.load(proto)
+
+
+@pytest.mark.parametrize("place", [b"x", b"Neg", b"g"])
+def test_names_are_text(place: bytes) -> None:
+    data = of_nodes(node("Neg", ["x"], ["y"])).SerializeToString()
+    with pytest.raises(hs.LoadError, match="is no text; names are UTF-8"):
+        hs.load(data.replace(place, b"\xff" * len(place)))
+
+
+def test_a_size_below_zero_is_open() -> None:
+    """onnx's inference ends the process where Slice meets the least number of 64 bits."""
+    nodes = [node("Slice", ["x", "a", "b", "c"], ["y"])]
+    proto = model(nodes, [port("x", [20, -(2**63)])], [port("y", None)], {n: np.array([1]) for n in "abc"})
+    with pytest.raises(hs.LoadError, match="its size is open"):
+        hs.load(proto)
+    x = np.zeros((20, 3), np.float32)
+    assert str(hs.load(proto, inputs={"x": x}).entry.parameters[0].shape).startswith("f32[20,3]")
 
 
 def test_a_fault_of_ours_stays_recognisable(monkeypatch: pytest.MonkeyPatch) -> None:
