@@ -84,7 +84,10 @@ def mutated(data: bytes, random: Random) -> bytes:
         return _damaged(data, random)
     proto = ModelProto.FromString(data)
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
-        message, field = random.choice(list(_fields(proto)))
+        fields = list(_fields(proto))
+        if not fields:
+            break
+        message, field = random.choice(fields)
         random.choice(_CHANGES)(message, field, random)
     return proto.SerializeToString()
 

@@ -26,6 +26,8 @@ from hlosharding.frontends.onnx.values import Entry, Value, traced, unwrapped, w
 
 _FOLDED = 200_000
 """Combinations of elements of its inputs up to which a node of known values is computed while the model is read."""
+_FEW = 16
+"""Numbers that say sizes; where there are more, the traced function says what comes of them."""
 _LITERAL = 1024
 """Elements up to which a known value is written into the program; a larger one is computed there."""
 
@@ -86,10 +88,11 @@ class Interpreter:
 
     def _is_small(self, node: Node, operator: Operator, inputs: Sequence[Value | None]) -> bool:
         """Is what a node gives of known values small for sure?  Asked before it is computed."""
-        if math.prod(max(1, np.size(v.array)) for v in inputs if v is not None) > _FOLDED:
+        read = math.prod(max(1, n) for v in inputs if v is not None for n in np.shape(v.array))
+        if read > _FOLDED:
             return False
-        if not operator.static:
-            return True  # no operator gives more elements than there are combinations of those it reads
+        if read * _most(operator, inputs) <= _FOLDED:
+            return True
         import jax
 
         found = jax.eval_shape(lambda: self._called(node, operator, inputs, self._attributes(node, operator, {})))
@@ -176,6 +179,20 @@ def _operator(node: Node) -> Operator:
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         raise LoadError(f"operator {operator} is not handled", where=str(node))
     return found
+
+
+def _most(operator: Operator, inputs: Sequence[Value | None]) -> float:
+    """For each combination of elements that it reads an operator gives no more elements than so many.
+
+    Sizes are sums and products of the numbers that say them; of real numbers, quotients as well.
+    """
+    most = 1
+    for value in (v for n, v in enumerate(inputs) if v is not None and operator.is_static(n)):
+        numbers = value.static()
+        if numbers.dtype.kind not in "biu" or numbers.size > _FEW:
+            return math.inf
+        most *= math.prod(abs(int(number)) + 2 for number in numbers.reshape(-1))
+    return most
 
 
 def _bytes(outputs: Sequence[Entry]) -> int:
