@@ -55,7 +55,7 @@ class Interpreter:
         names.update(given)
         for node in graph.nodes:
             names.update(zip(node.outputs, self._node(node, names), strict=False))
-        return tuple(_entry(name, names, f"output of graph {graph.name!r}") for name in graph.outputs)
+        return tuple(names[name] if name else None for name in graph.outputs)
 
     def _constant(self, constant: np.ndarray | Weight) -> Value:
         if isinstance(constant, Weight):
@@ -67,7 +67,10 @@ class Interpreter:
             if node.number in self._met:
                 charge_nodes(1)
             self._met.add(node.number)
-            return self._outputs(node, [_entry(name, names, f"input of {node}") for name in node.inputs], names)
+            found = self._outputs(node, [names[name] if name else None for name in node.inputs], names)
+            for name in filter(None, node.outputs[len(found) :]):
+                raise LoadError(f"it does not give {name!r}")
+            return found
 
     def _outputs(self, node: Node, inputs: Sequence[Entry], names: Environment) -> Sequence[Entry]:
         operator = _operator(node)
@@ -163,14 +166,6 @@ def _known(entry: Entry) -> np.ndarray | None:
     if isinstance(entry, list):
         raise LoadError("a sequence, where a tensor is wanted")
     return entry.static() if entry is not None else None
-
-
-def _entry(name: str, names: Environment, role: str) -> Entry:
-    if not name:
-        return None
-    if name not in names:
-        raise LoadError(f"no node gives {name!r}, {role}", remedy="check the file with onnx.checker")
-    return names[name]
 
 
 def _operator(node: Node) -> Operator:

@@ -64,9 +64,14 @@ def nodes_of(graph: Any) -> Iterator[Any]:
 
 def nodes_inside(node: Any) -> Iterator[Any]:
     """Every node of the graphs inside one."""
-    for attribute in node.attribute:
-        for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-            yield from nodes_of(inner)
+    for graph in graphs_of(node.attribute):
+        yield from nodes_of(graph)
+
+
+def graphs_of(attributes: Iterable[Any]) -> Iterator[Any]:
+    """The graphs that attributes hold."""
+    for attribute in attributes:
+        yield from (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def all_tensors(model: Any) -> Iterator[Any]:
@@ -94,8 +99,8 @@ def _tensors_of_attributes(attributes: Iterable[Any]) -> Iterator[Any]:
             *attribute.sparse_tensors,
         ):
             yield from (sparse.values, sparse.indices)
-        for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-            yield from _tensors_of_graph(graph)
+    for graph in graphs_of(attributes):
+        yield from _tensors_of_graph(graph)
 
 
 def domain_of(node: Any) -> str:

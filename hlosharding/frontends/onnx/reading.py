@@ -16,6 +16,7 @@ from hlosharding.frontends.onnx.old_opsets import restore_names, restore_old_pre
 from hlosharding.frontends.onnx.operators import MICROSOFT
 from hlosharding.frontends.onnx.protos import all_nodes, all_tensors, domain_of, first_line
 from hlosharding.frontends.onnx.schemas import OPSET, check_nodes
+from hlosharding.frontends.onnx.scopes import check_names
 
 _CONTRIBUTED = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1000}
 """What ONNX Runtime's optimiser writes into the ONNX domain, and the opset since which ONNX has it, if any."""
@@ -38,6 +39,7 @@ def normal_form(model: Any, path: Path | None) -> Any:
     read_external_data(model, path)  # before anything reads values
     kept = dict(_detached(model))
     _set_apart(model)
+    check_names(model.graph)
     check_nodes(model, _version(model))
     model = _in_one_opset(model)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import AttributeProto, numpy_helper
+from onnx import AttributeProto, helper, numpy_helper
 
 import hlosharding as hs
 from hlosharding.frontends.onnx.operators import OPERATORS
@@ -66,6 +66,14 @@ MALFORMED = {
     "a matching of strings, which onnx's own inference does not survive": (
         of_nodes(node("Foo", [], ["i"], domain="foo"), node("RegexFullMatch", ["i"], ["y"], pattern="a")), "on strings",
     ),
+    "a name that nobody gives, which onnx's own converter does not survive": (
+        of_nodes(node("EyeLike", ["nobody"], ["y"], dtype=11), opset=22), "no node gives 'nobody', input of node",
+    ),
+    "a body that gives less than its node": (
+        of_nodes(node("Scan", ["x"], ["y"], num_scan_inputs=1, body=helper.make_graph([], "b", [port("r", [4])], []))),
+        "it does not give 'y'",
+    ),
+    "an output that nobody gives": (of_nodes(node("Neg", ["x"], ["z"])), "no node gives 'y', output of graph 'g'"),
     "an opset of 64 bits": (of_nodes(node("Neg", ["x"], ["y"]), opset=1 << 40), "is newer than 28"),
     "an opset below 1": (of_nodes(node("Neg", ["x"], ["y"]), opset=-3), "opset -3, where the first is 1"),
     "a tensor of Upsample's whose bytes do not fit": (
