@@ -77,6 +77,8 @@ def broken(change: str) -> Any:
             spec.device[0] = 99
         case "axis":
             spec.sharded_dim[0].axis = 7
+        case "far axis":
+            spec.sharded_dim[0].axis = 1 << 62
         case "tensor":
             spec.tensor_name = "z"
         case "shards":
@@ -106,6 +108,7 @@ def broken(change: str) -> Any:
         ("configuration", "configuration 'd' is not there; at relu; the model has configurations c"),
         ("device", "device 99 is none of the 4; at relu, tensor 'y'"),
         ("axis", "7"),
+        ("far axis", "axis 4611686018427387904, where no tensor has more than 64; at relu, tensor 'y'"),
         ("tensor", "the node neither reads nor gives it; at relu, tensor 'z'"),
         ("shards", "num_shards"),
         ("version", "says IR version 10"),
