@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import sys
 import time
 from collections import Counter
 from random import Random
 
+from hlosharding.xla_process import SECONDS
 from tests.fuzz.corpus import keep
 from tests.fuzz.mutations import mutated
 from tests.fuzz.targets import TARGETS
 
+os.environ.setdefault(SECONDS, "10")  # what a child of ours is waited for
 _MEMORY = 6 << 30
 """Bytes of address space: what asks for more ends in MemoryError, and is a failure."""
 

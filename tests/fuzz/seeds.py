@@ -17,6 +17,7 @@ from hlosharding.cost import machine_text
 from hlosharding.plans import Golden, PlanFile
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices
+from hlosharding.xla_bridge import hlo_proto_to_stablehlo
 
 PROGRAM = """HloModule m, num_partitions=8
 ENTRY e {
@@ -36,6 +37,44 @@ def source() -> hs.Module:
 def partitioned() -> Any:
     """The same as each device runs it."""
     return hs.partition(source(), machine=hs.machines.h100(8))
+
+
+_LOOP = """HloModule loop, num_partitions=2
+going {
+  p = (s32[], f32[4,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+body {
+  p = (s32[], f32[4,8]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[4,8] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[4,8] multiply(x, x), metadata={op_name="jit(f)/mul" source_file="f.py" source_line=3}
+  ROOT r = (s32[], f32[4,8]) tuple(next, y)
+}
+ENTRY e {
+  x = f32[4,8] parameter(0), sharding={devices=[2,1]<=[2]}
+  zero = s32[] constant(0)
+  t = (s32[], f32[4,8]) tuple(zero, x)
+  w = (s32[], f32[4,8]) while(t), condition=going, body=body
+  ROOT y = f32[4,8] get-tuple-element(w), index=1
+}
+"""
+
+
+@cache
+def protos() -> tuple[bytes, ...]:
+    """The HLO modules on the wire."""
+    return tuple(hs.load(text.decode()).to_hlo_proto() for text in HLO_MODULES)
+
+
+@cache
+def stablehlo() -> tuple[bytes, ...]:
+    """And in StableHLO."""
+    return tuple(hlo_proto_to_stablehlo(proto).encode() for proto in protos())
 
 
 def _all(*texts: str) -> tuple[bytes, ...]:
@@ -144,6 +183,7 @@ HLO = _all(
     "  ROOT x = f32[4] parameter(0), sharding={{replicated}, /*i=1*/ {devices=[2]<=[2]}},"
     ' metadata={op_name="sharding={"}\n',
 )
+HLO_MODULES = _all(PROGRAM, _LOOP)
 SCHEDULES = _all(
     """func @main(%x: f32[8] on {0}, %w: f32[8] on {1-2} as {devices=[2]<=[2]}) {
   %a, %b = split(%x) dim=0 parts=2 axis=micro  // two microbatches

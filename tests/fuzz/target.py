@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 from types import FrameType
 
 from hlosharding import HloShardingError
@@ -27,10 +28,17 @@ class Target:
 
     read: Callable[[bytes], object]
     """Gives anything, or raises HloShardingError; anything else is a failure."""
-    seeds: tuple[bytes, ...]
-    """Valid, or nearly: what inputs are made of."""
+    given: Sequence[bytes] | Callable[[], Sequence[bytes]]
+    """Valid, or nearly: what inputs are made of; a function where it takes long to find them."""
     words: tuple[bytes, ...] = ()
     """Pieces of the grammar that no seed has."""
+    change: Callable[[bytes, Random], bytes] | None = None
+    """How a seed is changed, where bytes and tokens mean little."""
+
+    @property
+    def seeds(self) -> Sequence[bytes]:
+        """What is valid."""
+        return self.given() if callable(self.given) else self.given
 
     def failure(self, data: bytes) -> str | None:
         """What is wrong with the way in which the reader takes an input; None where nothing is."""

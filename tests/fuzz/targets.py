@@ -23,7 +23,7 @@ from hlosharding.plans import Golden, PlanFile
 from hlosharding.rules import parse_rule, parse_shardy_rule
 from hlosharding.search.price_file import KnownPrices
 from hlosharding.sharding import FORMATS, Frame, HloSharding, Scanner, read_sdy_meshes, spec_from_text
-from tests.fuzz import seeds
+from tests.fuzz import onnx_models, seeds
 from tests.fuzz.target import Target
 
 _MESH = "x=2,y=4"
@@ -140,4 +140,8 @@ TARGETS: Mapping[str, Target] = {
     "cache": Target(_in_file("k", _cached), seeds.CACHE_ENTRIES),
     "annotations": Target(_annotations, seeds.ANNOTATIONS),
     "arguments": Target(_arguments, seeds.ARGUMENTS),
+    "hlo": Target(lambda data: hs.load(_text(data), format="hlo"), seeds.HLO_MODULES, seeds.SHARDING_WORDS),
+    "hlo-proto": Target(lambda data: hs.load(data, format="hlo-proto"), seeds.protos),
+    "stablehlo": Target(lambda data: hs.load(_text(data), format="stablehlo"), seeds.stablehlo, seeds.SHARDING_WORDS),
+    "onnx": Target(onnx_models.check, onnx_models.seeds, change=onnx_models.mutated),
 }  # fmt: skip
