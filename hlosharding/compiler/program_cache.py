@@ -10,9 +10,9 @@ import json
 import os
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import version
 from operator import eq
@@ -168,8 +168,7 @@ def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
     if is_moved and (record["warnings"] or not _is_called_alike(module, source)):
         raise ValueError("its words name lines that are others now")
     module.proto.stack_frame_index.CopyFrom(source.proto.stack_frame_index)
-    overrides = tuple(_override(words, source) for words in record["overrides"])
-    return LocalProgram(module, [str(w) for w in record["warnings"]], overrides)
+    return LocalProgram(module, [str(w) for w in record["warnings"]], _overrides(record["overrides"], source))
 
 
 def _check_fits(module: Module, source: Module) -> None:
@@ -202,6 +201,10 @@ def _is_called_alike(module: Module, source: Module) -> bool:
     return len(ours) == len(theirs) and all(map(eq, ours, theirs))
 
 
-def _override(words: list[str], source: Module) -> ShardingOverride:
-    name, propagated, chosen, why = map(str, words)
-    return ShardingOverride(source.by_name(name), HloSharding.parse(propagated), HloSharding.parse(chosen), why)
+def _overrides(rows: Sequence[Sequence[str]], source: Module) -> tuple[ShardingOverride, ...]:
+    parsed = cache(HloSharding.parse)  # thousands of values have a dozen shardings
+
+    def override(name: str, propagated: str, chosen: str, why: str) -> ShardingOverride:
+        return ShardingOverride(source.by_name(name), parsed(propagated), parsed(chosen), why)
+
+    return tuple(override(*map(str, words)) for words in rows)
