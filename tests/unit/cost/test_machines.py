@@ -35,6 +35,21 @@ def test_a_preset_takes_any_device_count_and_is_the_same_value_each_time(preset)
         assert machine.inside.bandwidth > machine.between.bandwidth
 
 
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p.__name__)
+def test_figures_are_such_as_hardware_has(preset) -> None:
+    """Wide of what there is by ten: a unit that is off by a thousand is not."""
+    machine = preset(16)
+    for link in (machine.inside, machine.between):
+        assert 1e-7 <= link.latency <= 1e-3
+        assert 1e8 <= link.bandwidth <= 1e13
+    assert 1e9 <= machine.memory_bandwidth <= 1e14
+    assert 1e9 <= machine.memory_bytes <= 1e13
+    assert 1e9 <= machine.vector_flops <= min(rate for name, rate in machine.peak_flops if name == "f32") * 10
+    assert all(1e9 <= rate <= 1e17 for _, rate in machine.peak_flops)
+    assert 0 <= machine.collective_launch <= 1e-3
+    assert 0 <= machine.launch <= 1e-3
+
+
 def test_nodes_are_filled_before_the_next_begins() -> None:
     machine = machines.h100(12)
     assert machine.num_nodes == 2
