@@ -41,7 +41,6 @@ class Jitted:
         compiler_options: dict[str, Any] | None,
         usual: dict[str, Any],
     ) -> None:
-
         update_wrapper(self, fn)
         self._fn, self._mesh, self._compiler_options = fn, mesh, compiler_options
         self._function = TraceableFunction(

@@ -127,7 +127,6 @@ class DeviceProgram:
     @cached_property
     def jitted(self) -> Any:
         """`jax.jit` of the generated program over boundary arrays."""
-
         prepare_custom_calls(self.module)
         refuse_cpu_int2(self.module)
         return xla_bridge.jit(

@@ -90,6 +90,8 @@ def has_its_shapes(inst: Instruction) -> bool:
         return True
     signatures, types = _signatures(inst.custom_call_target)
     operands, results = [o.shape for o in inst.operands], list(inst.shape.leaves)
+    if operands and not types[""]:
+        types = {"": operands[0].element_type}
     return any(_fits(each, inst.opaque, operands, results, types) for each in signatures)
 
 

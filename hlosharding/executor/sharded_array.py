@@ -135,7 +135,6 @@ def is_seen_whole(array: Any) -> bool:
 @functools.lru_cache(maxsize=512)
 def _assembling(sharding: HloSharding, shape: tuple[int, ...], whole: Any) -> Any:
     """A jitted function of the stacked tiles; its result is whole on each device."""
-
     count, tile = whole.num_devices, sharding.tile_shape(shape)
     return xla_bridge.jit(lambda tiles: _assembled(tiles.reshape(count, *tile), sharding, shape), out_shardings=whole)
 

@@ -63,7 +63,6 @@ class TraceableFunction:
     def __init__(
         self, fn: Callable[..., Any], *, mesh: Any, in_shardings: Any, out_shardings: Any, options: dict[str, Any]
     ) -> None:
-
         if not callable(fn):
             raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
         xla_bridge.hide_own_frames()

@@ -73,17 +73,14 @@ def _ways_stacked(array: ShardedArray, dim: int) -> int:
 
 @cache
 def _jitted_cut(dim: int, parts: int, ways: int, sharding: Any) -> Callable[..., list[Any]]:
-
     return xla_bridge.jit(lambda array: cut(array, dim, parts, ways), out_shardings=[sharding] * parts)
 
 
 @cache
 def _jitted_join(dim: int, ways: int, sharding: Any) -> Callable[..., Any]:
-
     return xla_bridge.jit(lambda *arrays: joined_tiles(arrays, dim, ways), out_shardings=sharding)
 
 
 @cache
 def _jitted_sum(sharding: Any) -> Callable[..., Any]:
-
     return xla_bridge.jit(lambda *arrays: sum(arrays[1:], start=arrays[0]), out_shardings=sharding)

@@ -134,3 +134,14 @@ def test_a_buffer_callback_runs_where_it_was_traced_alone() -> None:
     for run in (loaded.run, loaded.run_reference):
         with pytest.raises(ExecutionError, match="calls back into Python, and the module lacks the function"):
             run(x)
+
+
+def test_a_solution_has_the_type_of_its_system() -> None:
+    def solved(diagonals: Any, b: Any) -> Any:
+        return linalg.tridiagonal_solve(diagonals, diagonals, diagonals, b, perturb_singular=True)
+
+    shapes = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((5,), (5, 2))]
+    [call] = kernels_of(hs.load(jax.jit(solved).lower(*shapes).as_text()))
+    assert has_its_shapes(call)
+    call.shape = Shape.array("f16", (5, 2))
+    assert not has_its_shapes(call)
