@@ -18,7 +18,15 @@ from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.errors import TraceError
 from hlosharding.executor import refuse_described
-from hlosharding.frontends import TraceableFunction, TracedCall, has_tracers, said_by_jax, with_sharding
+from hlosharding.frontends import (
+    MARKS,
+    TraceableFunction,
+    TracedCall,
+    are_on_several_devices,
+    has_tracers,
+    said_by_jax,
+    with_sharding,
+)
 
 _Answer = tuple[Any, Any, bool]
 _UNKNOWN: Any = object()
@@ -90,6 +98,8 @@ class Jitted:
         """What a call gives that nobody remembers, and how C++ does it again."""
         if xla_bridge.is_tracing() or has_tracers((arguments, keywords)):  # JAX says where a leaked one comes from
             return self._nested(arguments, keywords)
+        if self._is_for_one_device(arguments, keywords):
+            return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
         program = self._programs.get(call.key, _UNKNOWN)
         if program is _UNKNOWN:
@@ -99,6 +109,13 @@ class Jitted:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         with xla_bridge.finding_nans(self._fn, arguments, keywords):
             return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False
+
+    def _is_for_one_device(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        """Does neither the call nor what JAX traces of it name several devices?  JAX runs it, and traces it once."""
+        said = (self._mesh, *self._shardings, xla_bridge.context_mesh())
+        if any(one is not None for one in said) or are_on_several_devices((arguments, keywords)):
+            return False
+        return not xla_bridge.names_devices(self._usual.trace(*arguments, **keywords), MARKS)
 
     def _nested(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _Answer:
         """Inside another transformation: as `jax.jit`, which takes uneven shardings inside a function alone."""

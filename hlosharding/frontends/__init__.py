@@ -5,10 +5,12 @@ Floor: frontends.  The only rooms below are `ir` and `sharding`; nothing here kn
 
 from hlosharding.frontends.annotate import annotate
 from hlosharding.frontends.jax import (
+    MARKS,
     CustomPartitioning,
     PerDevice,
     TraceableFunction,
     TracedCall,
+    are_on_several_devices,
     divides,
     has_tracers,
     said_by_jax,
@@ -22,12 +24,14 @@ from hlosharding.frontends.prepare import prepare
 from hlosharding.frontends.shardy import to_sdy_text
 
 __all__ = [
+    "MARKS",
     "CustomPartitioning",
     "OnnxShardings",
     "PerDevice",
     "TraceableFunction",
     "TracedCall",
     "annotate",
+    "are_on_several_devices",
     "divides",
     "has_tracers",
     "is_onnx",

@@ -1,17 +1,19 @@
 """JAX functions and lowerings to a Module; shardings on values inside traced functions."""
 
 from hlosharding.frontends.jax.boundary import divides, said_by_jax
-from hlosharding.frontends.jax.constraints import shard_alike, with_sharding
+from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
-from hlosharding.frontends.jax.leaves import has_tracers
+from hlosharding.frontends.jax.leaves import are_on_several_devices, has_tracers
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, trace
 
 __all__ = [
+    "MARKS",
     "CustomPartitioning",
     "PerDevice",
     "TraceableFunction",
     "TracedCall",
+    "are_on_several_devices",
     "divides",
     "from_compiled",
     "from_lowered",

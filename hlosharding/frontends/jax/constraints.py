@@ -20,6 +20,9 @@ from hlosharding.once import once
 from hlosharding.sharding import HloSharding, ShardGroup, add_shape_dims
 
 _group_ids = count(1)
+_SHARDING, _ALIKE = "hlo_sharding", "hlo_shard_alike"
+MARKS = frozenset({_SHARDING, _ALIKE, "custom_partitioning"})
+"""Primitives that say how values lie, for ours or for XLA's partitioner."""
 
 
 def with_sharding(x: Any, sharding: Any) -> Any:
@@ -81,11 +84,17 @@ def _constrain(x: Any, sharding: Any) -> Any:
         numbers = _constrain(jax.random.key_data(x), of_numbers(found, x))
         return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x))
     if xla_bridge.keeps_hlo_shardings():
-        return _sharding_primitive().bind(x, sharding=str(found.without_names()), open_dims=())
+        return _marked(x, found)
     named = _over_context_mesh(found)
-    if named is None and not (isinstance(x, Tracer) or xla_bridge.is_tracing()):
-        return _placed(x, found)
-    return x if named is None else jax.lax.with_sharding_constraint(x, named)
+    if named is not None:
+        return jax.lax.with_sharding_constraint(x, named)
+    if isinstance(x, Tracer) or xla_bridge.is_tracing():
+        return _marked(x, found)  # nothing to others, and hs.jit finds it in what JAX traced
+    return _placed(x, found)
+
+
+def _marked(x: Any, sharding: HloSharding) -> Any:
+    return _sharding_primitive().bind(x, sharding=str(sharding.without_names()), open_dims=())
 
 
 def _placed(x: Any, sharding: HloSharding) -> Any:
@@ -137,7 +146,7 @@ def _over_context_mesh(sharding: HloSharding) -> Any:
 @once
 def _sharding_primitive() -> Any:
     return xla_bridge.linear_identity(
-        "hlo_sharding", transpose=_transpose_sharding, batch=_batch_sharding, lower=_lower_sharding
+        _SHARDING, transpose=_transpose_sharding, batch=_batch_sharding, lower=_lower_sharding
     )
 
 
@@ -163,7 +172,7 @@ def _batch_sharding(
 @once
 def _alike_primitive() -> Any:
     return xla_bridge.linear_identity(
-        "hlo_shard_alike", transpose=_transpose_alike, batch=_batch_alike, lower=_lower_alike, results=2
+        _ALIKE, transpose=_transpose_alike, batch=_batch_alike, lower=_lower_alike, results=2
     )
 
 

@@ -40,6 +40,14 @@ def has_tracers(tree: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def are_on_several_devices(tree: Any) -> bool:
+    """Does a leaf lie on several devices, or say that it shall?"""
+    import jax
+
+    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree))
+    return any((getattr(sharding, "num_devices", 1) or 2) > 1 for sharding in shardings if sharding is not None)
+
+
 def as_numbers(leaf: Any) -> Any:
     """An argument as the program takes it: keys as their u32 data."""
     import jax

@@ -84,3 +84,29 @@ def test_uneven_shardings_of_a_nested_function(outside: Any) -> None:
         np.testing.assert_array_equal(jax.vmap(lambda x: inner(2, x))(np.stack([UNEVEN, UNEVEN])), [2 * UNEVEN] * 2)
     else:
         np.testing.assert_array_equal(outside(lambda x: inner(2, x) + 1)(UNEVEN), 2 * UNEVEN + 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "times"),
+    [
+        (lambda x: x + 1, 1),
+        (lambda x: jax.lax.scan(lambda c, row: (c + row, jax.jit(jnp.sin)(row)), x[0], x)[1], 1),
+        (lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P("data"))), 2),
+        (jax.jit(lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P("data")))), 2),
+        (lambda x: hs.with_sharding(x, "{devices=[8,1]<=[8]}"), 2),
+        (lambda x: jax.vmap(lambda row: hs.with_sharding(row, "{devices=[8]<=[8]}"))(x) * 2, 2),
+    ],
+)
+def test_what_names_no_devices_is_traced_once_and_run_by_jax(said: Any, times: int) -> None:
+    traced: list[None] = []
+
+    def function(x: Any) -> Any:
+        traced.append(None)
+        return said(x)
+
+    step = hs.jit(function)
+    for _ in range(2):
+        found = step(jnp.asarray(X))
+    assert len(traced) == times
+    assert len(found.sharding.device_set) == (8 if times == 2 else 1)
+    np.testing.assert_allclose(found, said(jnp.asarray(X)), rtol=1e-6)
