@@ -84,3 +84,10 @@ def test_what_others_read_is_computed_once() -> None:
     module = hs.trace(both, mesh=mesh, in_shardings=(P("x"),), out_shardings=(P("x"), P("x")))(X)
     local = check(RandomProgram(module, (X,))).partitioned
     assert sum(i.opcode == "subtract" for i in local.module.instructions) == 1
+
+
+def test_edges_are_put_where_the_middle_ends() -> None:
+    """The one of the cases above that is quick: numbers alone, by the reference executor."""
+    mesh, x = Mesh(np.array(jax.devices()[:2]), ("x",)), np.arange(16, dtype=np.float32).reshape(8, 2) ** 2
+    local = hs.partition(hs.propagate(hs.trace(edges, mesh=mesh, in_shardings=(P("x"),), out_shardings=P("x"))(x)))
+    np.testing.assert_array_equal(local.run_reference(x), edges(x))
