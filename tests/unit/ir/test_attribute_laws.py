@@ -50,6 +50,8 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
     "window: no stride": ("reduce-window", lambda op: setattr(op.window.dimensions[0], "stride", 0), "below 1"),
     "pad: a dim more": ("pad", lambda op: op.padding_config.dimensions.add(), "it pads 3 dims"),
     "slice: no stride": ("slice", lambda op: setattr(op.slice_dimensions[0], "stride", 0), "a stride is below 1"),
+    "dynamic slice: a size less": ("dynamic-slice", lambda op: op.dynamic_slice_sizes.pop(), "it takes ["),
+    "dynamic slice: a size below 0": ("dynamic-slice", lambda op: op.dynamic_slice_sizes.__setitem__(0, -1), "it takes [-1"),
     "scan without a dim": ("scan", lambda op: op.dimensions.pop(), "it names no dim"),
     "scan: more carries than operands": ("scan", lambda op: setattr(op, "num_carries", 5), "5 carries of 2 operands"),
     "reduce without a reducer": ("reduce", lambda op: op.called_computation_ids.pop(), "names no computation"),
