@@ -190,3 +190,8 @@ def test_the_roofline() -> None:
     assert op_time(1e12, 0, "f32", m, matrix=False) == pytest.approx(1e-6 + 1.0)
     # The slower of the two, not their sum.
     assert op_time(1e15, 3.35e9, "bf16", m) == op_time(1e15, 0, "bf16", m)
+
+
+def test_of_unlike_groups_on_a_torus_the_largest_counts() -> None:
+    m = torus((4, 4), wrap=4)
+    assert group_placement(((0,), (4, 5, 6, 7), (8, 9)), m).size == 4

@@ -166,3 +166,43 @@ def test_trips_of_a_source_line() -> None:
 def test_trips_of_no_loop_and_no_trips_are_refused(trips: dict[str, int], message: str) -> None:
     with pytest.raises(ModuleError, match=message):
         with_trip_counts(ENDLESS, trips)
+
+
+def test_a_limit_that_comes_through_a_fusion_and_a_call() -> None:
+    text = """
+HloModule m
+
+limit_of {
+  ROOT n = s32[] constant(7)
+}
+
+fused {
+  k = s32[] parameter(0)
+  ROOT same = s32[] copy(k)
+}
+
+condition {
+  c = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  said = s32[] call(), to_apply=limit_of
+  n = s32[] fusion(said), kind=kLoop, calls=fused
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+
+body {
+  b = (s32[], f32[4]) parameter(0)
+  j = s32[] get-tuple-element(b), index=0
+  x = f32[4] get-tuple-element(b), index=1
+  one = s32[] constant(1)
+  next = s32[] add(j, one)
+  ROOT out = (s32[], f32[4]) tuple(next, x)
+}
+
+ENTRY main {
+  p = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  init = (s32[], f32[4]) tuple(zero, p)
+  ROOT loop = (s32[], f32[4]) while(init), condition=condition, body=body
+}
+"""
+    assert trip_count(load(text).by_name("loop")) == (7, True)
