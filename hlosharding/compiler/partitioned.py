@@ -323,11 +323,12 @@ def _label(layout: BoundaryArray, given: Any, signature: FunctionBoundary) -> An
     that of an argument which lies alike."""
     if not layout.is_even:
         return given
-    if given is None and (layout.sharding, layout.shape.rank) in signature.spelled:
-        return signature.spelled[layout.sharding, layout.shape.rank]
+    spelled = signature.spelled.get((layout.sharding, layout.shape.rank))
+    if given is None and spelled is not None:
+        return spelled
     spec = getattr(given, "spec", ())
     is_open = any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec))
-    over = given.mesh if is_open else signature.mesh if given is None else None
+    over = getattr(given, "mesh", None) if is_open else signature.mesh if given is None else None
     if over is None:
         return given
     try:
