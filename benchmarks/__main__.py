@@ -27,6 +27,7 @@ QUESTIONS = (
     "first_calls",
     "step_time",
     "call_time",
+    "foreign",
     "scale",
     "doors",
     "growth",
