@@ -36,8 +36,9 @@ from rich.table import Table
 import hlosharding as hs
 from benchmarks import process_seconds
 from benchmarks.foreign_programs import PROGRAMS, Program
-from benchmarks.verdict import finish, judged
+from benchmarks.verdict import finish
 from benchmarks.workers import tell
+from benchmarks.zoo_against_xla import rated
 from examples import devices
 from hlosharding.compiler.optimized import MemoryUse, OptimizedProgram
 
@@ -229,8 +230,22 @@ def _difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> flo
 def report(parts: list[str], rounds: int, ways: Sequence[str]) -> None:
     """Run the workers and print; status 1 where a limit is missed, or a program failed."""
     title = "Programs of foreign libraries on eight CPU devices: ours / jax.jit's"
-    columns = "program", "library", "jit", "error", "bytes", "ratio", "step, ms", "ratio", "cold, s", "warm, s", "ratio"
-    table = Table(*columns, "memory", title=title)
+    bytes_, step, warm = (f"at most {limit:g}" for limit in LIMITS.values())
+    columns = (
+        "program",
+        "library",
+        "jit",
+        "error",
+        "bytes",
+        bytes_,
+        "step, ms",
+        step,
+        "cold, s",
+        "warm, s",
+        warm,
+        "memory",
+    )
+    table = Table(*columns, title=title)
     for column in table.columns[3:]:
         column.justify = "right"
     kept: list[bool] = []
@@ -260,7 +275,7 @@ def line(program: Program, way: str, rounds: int) -> tuple[list[str], bool]:
         print(f"{program.name}, {way}: {error}")
         return ["[red]failed[/red]"], False
     ours, theirs = (rows[by] for by in BOTH)
-    ratios = {name: judged(ratio(ours[name], theirs[name]), limit) for name, limit in LIMITS.items()}
+    ratios = {name: rated(ours[name], theirs[name], limit) for name, limit in LIMITS.items()}
     # Of a function that the library lets go of at once hs.jit keeps no executable to be read.
     is_read = ours["programs"] >= theirs["programs"]
     is_equal, is_faster = ours["error"] <= program.tolerance, ours["step"] < theirs["step"]
@@ -270,15 +285,10 @@ def line(program: Program, way: str, rounds: int) -> tuple[list[str], bool]:
         f"{ours['step'] * 1e3:,.1f} / {theirs['step'] * 1e3:,.1f}", ratios["step"][0],
         f"{ours['cold']:.2f} / {theirs['cold']:.2f}",
         f"{ours['warm']:.2f} / {theirs['warm']:.2f}", ratios["warm"][0],
-        f"{ratio(ours['memory'], theirs['memory']):.2f}" if is_read else "",
+        f"{ours['memory'] / theirs['memory']:.2f}" if is_read else "",
     ]  # fmt: skip
     is_lean = ratios["bytes"][1] or is_faster or not is_read
     return cells, is_equal and is_lean and ratios["step"][1] and ratios["warm"][1]
-
-
-def ratio(ours: float, theirs: float) -> float:
-    """Of nothing to nothing 1."""
-    return ours / theirs if theirs else float("inf") if ours else 1.0
 
 
 if __name__ == "__main__":

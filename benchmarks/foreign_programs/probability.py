@@ -41,7 +41,7 @@ def svi(mesh: Mesh) -> Step:
 def numpyro_nuts(mesh: Mesh) -> Step:
     """Samples by NUTS, data split; `MCMC.run` jits its own loops."""
     data = put(mesh, (normal(0, 2048, 16), integers(1, 2, 2048)), "data")
-    kernel = infer.NUTS(logistic, max_tree_depth=4)
+    kernel = infer.NUTS(logistic, step_size=0.02, max_tree_depth=4)
     state = put(mesh, kernel.init(jax.random.key(0), 0, None, data, {}))
 
     sampler = infer.MCMC(kernel, num_warmup=2, num_samples=3, progress_bar=False, jit_model_args=True)

@@ -34,14 +34,14 @@ def neural_ode(mesh: Mesh) -> Step:
 
 
 def curve_fit(mesh: Mesh) -> Step:
-    """Levenberg-Marquardt of a small perceptron to many points, points split."""
-    solver = optimistix.LevenbergMarquardt(rtol=1e-4, atol=1e-4)
+    """A small perceptron fitted to many points by BFGS, points split."""
+    solver = optimistix.BFGS(rtol=1e-4, atol=1e-4)
 
-    def residual(weights: Any, points: Any) -> jax.Array:
-        return jnp.tanh(points[0] @ weights[0]) @ weights[1] - points[1]
+    def error(weights: Any, points: Any) -> jax.Array:
+        return jnp.square(jnp.tanh(points[0] @ weights[0]) @ weights[1] - points[1]).mean()
 
     def fit(weights: Any, points: Any) -> Any:
-        return optimistix.least_squares(residual, solver, weights, points, max_steps=4, throw=False).value
+        return optimistix.minimise(error, solver, weights, points, max_steps=8, throw=False).value
 
     points = put(mesh, (normal(0, 2048, 4), normal(1, 2048)), "data")
     return Step(fit, (put(mesh, (0.1 * normal(2, 4, 8), 0.1 * normal(3, 8))), points), fit)
