@@ -37,6 +37,7 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride, SplitAlternatives
 from hlosharding.propagation import Propagation, propagate
+from hlosharding.sharding import has_unconstrained_dims
 from hlosharding.spmd import Collective, collectives
 
 
@@ -326,9 +327,10 @@ def _label(layout: BoundaryArray, given: Any, signature: FunctionBoundary) -> An
     spelled = signature.spelled.get((layout.sharding, layout.shape.rank))
     if given is None and spelled is not None:
         return spelled
-    spec = getattr(given, "spec", ())
-    is_open = any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec))
-    over = getattr(given, "mesh", None) if is_open else signature.mesh if given is None else None
+    if given is None:
+        over = signature.mesh
+    else:
+        over = given.mesh if has_unconstrained_dims(given) else None
     if over is None:
         return given
     try:

@@ -132,7 +132,7 @@ def _fits(signature: _Signature, opaque: str, operands: list[Shape], results: li
 
 def _binds(term: str, shape: Shape, batch: tuple[int, ...], sizes: dict[str, int], types: _Types) -> bool:
     """Is the shape that of the term, its letters known or bound to sizes now?"""
-    kind, letters = term.partition(":")[0] if ":" in term else "", _letters(term)
+    kind, _, letters = term.rpartition(":")
     wanted = types.get(kind, "")
     if wanted and shape.element_type != wanted:
         return False

@@ -13,8 +13,6 @@ from hlosharding.executor.wishes import Wishes
 
 MANY = 6
 """More results than this come as a record."""
-
-
 _SPARSE = 4
 """One element in so many, and it is clearer to take them one by one."""
 

@@ -38,6 +38,7 @@ from hlosharding.sharding.grouping import (
     ungroup_sharding,
 )
 from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.sharding.jax_forms import has_unconstrained_dims
 from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo
@@ -130,6 +131,7 @@ __all__ = [
     "group_sharding_on_dims",
     "group_sharding_on_replicated_dim",
     "grouped_replicated_sharding",
+    "has_unconstrained_dims",
     "is_local_reshape",
     "is_more_specific",
     "is_spec",

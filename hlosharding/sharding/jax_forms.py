@@ -28,8 +28,7 @@ def form_of_spec(mesh: Any, spec: Any, ndim: int | None = None) -> NamedForm:
     "mesh['a'=2,'b'=4], [{}, {'b', 'a'}]"
     """
     info = MeshInfo.from_jax(mesh)
-    # A PartitionSpec with unreduced axes refuses to be iterated over.
-    entries = list(getattr(spec, "partitions", spec)) if spec is not None else []
+    entries = _partitions(spec)
     if ndim is not None and len(entries) > ndim:
         raise ShardingError(f"{spec} has {len(entries)} entries for an array of {ndim} dims")
     dims = [_dim_axes(entry) for entry in entries] + [DimAxes()] * ((ndim or 0) - len(entries))
@@ -41,6 +40,26 @@ def form_of_spec(mesh: Any, spec: Any, ndim: int | None = None) -> NamedForm:
     if not any(dim.axes or dim.is_open for dim in dims) and form.manual and len(form.manual) == len(info.names):
         return NamedForm(info, whole="manual")
     return form
+
+
+def has_unconstrained_dims(sharding: Any) -> bool:
+    """Does a jax Sharding leave dims of the array to the compiler, as `PartitionSpec.UNCONSTRAINED` does?
+
+    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+    >>> mesh = AbstractMesh((2,), ("x",))
+    >>> [has_unconstrained_dims(NamedSharding(mesh, spec)) for spec in (P("x", None), P("x", P.UNCONSTRAINED))]
+    [False, True]
+    """
+    return any(map(_is_unconstrained, _partitions(getattr(sharding, "spec", None))))
+
+
+def _partitions(spec: Any) -> list[Any]:
+    # A PartitionSpec with unreduced axes refuses to be iterated over.
+    return list(getattr(spec, "partitions", spec)) if spec is not None else []
+
+
+def _is_unconstrained(entry: Any) -> bool:
+    return type(entry).__name__.startswith("Unconstrained")
 
 
 def _refs(names: Iterable[str], mesh: MeshInfo) -> tuple[AxisRef, ...]:
@@ -61,7 +80,7 @@ def _dim_axes(entry: Any) -> DimAxes:
         return DimAxes((AxisRef(entry),))
     if isinstance(entry, tuple | list):
         return DimAxes(tuple(AxisRef(str(name)) for name in entry))
-    if type(entry).__name__.startswith("Unconstrained"):
+    if _is_unconstrained(entry):
         return DimAxes((), True)
     raise ShardingError(f"{entry!r} is no entry of a PartitionSpec", remedy="use None, an axis name or a tuple of them")
 

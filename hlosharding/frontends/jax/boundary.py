@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.errors import ShardingError, TraceError
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, has_unconstrained_dims
 
 
 def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
@@ -101,9 +101,7 @@ def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | Non
     """An entry that `resolve` gave, for an array of that shape; None stays None."""
     if sharding is None:
         return None
-    spec = getattr(sharding, "spec", ())
-    # A PartitionSpec with unreduced axes refuses to be iterated over.
-    if any(type(entry).__name__.startswith("Unconstrained") for entry in getattr(spec, "partitions", spec)):
+    if has_unconstrained_dims(sharding):
         raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
         found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -28,14 +27,12 @@ _NODES = 100_000
 model has 50,000 in all."""
 
 
-@dataclass(slots=True)
-class _Budget:
-    bytes: int
-    nodes: int
+_Budget = dict[str, int]
+"""By unit what is left of it."""
 
 
 def _whole() -> _Budget:
-    return _Budget(_BYTES, _NODES)
+    return {"bytes": _BYTES, "nodes": _NODES}
 
 
 _current: ContextVar[_Budget | None] = ContextVar("budget of the model that is read", default=None)
@@ -60,13 +57,8 @@ def charge_bytes(count: int) -> None:
     hlosharding.errors.LoadError: 1,099,511,627,776 bytes are to be made while the model is read, and 1,073,741,824 \
 are left; values that the file holds are taken: fold constants before
     """
-    budget = _current.get() or _whole()
-    if count > budget.bytes:
-        raise LoadError(
-            f"{_number(count)} bytes are to be made while the model is read, and {budget.bytes:,} are left",
-            remedy="values that the file holds are taken: fold constants before",
-        )
-    budget.bytes -= count
+    remedy = "values that the file holds are taken: fold constants before"
+    _charge("bytes", count, "be made while the model is read", remedy)
 
 
 def charge_array(dims: Iterable[SupportsInt], itemsize: int = 8) -> None:
@@ -104,13 +96,16 @@ def charge_nodes(count: int) -> None:
     hlosharding.errors.LoadError: 1,073,741,824 nodes are to come beyond those of the file, and 100,000 are left; \
 nodes that the file holds are taken: inline functions and unroll loops before
     """
+    remedy = "nodes that the file holds are taken: inline functions and unroll loops before"
+    _charge("nodes", count, "come beyond those of the file", remedy)
+
+
+def _charge(unit: str, count: int, fate: str, remedy: str) -> None:
     budget = _current.get() or _whole()
-    if count > budget.nodes:
-        raise LoadError(
-            f"{_number(count)} nodes are to come beyond those of the file, and {budget.nodes:,} are left",
-            remedy="nodes that the file holds are taken: inline functions and unroll loops before",
-        )
-    budget.nodes -= count
+    if count > budget[unit]:
+        said = f"{_number(count)} {unit} are to {fate}, and {budget[unit]:,} are left"
+        raise LoadError(said, remedy=remedy)
+    budget[unit] -= count
 
 
 def _number(count: int) -> str:
