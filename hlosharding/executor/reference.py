@@ -18,10 +18,10 @@ from hlosharding.errors import ExecutionError
 from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
 from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
+from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
-from hlosharding.executor.raw import prepare_custom_calls
 from hlosharding.executor.reference_collectives import Values, run_collective
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, while_parts
 
