@@ -69,8 +69,13 @@ def _offer_operands(op: OpView, receiver: Receiver, operands: Shardings, level: 
         handler(op, receiver, operands, level)
     elif op.opcode in policy.FOLLOWS_SHARED_DIMS:
         _along_shared_dims(op, receiver, operands[0], level)
-    elif op.opcode not in policy.TAKES_NOTHING_FORWARD:
+    elif not _takes_nothing(op):
         _pass_on(op, receiver, operands)
+
+
+def _takes_nothing(op: OpView) -> bool:
+    combined = op.opcode in policy.COMBINED_COLLECTIVES and op.shape.is_tuple
+    return combined or op.opcode in policy.TAKES_NOTHING_FORWARD
 
 
 def _along_shared_dims(op: OpView, receiver: Receiver, source: HloSharding | None, level: int) -> None:

@@ -55,7 +55,7 @@ class _Kind:
 
 
 # Opcodes of which the instruction itself says what kind it is.
-_BY_INSTRUCTION = frozenset({"bitcast-convert", "call", "custom-call", "fusion", "map"}) | policy.COMBINED_COLLECTIVES
+_BY_INSTRUCTION = frozenset({"bitcast-convert", "call", "custom-call", "fusion", "map"})
 
 
 class OpTable:

@@ -38,7 +38,8 @@ RECEIVERS = _words(
     " reduce-scatter scan"
 )
 SPMD_RECEIVERS = frozenset({"reverse"})
-# Of several arrays these make a tuple.  XLA puts the sharding of one array on it, and dies; ours take none.
+# Of several arrays these make a tuple, which takes from its users alone.  Of operands XLA puts the sharding of one array
+# on it, and dies.
 COMBINED_COLLECTIVES = frozenset({"all-reduce", "collective-permute", "reduce-scatter"})
 
 # XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.
@@ -145,8 +146,6 @@ def may_receive(instruction: Instruction, opcode: str, elementwise: bool, target
     if opcode == "custom-call":
         barrier = target in (SHARD_BARRIER_FROM, SHARD_BARRIER_TO)
         return spmd and (barrier or is_pass_through_call(instruction, target) or batch_dims(instruction) > 0)
-    if opcode in COMBINED_COLLECTIVES and instruction.shape.is_tuple:
-        return False
     if opcode == "call":
         return spmd and is_custom_partitioning(instruction)
     return opcode in RECEIVERS or (spmd and opcode in SPMD_RECEIVERS)

@@ -67,6 +67,27 @@ ENTRY %main {
 }
 """
 
+USERS_OF_SEVERAL = """HloModule m, num_partitions=4
+
+%sum {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main {
+  %x = f32[4,4] parameter(0)
+  %y = f32[4,4,2] parameter(1)
+  %negated = f32[4,4] negate(%x)
+  %both = (f32[4,4], f32[4,4,2]) all-reduce(%negated, %y), replica_groups={}, to_apply=%sum
+  %first = f32[4,4] get-tuple-element(%both), index=0
+  %second = f32[4,4,2] get-tuple-element(%both), index=1
+  %split = f32[4,4] negate(%first), sharding={devices=[2,2]<=[4]}
+  %other = f32[4,4,2] negate(%second), sharding={devices=[2,1,2]<=[4]}
+  ROOT %root = (f32[4,4], f32[4,4,2]) tuple(%split, %other)
+}
+"""
+
 TOKENS = """HloModule m
 
 ENTRY %main {
@@ -144,9 +165,14 @@ def test_collectives_of_replicated_values_are_replicated_but_for_those_that_bind
     assert found["kept"] is found["split"] is None
 
 
-def test_a_collective_of_several_arrays_takes_nothing() -> None:
+def test_a_collective_of_several_arrays_takes_nothing_from_operands() -> None:
     # XLA dies of it.
     assert shardings(COLLECTIVES)["both"] is None
+
+
+def test_a_collective_of_several_arrays_takes_from_its_users_and_gives_its_operands_nothing() -> None:
+    found = shardings(USERS_OF_SEVERAL)
+    assert (found["both"], found["negated"]) == ("{{devices=[2,2]<=[4]}, {devices=[2,1,2]<=[4]}}", None)
 
 
 def turned(given: str, wanted: str) -> str | None:
