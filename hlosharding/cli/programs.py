@@ -17,7 +17,7 @@ from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
 from hlosharding.frontends import is_onnx, load, named_format, read_onnx_shardings, to_sdy_text
-from hlosharding.ir import Module, Shape, verify
+from hlosharding.ir import Module, Shape
 from hlosharding.mesh_propagation import Stage, propagate_axes
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
@@ -34,15 +34,13 @@ def load_program(arguments: Namespace, source: Path | bytes | None = None) -> Mo
     """FILE, or what was read of it, as a module, as `--format` and `--prepare` say."""
     source = source if source is not None else read_program(arguments.file)
     with working("loading"):
-        return _verified(
-            load(
-                source,
-                format=arguments.format,
-                prepare=arguments.prepare,
-                inputs=model_inputs(arguments, source),
-                configuration=arguments.configuration,
-                custom_calls=arguments.custom_call,
-            )
+        return load(
+            source,
+            format=arguments.format,
+            prepare=arguments.prepare,
+            inputs=model_inputs(arguments, source),
+            configuration=arguments.configuration,
+            custom_calls=arguments.custom_call,
         )
 
 
@@ -66,15 +64,6 @@ def _shape_or_value(name: str, said: str) -> Any:
     if not shape.is_array:
         raise LoadError(f"--input {name} is {said}", remedy="write NAME=f32[8,16], or NAME=3")
     return ShapeDtypeStruct(shape.dims, shape.dtype)
-
-
-def _verified(module: Module) -> Module:
-    """Text that parses, and bytes that are a proto, may well be of ops that contradict themselves."""
-    try:
-        verify(module)
-    except ModuleError as error:
-        raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
-    return module
 
 
 def annotated_program(arguments: Namespace, source: Path | bytes | None = None) -> Module:

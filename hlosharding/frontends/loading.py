@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args
 
 from hlosharding.collector import collector_waits
 from hlosharding.deep_stack import deep_stack
-from hlosharding.errors import LoadError
+from hlosharding.errors import LoadError, ModuleError
 from hlosharding.frontends.hlo import MLIR_BYTECODE, from_hlo_proto, from_hlo_text, from_lowering, from_stablehlo
 from hlosharding.frontends.onnx import from_onnx, is_onnx
 from hlosharding.frontends.prepare import prepare as prepare_module
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import has_shardy_marks
-from hlosharding.ir import Edit, Module
+from hlosharding.ir import Edit, Module, verify
 from hlosharding.printable import is_writable
 from hlosharding.sharding import MOST_DEVICES
 from hlosharding.whole_files import read_whole
@@ -140,7 +140,14 @@ def _parse(content: Any, format: Format | None) -> tuple[Module, bool]:
 
 
 def _from_hlo(module: Module) -> tuple[Module, bool]:
-    """As it stands; but what JAX lowered, which Shardy's marks tell, is read as its StableHLO is."""
+    """As it stands; but what JAX lowered, which Shardy's marks tell, is read as its StableHLO is.
+
+    Text that parses, and bytes that are a proto, may well be of ops that contradict themselves.
+    """
+    try:
+        verify(module)
+    except ModuleError as error:
+        raise LoadError(f"not a valid HLO module: {error.what}", where=error.where, remedy=error.remedy) from error
     return (from_lowering(module), True) if has_shardy_marks(module) else (module, False)
 
 

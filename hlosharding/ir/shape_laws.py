@@ -18,6 +18,8 @@ from hlosharding.ir.shape_inference import SHAPE_RULES, infer_shape
 USUALLY_OF_ONE_SHAPE = ELEMENTWISE
 """Most ops of a program: nothing is wrong where operands and result have one shape."""
 
+_SIZED_BY_GROUPS = frozenset({"all-gather", "all-to-all", "reduce-scatter"})
+
 
 def fault_of_shape(inst: Instruction) -> str | None:
     """What is wrong with an instruction's shape, or None.
@@ -28,6 +30,8 @@ def fault_of_shape(inst: Instruction) -> str | None:
     >>> fault_of_shape(main.add("transpose", x.shape, (x,), dimensions=(1, 0)))
     'the operands make f32[8,4]'
     """
+    if inst.opcode in _SIZED_BY_GROUPS and _leaves_out_devices(inst):
+        return None
     if inst.opcode in SHAPE_RULES:
         return _compared(inst)
     check = CHECKS.get(inst.opcode)
@@ -35,6 +39,11 @@ def fault_of_shape(inst: Instruction) -> str | None:
         return None if check is None else check(inst)
     except (IndexError, ValueError):
         return "its attributes do not fit its operands"
+
+
+def _leaves_out_devices(inst: Instruction) -> bool:
+    """As texts may that are read for a number of devices: they do not say how many a group of a collective has."""
+    return inst.module.num_partitions == inst.module.num_replicas == 1
 
 
 def _compared(inst: Instruction) -> str | None:

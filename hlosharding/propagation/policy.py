@@ -38,8 +38,8 @@ RECEIVERS = _words(
     " reduce-scatter scan"
 )
 SPMD_RECEIVERS = frozenset({"reverse"})
-# Of several arrays these make a tuple, which takes from its users alone.  Of operands XLA puts the sharding of one array
-# on it, and dies.
+# Of several arrays these make a tuple, which takes from its users alone: XLA puts one operand's sharding on it, and
+# dies.
 COMBINED_COLLECTIVES = frozenset({"all-reduce", "collective-permute", "reduce-scatter"})
 
 # XLA's PickRepresentativeOperand: operand 0 speaks, or the first operand that no later one beats.

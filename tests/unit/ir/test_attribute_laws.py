@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from hlosharding import load, wire
+from hlosharding import wire
 from hlosharding.errors import LoadError, ModuleError
+from hlosharding.frontends.hlo import from_hlo_proto, from_hlo_text
 from hlosharding.ir import Module, verify
 from tests.oracle.opcode_modules import BODIES, opcode_module
 
@@ -21,10 +22,10 @@ Change = Callable[[Any], object]
 
 def changed(opcode: str, change: Change) -> Module:
     """The module that is written for an opcode, with the proto of its `%op` changed."""
-    proto = wire.HloModuleProto.FromString(load(opcode_module(opcode), format="hlo").to_hlo_proto())
+    proto = wire.HloModuleProto.FromString(from_hlo_text(opcode_module(opcode)).to_hlo_proto())
     (op,) = [i for c in proto.computations for i in c.instructions if i.name == "op"]
     change(op)
-    return load(proto.SerializeToString(), format="hlo-proto")
+    return from_hlo_proto(proto.SerializeToString())
 
 
 def operands(*places: int) -> Change:
@@ -89,7 +90,7 @@ def test_what_is_no_shape_is_not_loaded(case: str) -> None:
 
 @pytest.mark.parametrize("opcode", BODIES)
 def test_what_xla_takes_obeys_the_laws(opcode: str) -> None:
-    verify(load(opcode_module(opcode), format="hlo"))
+    verify(from_hlo_text(opcode_module(opcode)))
 
 
 CALLEES = """HloModule m
@@ -123,5 +124,5 @@ ENTRY e {
 )
 def test_a_callee_that_does_not_fit_its_call(op: str, words: str) -> None:
     with pytest.raises(ModuleError) as caught:
-        verify(load(f"{CALLEES}  ROOT op = {op}\n}}\n", format="hlo"))
+        verify(from_hlo_text(f"{CALLEES}  ROOT op = {op}\n}}\n"))
     assert words in str(caught.value)

@@ -9,7 +9,8 @@ import pytest
 
 import hlosharding as hs
 from hlosharding import wire
-from hlosharding.errors import ModuleError
+from hlosharding.errors import LoadError, ModuleError
+from hlosharding.frontends.hlo import from_hlo_text
 
 TEXT = """HloModule m, num_partitions=2
 ENTRY e {
@@ -78,9 +79,19 @@ TAKEN_BY_THE_PARSER = {
 
 @pytest.mark.parametrize("case", TAKEN_BY_THE_PARSER)
 def test_what_only_xlas_verifier_refuses_is_named_wherever_we_trip_over_it(case: str) -> None:
-    body, words = TAKEN_BY_THE_PARSER[case]
-    two = "two {\n  p = f32[32] parameter(0)\n  q = f32[32] parameter(1)\n  ROOT m = f32[32] multiply(p, q)\n}\n"
-    module = hs.load(f"HloModule m, num_partitions=8\n{two}ENTRY e {{\n  {body}\n}}\n", format="hlo")
+    module = from_hlo_text(_text(case))
     with pytest.raises(ModuleError) as caught:
         hs.partition(hs.propagate(module, to_outputs=True))
-    assert words in str(caught.value)
+    assert TAKEN_BY_THE_PARSER[case][1] in str(caught.value)
+
+
+@pytest.mark.parametrize("case", TAKEN_BY_THE_PARSER)
+def test_and_it_is_not_loaded(case: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        hs.load(_text(case))
+    assert TAKEN_BY_THE_PARSER[case][1] in str(caught.value)
+
+
+def _text(case: str) -> str:
+    two = "two {\n  p = f32[32] parameter(0)\n  q = f32[32] parameter(1)\n  ROOT m = f32[32] multiply(p, q)\n}\n"
+    return f"HloModule m, num_partitions=8\n{two}ENTRY e {{\n  {TAKEN_BY_THE_PARSER[case][0]}\n}}\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlosharding import load
 from hlosharding.errors import ModuleError
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import Builder, Instruction, Module, PaddingDim, Shape, SliceDim, infer_shape, verify
 from hlosharding.ir.shape_inference import SHAPE_RULES
 
@@ -82,7 +82,7 @@ def read(op: str) -> Instruction:
   gathering = (f32[4,8], f32[8,8]) all-gather-start(x), dimensions={{0}}, {GROUPS}
   reducing = f32[4,8] all-reduce-start(x), {GROUPS}, to_apply=add
   permuting = (f32[4,8], f32[4,8], u32[], u32[]) collective-permute-start(x), source_target_pairs={{{{0,1}}}}"""
-    return load(f"{HEAD}  {more}\n  result = {op}\n  ROOT root = f32[] constant(0)\n}}", format="hlo").by_name("result")
+    return from_hlo_text(f"{HEAD}  {more}\n  result = {op}\n  ROOT root = f32[] constant(0)\n}}").by_name("result")
 
 
 @pytest.mark.parametrize("op", OPS)
