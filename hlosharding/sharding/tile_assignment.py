@@ -24,8 +24,10 @@ from hlosharding.sharding.device_count import check_devices
 
 Dims = tuple[int, ...]
 _uids = count()
-_MOST_DIMS = 64
+_MOST_TILE_DIMS = 64
 """As many as numpy's arrays have."""
+MOST_DIMS = _MOST_TILE_DIMS - 1
+"""Of an array that is laid out: one more counts the devices that hold the same tile."""
 
 INTERNING = RLock()
 """Held while a value is entered into an intern table: two of one spelling would break equality."""
@@ -124,8 +126,8 @@ class TileAssignment:
 
     @classmethod
     def _fill(cls, key: tuple[Dims, ...], dims: Dims, iota: IotaTile | None, flat: Dims | None) -> TileAssignment:
-        if len(dims) > _MOST_DIMS:
-            raise ShardingError(f"tiles along {len(dims)} dims, {_MOST_DIMS} are the most")
+        if len(dims) > _MOST_TILE_DIMS:
+            raise ShardingError(f"tiles along {len(dims)} dims, {_MOST_TILE_DIMS} are the most")
         self = object.__new__(cls)
         values = (dims, iota, flat, math.prod(dims), next(_uids), None, None, None)
         names = ("dims", "iota", "_flat", "num_elements", "uid", "_array", "_meaning", "_hash")

@@ -22,9 +22,6 @@ from hlosharding.whole_files import read_whole
 _FIRST_VERSION = 11
 """Of ONNX's format: the first with annotations."""
 
-_MOST_DIMS = 64
-"""Of any array of numpy's.  Where a model does not say a tensor's rank, an axis does: up to it dims are made."""
-
 
 class OnnxUse(NamedTuple):
     """How one node wants one tensor to lie."""
@@ -165,9 +162,6 @@ def _check_tensors(node: Any, entry: Any, devices: int) -> None:
         outside = [d for d in devices_of(spec) if not 0 <= d < devices]
         if outside:
             raise AnnotationError(f"device {outside[0]} is none of the {devices}", where=where)
-        far = [dim.axis for dim in spec.sharded_dim if not -_MOST_DIMS <= dim.axis < _MOST_DIMS]
-        if far:
-            raise AnnotationError(f"axis {far[0]}, where no tensor has more than {_MOST_DIMS}", where=where)
 
 
 def _uses(node: Any, entry: Any, ranks: Mapping[str, int], devices: int) -> Iterator[OnnxUse]:

@@ -13,9 +13,7 @@ from hlosharding.errors import ShardingError
 from hlosharding.sharding.formats.cluster import Cluster
 from hlosharding.sharding.formats.sdy_text import is_mesh_text, read_mesh_text
 from hlosharding.sharding.mesh import MeshInfo
-
-MOST_DIMS = 1 << 10
-"""Of an array: numpy takes 64.  Formats that say only which dims are split name them by number."""
+from hlosharding.sharding.tile_assignment import MOST_DIMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def broken(change: str) -> Any:
         ("configuration", "configuration 'd' is not there; at relu; the model has configurations c"),
         ("device", "device 99 is none of the 4; at relu, tensor 'y'"),
         ("axis", "7"),
-        ("far axis", "axis 4611686018427387904, where no tensor has more than 64; at relu, tensor 'y'"),
+        ("far axis", "the spec names dim 4611686018427387904 of an array of 2 dims; at relu, tensor 'y'"),
         ("tensor", "the node neither reads nor gives it; at relu, tensor 'z'"),
         ("shards", "num_shards"),
         ("version", "says IR version 10"),

@@ -113,6 +113,11 @@ def test_an_axis_from_behind_needs_the_rank() -> None:
         hs.convert(spec_of([0, 1], [(-1, 2)]), to="hlo")
 
 
+def test_a_dim_is_one_that_an_array_can_have() -> None:
+    with pytest.raises(hs.ShardingError, match="is of 101 dims, 63 are the most"):
+        hs.convert(spec_of([0, 1], [(100, 2)]), to="hlo")
+
+
 def test_a_mesh_must_be_covered() -> None:
     with pytest.raises(hs.ShardingError, match="2 is left out, 3 is left out"):
         hs.convert(spec_of([0, 1], [(0, 2)]), to="mesh", mesh="4")
