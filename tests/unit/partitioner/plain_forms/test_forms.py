@@ -11,7 +11,7 @@ import pytest
 
 from hlosharding import load, partition, propagate, verify_partitioned
 from hlosharding.compiler import Partitioned
-from hlosharding.errors import ModuleError, PartitionError
+from hlosharding.errors import LoadError, PartitionError
 from hlosharding.xla_bridge import run_proto, without_shardings
 
 SPLIT = "sharding={devices=[8]<=[8]}"
@@ -80,7 +80,7 @@ def test_a_start_has_exactly_one_end(ops: str, words: str) -> None:
 
 def test_an_end_has_a_start() -> None:
     ops = "  t = (f32[16], f32[16], u32[]) parameter(1)\n  d = f32[16] copy-done(t)\n  ROOT r = f32[16] add(x, d)\n}\n"
-    with pytest.raises(ModuleError, match="operand %t is no copy-start; at %d"):
+    with pytest.raises(LoadError, match="operand %t is no copy-start; at %d"):
         partition(load(HEAD + X + ops, format="hlo"))
 
 
