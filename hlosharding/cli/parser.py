@@ -178,7 +178,7 @@ def _add_search(commands: Any) -> None:
         "of stages, data and tensors on the links, the outermost first (default: PDT)",
     )
     _words_option(
-        command, "--strategies", "NAME,NAME...", "which weights are split: megatron, fsdp (default: megatron)"
+        command, "--strategies", "NAME,NAME...", "which weights are split: megatron, fsdp, zero2 (default: megatron)"
     )
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")

@@ -4,7 +4,7 @@ Floor: cost.  A value lives from its definition to its last use; tuples, bitcast
 op may write over an operand that dies there; a loop's carry is one buffer, passed through.  Arguments stay for the
 whole run unless they are donated; results take room from their definition on, not before (XLA lets temporaries use
 their place).  What lies in the host's memory is counted apart.  The order is the schedule where XLA wrote one, else
-the better of text order and post order.
+the best of text order, post order, and an order that frees first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hlosharding.cost.fusing import Hidden
 from hlosharding.cost.host_offload import leaves_on_host
+from hlosharding.cost.memory_order import freeing_first
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, while_parts
 from hlosharding.ir import custom_call_targets as targets
@@ -123,7 +124,7 @@ class _Memory:
     def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
         hidden = self.hidden[computation]
         scheduled = self.order.get(computation)
-        orders = [scheduled] if scheduled else _orders(computation)
+        orders = [scheduled] if scheduled else _orders(computation, hidden)
         walks = [_Walk(self, computation, order, hidden, frees) for order in orders]
         return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
 
@@ -142,11 +143,12 @@ class _Memory:
         return self.inner_peak(callee, owned=False) - given
 
 
-def _orders(computation: Computation) -> list[Sequence[Instruction]]:
+def _orders(computation: Computation, hidden: Container[Instruction]) -> list[Sequence[Instruction]]:
     text, post = computation.instructions, computation.post_order()
     if not _is_topological(text):
         return [post]
-    return [text] if post == text or len(post) != len(text) else [text, post]
+    some = [text] if post == text or len(post) != len(text) else [text, post]
+    return [*some, freeing_first(some[-1], _ALIASES, hidden, computation)]
 
 
 def _is_topological(order: Sequence[Instruction]) -> bool:

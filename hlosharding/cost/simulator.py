@@ -2,12 +2,13 @@
 
 Floor: cost.  All devices run the same program, so one stands for all: a compute stream and a communication stream, each
 taking the first op, in program order, whose operands are there (as a latency-hiding scheduler would).  A loop is one
-event: the time of one trip, times the trips; no overlap from trip to trip.
+event.  Its trips overlap as XLA's collective pipeliner lets them: what the next trip needs of no trip (the weights of
+the next layer) is fetched while this one computes, and what this one made is reduced while the next one does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
@@ -110,8 +111,7 @@ class _Run:
         if inst.opcode == "while":
             body, condition = while_parts(inst)
             trips = trip_count(inst)
-            once = self.computation(body)[1] + self.computation(condition)[1]
-            return trips.count * once, "compute", trips
+            return self._trips(body, trips.count) + trips.count * self.computation(condition)[1], "compute", trips
         if inst.opcode in ("conditional", "call"):
             return max(self.computation(c)[1] for c in inst.called), "compute", _ONCE
         row = self.rows.get(inst)
@@ -119,6 +119,19 @@ class _Run:
             return 0.0, "compute", _ONCE
         seconds = row.time_s + sum(self.rows[other].time_s for other in self.joined.get(inst, ()))
         return seconds / row.executions, "communication" if inst.opcode in COLLECTIVES else "compute", _ONCE
+
+    def _trips(self, body: Computation, count: int) -> float:
+        """Seconds of so many: what a second trip adds to the first, each further one adds."""
+        first = self.computation(body)[1]
+        if count < 2 or not self._communicates(body):
+            return count * first
+        two = _Schedule(body, self, trips=2)
+        # What the second trip does while the first one waits, all further ones cannot do there, too.
+        further = max(first_ready(two.tasks).makespan - first, *two.busy_seconds())
+        return first + (count - 1) * further
+
+    def _communicates(self, body: Computation) -> bool:
+        return any(inst.opcode in COLLECTIVES for inst in body.instructions)
 
     def received(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""
@@ -130,25 +143,43 @@ class _Run:
 
 
 class _Schedule:
-    """One execution of one computation as tasks: an op each, collectives that run as one at the place of the first."""
+    """Executions of one computation as tasks: an op each, collectives that run as one at the place of the first.
 
-    def __init__(self, computation: Computation, run: _Run) -> None:
+    `trips`: executions one after the other, where the computation is the body of a loop.
+    """
+
+    def __init__(self, computation: Computation, run: _Run, trips: int = 1) -> None:
         self.ops, self.run = computation.instructions, run
-        place = {inst: n for n, inst in enumerate(self.ops)}
-        firsts = {other: first for first, others in run.joined.items() for other in others if first in place}
+        self.place = {inst: n for n, inst in enumerate(self.ops)}
+        firsts = {other: first for first, others in run.joined.items() for other in others if first in self.place}
         for other, first in firsts.items():
-            place[other] = place[first]
-        self.prices: list[tuple[float, Stream, Trips]] = []
+            self.place[other] = self.place[first]
+        self.prices = [_NOTHING if inst in firsts else run.price(inst) for inst in self.ops]
         self.tasks = Tasks()
-        for inst in self.ops:
-            if inst in firsts:
-                price, waits = _NOTHING, (place[inst],)
-            else:
-                price = run.price(inst)
-                waits = dict.fromkeys(place[o] for op in self._all(inst) for o in op.operands)
-            self.prices.append(price)
-            lanes = (STREAMS.index(price[1]),) if price[0] else ()
-            self.tasks.add(price[0], lanes, tuple(waits))
+        for trip in range(trips):
+            for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
+                lanes = (STREAMS.index(stream),) if seconds else ()
+                self.tasks.add(seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
+
+    def busy_seconds(self) -> list[float]:
+        """Of one execution, by stream."""
+        return [sum(seconds for seconds, of, _ in self.prices if of == stream) for stream in STREAMS]
+
+    def _waits(self, inst: Instruction, trip: int, is_joined: bool) -> Iterable[int]:
+        """The tasks that an op waits for, of its trip and of the one before."""
+        first = trip * len(self.ops)
+        if is_joined:
+            return (first + self.place[inst],)
+        operands = dict.fromkeys(o for op in self._all(inst) for o in op.operands)
+        before = [self._given(inst) for o in operands if trip and o.opcode == "parameter"]
+        here = [first + self.place[operand] for operand in operands]
+        return dict.fromkeys([*here, *(first - len(self.ops) + self.place[given] for given in before)])
+
+    def _given(self, reader: Instruction) -> Instruction:
+        """What the trip before hands on to a reader of the loop's carry: the element that it takes."""
+        root = reader.computation.root
+        is_element = reader.opcode == "get-tuple-element" and root.opcode == "tuple"
+        return root.operands[reader.tuple_index] if is_element else root
 
     def _all(self, inst: Instruction) -> tuple[Instruction, ...]:
         return (inst, *self.run.joined.get(inst, ()))

@@ -3,7 +3,7 @@
 Floor: frontends.  The only rooms below are `ir` and `sharding`; nothing here knows propagation or devices at run time.
 """
 
-from hlosharding.frontends.annotate import annotate
+from hlosharding.frontends.annotate import annotate, constrain
 from hlosharding.frontends.jax import (
     MARKS,
     CustomPartitioning,
@@ -32,6 +32,7 @@ __all__ = [
     "TracedCall",
     "annotate",
     "are_on_several_devices",
+    "constrain",
     "divides",
     "has_tracers",
     "is_onnx",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -63,7 +63,11 @@ def annotate(
             chosen[instruction] = _fitting(wanted, instruction, out.mesh, name)
     held = {} if annotate_for_users else {i: s for i, s in chosen.items() if required or i.opcode == "parameter"}
     out.shardings |= {instruction.id: sharding for instruction, sharding in held.items()}
-    _insert(out, {i: s for i, s in chosen.items() if i not in held}, "copy" if annotate_for_users else "custom-call")
+    free = {inst: sharding for inst, sharding in chosen.items() if inst not in held}
+    if annotate_for_users:
+        _insert(out, free, "copy", {})
+    else:
+        constrain(out, {i: (s, range(i.shape.rank if i.shape.is_array else 0)) for i, s in free.items()})
     out.renumber()
     if required and not annotate_for_users:
         _close_boundary(out, chosen)
@@ -174,14 +178,38 @@ def _is_partition_spec(wanted: Any) -> bool:
     return jax is not None and isinstance(wanted, jax.sharding.PartitionSpec)
 
 
-def _insert(module: Module, wanted: Mapping[Instruction, HloSharding], opcode: str) -> None:
-    """Put a copy, or an annotation open in every dim, between values and their users."""
+def constrain(
+    module: Module, wanted: Mapping[Instruction, tuple[HloSharding, Sequence[int]]]
+) -> dict[Instruction, Instruction]:
+    """Put a constraint between values and their users, as `with_sharding_constraint` does, in place; the call of each.
+
+    `wanted`: the sharding, and the dims in which it is open.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e { x = f32[4,2] parameter(0)  ROOT y = f32[4,2] negate(x) }")
+    >>> sharding = HloSharding.parse("{devices=[2,1]<=[2]}")
+    >>> constrain(module, {module.by_name("x"): (sharding, [1])})[module.by_name("x")].users
+    [%y = f32[4,2] negate(%x.annotated)]
+    """
+    calls = {value: _call_attributes(open_dims) for value, (_, open_dims) in wanted.items()}
+    return _insert(module, {value: sharding for value, (sharding, _) in wanted.items()}, "custom-call", calls)
+
+
+def _insert(
+    module: Module,
+    wanted: Mapping[Instruction, HloSharding],
+    opcode: str,
+    attributes: Mapping[Instruction, Mapping[str, Any]],
+) -> dict[Instruction, Instruction]:
+    """Put a copy, or an annotation, between values and their users."""
     names = NameUniquer(i.name for i in module.instructions)
     made: dict[Instruction, Instruction] = {}
     places: dict[Computation, dict[Instruction, list[Instruction]]] = {}
     for value in wanted:
-        made[value] = _annotated(value, opcode, names.fresh(f"{value.name}.annotated"))
-        places.setdefault(value.computation, {})[value] = [made[value]]
+        computation, name = value.computation, names.fresh(f"{value.name}.annotated")
+        end, said = len(computation.instructions), attributes.get(value, {})
+        made[value] = rewrite.insert(computation, end, opcode, value.shape, (value,), name=name, like=value, **said)
+        places.setdefault(computation, {})[value] = [made[value]]
     for computation, behind in places.items():
         rewrite.place_behind(computation, behind)
         # A copy is for who uses the value, and nobody uses a result.
@@ -191,17 +219,12 @@ def _insert(module: Module, wanted: Mapping[Instruction, HloSharding], opcode: s
     for value, annotated in made.items():
         rewrite.number(module, annotated)
         module.shardings[annotated.id] = wanted[value]
+    return made
 
 
-def _annotated(value: Instruction, opcode: str, name: str) -> Instruction:
-    """Such an instruction, as the last one of the computation."""
-    attributes: dict[str, Any] = {}
-    if opcode == "custom-call":
-        attributes = {
-            "custom_call_target": targets.SHARDING,
-            "custom_call_api_version": 1,
-            "opaque": unspecified_dims_text(range(value.shape.rank if value.shape.is_array else 0)),
-        }
-    computation = value.computation
-    last = len(computation.instructions)
-    return rewrite.insert(computation, last, opcode, value.shape, (value,), name=name, like=value, **attributes)
+def _call_attributes(open_dims: Iterable[int]) -> dict[str, Any]:
+    return {
+        "custom_call_target": targets.SHARDING,
+        "custom_call_api_version": 1,
+        "opaque": unspecified_dims_text(open_dims),
+    }

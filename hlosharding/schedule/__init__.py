@@ -1,7 +1,14 @@
 """Explicit schedules: stages on submeshes, microbatches, transfers; checked, run and simulated."""
 
 from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
-from hlosharding.schedule.cutting import Cutter, Layout, argument_numbers, arguments_by_name, pipelined
+from hlosharding.schedule.cutting import (
+    Cutter,
+    Layout,
+    argument_numbers,
+    arguments_by_name,
+    is_layout_call,
+    pipelined,
+)
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
 from hlosharding.schedule.pipelines import (
@@ -56,6 +63,7 @@ __all__ = [
     "argument_numbers",
     "arguments_by_name",
     "devices_text",
+    "is_layout_call",
     "on",
     "orders",
     "parse_schedule",

@@ -5,7 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hlosharding.errors import ScheduleError
@@ -35,7 +35,8 @@ class BatchSizes:
         donate: Sequence[str | int] = (),
         strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
-        self._program, self._arguments, self._named = program, arguments, (batch, donate, strategies)
+        donated = donate if isinstance(program, Module) else list(_leaves(arguments, donate))
+        self._program, self._arguments, self._named = program, arguments, (batch, donated, strategies)
         module = program if isinstance(program, Module) else trace(program)(*arguments)
         first = Planner(module, *self._named)
         self.given = _batch_size(module, batch)
@@ -70,6 +71,20 @@ class BatchSizes:
             rows, *others = leaves[number].shape
             leaves[number] = jax.ShapeDtypeStruct((rows * size // self.given, *others), leaves[number].dtype)
         return jax.tree.unflatten(tree, leaves)
+
+
+def _leaves(arguments: Sequence[Any], names: Iterable[str | int]) -> Iterator[str | int]:
+    """Numbers of a function's arguments, as `jax.jit` counts them, as those of their leaves.  Raises ScheduleError."""
+    import jax
+
+    sizes = [len(jax.tree.leaves(argument)) for argument in arguments]
+    for name in names:
+        if isinstance(name, str):
+            yield name
+            continue
+        if not 0 <= name < len(sizes):
+            raise ScheduleError(f"no argument {name}", remedy=f"there are 0 to {len(sizes) - 1}")
+        yield from range(sum(sizes[:name]), sum(sizes[: name + 1]))
 
 
 def _written(module: Module) -> tuple[Any, ...]:

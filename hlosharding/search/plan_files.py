@@ -13,7 +13,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
 from hlosharding.schedule import Cutter, Layout, Schedule
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import Plan
+from hlosharding.search.plans import REPLICAS, Plan
 from hlosharding.sharding import MeshInfo
 
 _WAYS = ("data", "tensor")
@@ -24,7 +24,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 
     Raises ScheduleError where the plan does not suit the program.
     """
-    annotated = planner.annotated(plan.data, plan.tensor, plan.strategy)
+    annotated = planner.annotated(plan)
     parameters = annotated.entry.parameters
     said = {_path(p): annotated.sharding(p) for p in parameters}
     stage = PlanFile.of({name: sharding for name, sharding in said.items() if sharding is not None}, mesh=_stage(plan))
@@ -35,7 +35,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
     is_cut = plan.stages * plan.microbatches > 1
     return replace(
         stage,
-        mesh=stage.mesh if is_cut else MeshInfo(_WAYS, (plan.data, plan.tensor), plan.submeshes[0]),
+        mesh=stage.mesh if is_cut else MeshInfo(tuple(plan.ways), tuple(plan.ways.values()), plan.submeshes[0]),
         machine=preset_text(machine) or "",
         pipeline=steps if is_cut else None,
         comment=f"{plan} (data/tensor/stages/microbatches), found for {machine.name}",
@@ -44,7 +44,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 
 def _stage(plan: Plan) -> MeshInfo:
     """The mesh of a stage's own numbers."""
-    return MeshInfo(_WAYS, (plan.data, plan.tensor))
+    return MeshInfo(tuple(plan.ways), tuple(plan.ways.values()))
 
 
 def _path(parameter: Instruction) -> str:
@@ -63,10 +63,11 @@ def schedule_of(plan: PlanFile, module: Module, machine: Machine | None = None) 
     steps = plan.pipeline or PipelineSteps()
     annotated = plan.apply(module)
     sizes = dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)) if plan.mesh is not None else {}
-    data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions), 1)
+    replicas = sizes.pop(REPLICAS, 1)
+    data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions) // replicas, 1)
     stages = steps.stages or module.stages or 1
     layout = Layout.of(stages, steps.schedule)
-    cut = Plan(data, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
+    cut = Plan(data * replicas, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     if not steps.batch and steps.microbatches > 1:
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"] under [pipeline]')
     pipeline = Cutter(module, steps.batch).pipeline(

@@ -143,9 +143,10 @@ def search(
     ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `strategies`: which arguments
     are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `batch_sizes`: of a
     function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
-    arguments that the update may overwrite, as of `jax.jit`.  All are priced as propagation shards them, the `keep`
-    fastest again with all that the partitioner looks at.  `prune`: leave out plans of which it is certain that they are
-    not among the `keep` fastest (of one batch size).  `progress`: told (plans done, plans in all).
+    arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  All are priced as
+    propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
+    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: told (plans
+    done, plans in all).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
     `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
 

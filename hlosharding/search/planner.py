@@ -35,21 +35,21 @@ class Planner:
         self.numbers = frozenset(argument_numbers(module, batch))
         self.strategies = {"": megatron, **STRATEGIES, **(strategies or {})}
         self._cutter = Cutter(module, batch, donate)
-        self._annotated: dict[tuple[int, int, str], Module] = {}
+        self._annotated: dict[Plan, Module] = {}
 
     def pipeline(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Pipeline:
         """The program cut so.  Raises ScheduleError where it cannot be, AnnotationError for a strategy's bad specs."""
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated = self.annotated(plan.data, plan.tensor, plan.strategy)
+        annotated = self.annotated(plan)
         return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options)
 
     def having(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
         made = copy(self)
         made.strategies = {**self.strategies, name: strategy}
-        made._annotated = {key: module for key, module in self._annotated.items() if key[-1] != name}
+        made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
@@ -57,14 +57,14 @@ class Planner:
         cut = self.pipeline(plan, machine)
         return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
 
-    def annotated(self, data: int, tensor: int, strategy: str = "") -> Module:
-        """The program with the shardings of a stage, as a strategy says; without a word of it, the batch over data."""
-        key = data, tensor, strategy
-        if key not in self._annotated:
-            ways = {"data": data, "tensor": tensor}
-            said = self.strategy(strategy)(self.module, ways, self.numbers)
-            self._annotated[key] = split(self.module, ways, over_batch("data")(self.module, ways, self.numbers), said)
-        return self._annotated[key]
+    def annotated(self, plan: Plan) -> Module:
+        """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
+        stage, ways = plan.stage, plan.ways
+        if stage not in self._annotated:
+            said = self.strategy(plan.strategy)(self.module, ways, self.numbers)
+            batch = over_batch("data")(self.module, ways, self.numbers)
+            self._annotated[stage] = split(self.module, ways, batch, said)
+        return self._annotated[stage]
 
     def strategy(self, name: str) -> Strategy:
         """By name.  Raises ScheduleError where there is none."""

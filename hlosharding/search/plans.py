@@ -12,6 +12,8 @@ from typing import NamedTuple
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Layout
 
+REPLICAS = "replicas"
+"""The axis of those data ways that hold copies of what is split over the others."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 
@@ -36,6 +38,8 @@ class Plan:
     """The ways on the machine's devices, the outermost first, as "TPD"; those of one way may be left out; "": PDT."""
     strategy: str = ""
     """Which dims are split: one of `STRATEGIES`, or a name that the user gave one; "": megatron, if no other has it."""
+    replicas: int = 1
+    """Of the data ways, how many hold copies of what the strategy splits over data (HSDP)."""
 
     def __post_init__(self) -> None:
         needed = {way for way, size in self._sizes.items() if size > 1}
@@ -43,10 +47,29 @@ class Plan:
             ways = f"{self.data}/{self.tensor}/{self.stages}"
             raise ScheduleError(f"{self.order!r} is no order of {ways}", remedy="write P, D and T, each once, as PTD")
 
+        if self.replicas < 1 or self.data % self.replicas:
+            raise ScheduleError(f"{self.data} data ways are not {self.replicas} replicas", remedy="take a divisor")
+
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, and schedule, order and strategy if they are said."""
+        """D/T/P/K, as the DistIR paper writes it, and schedule, order, strategy and replicas if they are said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
-        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy)))
+        replicas = f"replicas={self.replicas}" if self.replicas > 1 else ""
+        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy, replicas)))
+
+    @property
+    def ways(self) -> dict[str, int]:
+        """The mesh of a stage, its axes by name, the outermost first.
+
+        >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways
+        ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1})
+        """
+        copies = {REPLICAS: self.replicas} if self.replicas > 1 else {}
+        return {**copies, "data": self.data // self.replicas, "tensor": self.tensor}
+
+    @property
+    def stage(self) -> Plan:
+        """What decides how the arguments lie on the devices of one stage."""
+        return Plan(self.data, self.tensor, strategy=self.strategy, replicas=self.replicas)
 
     @property
     def _sizes(self) -> dict[str, int]:

@@ -90,19 +90,19 @@ def facts(sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine, optio
     """All that decides the prices of plans."""
     planner = sizes.planner(sizes.given)
     every = sorted(plans)
-    ways = sorted({(each.plan.data, each.plan.tensor, each.plan.strategy) for each in every})
+    stages = sorted({each.plan.stage for each in every})
     return {
         "program": digest(planner.module).hex(),
         "machine": repr(machine),
         "plan space": _checksum(every),
-        "strategy": _checksum(_said(planner, *each) for each in ways),
+        "strategy": _checksum(_said(planner, stage) for stage in stages),
         "choice of arguments": _checksum(options),
     }
 
 
-def _said(planner: Planner, data: int, tensor: int, strategy: str) -> str:
+def _said(planner: Planner, stage: Plan) -> str:
     try:
-        found = planner.annotated(data, tensor, strategy)
+        found = planner.annotated(stage)
     except HloShardingError as error:
         return str(error)
     return "; ".join(str(found.sharding(parameter)) for parameter in found.entry.parameters)

@@ -5,19 +5,22 @@ Floor: search.  A strategy says specs; what they mean on devices, and whether th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hlosharding.errors import AnnotationError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
-from hlosharding.schedule import arguments_by_name
+from hlosharding.schedule import arguments_by_name, is_layout_call
+from hlosharding.search.plans import REPLICAS
 from hlosharding.search.tensor_parallel import tensor_splits
+from hlosharding.search.updates import only_updated, updated_arguments
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
 
 Ways = Mapping[str, int]
-"""Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor"."""
+"""Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", and `REPLICAS` where data ways hold
+copies of what others split."""
 Specs = Mapping[str | int, Any] | Mapping[str, Any] | Mapping[int, Any]
 """Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
 Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
@@ -25,8 +28,13 @@ Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 
 
 def over_batch(axis: str) -> Strategy:
-    """The first dim of the batch arguments over an axis."""
-    return lambda module, ways, batch: {number: spec_of({0: (axis,)}) for number in sorted(batch)}
+    """The first dim of the batch arguments over an axis, and over that of the replicas of a plan that has some."""
+
+    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        axes = tuple(each for each in (REPLICAS, axis) if each in ways)
+        return {number: spec_of({0: axes}) for number in sorted(batch)}
+
+    return strategy
 
 
 def over_weights(axis: str) -> Strategy:
@@ -69,26 +77,50 @@ def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
 
 def fsdp(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """`megatron`, and all floating-point arguments but the batch over data as well, along the largest dim that divides
-    (Rajbhandari et al. 2020, Zhao et al. 2023): gathered where they are read, their gradients reduced to pieces.
+    (ZeRO-3: Rajbhandari et al. 2020, Zhao et al. 2023): gathered where they are read, gradients reduced to pieces.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> mlp = hs.trace(lambda up, down, x: jnp.tanh(x @ up) @ down)(*map(jnp.ones, [(4, 8), (8, 4), (2, 4)]))
     >>> {number: tuple(spec) for number, spec in fsdp(mlp, {"data": 2, "tensor": 4}, frozenset({2})).items()}
     {2: ('data',), 0: ('data', 'tensor'), 1: ('tensor', 'data')}
     """
+    numbers = frozenset(parameter.parameter_number for parameter in module.entry.parameters)
+    return _also_over_data(module, ways, batch, numbers - batch)
+
+
+def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """`megatron`, and the optimizer's state over data as well (ZeRO-2): gradients are reduced to the pieces whose
+    weights a device updates, and the weights gathered.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(w, m, x):
+    ...     m = 0.9 * m + jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+    ...     return w - m, m
+    >>> traced = hs.trace(step)(*map(jnp.ones, [(4, 2), (4, 2), (8, 4)]))
+    >>> {n: tuple(spec) for n, spec in zero2(traced, {"data": 2, "tensor": 1}, frozenset({2})).items()}
+    {2: ('data',), 1: ('data',)}
+    """
+    state = only_updated(module)
+    floating = (p.parameter_number for p in module.entry.parameters if p.shape.is_floating)
+    whole = {number: spec_of({}) for number in floating if number not in batch}
+    return whole | by_number(module, _also_over_data(module, ways, batch, state))
+
+
+def _also_over_data(module: Module, ways: Ways, batch: frozenset[int], numbers: frozenset[int]) -> Specs:
+    """`megatron`, with these arguments split over data, too."""
     specs: dict[Any, Any] = {**megatron(module, ways, batch)}
     if ways["data"] > 1:
         lies = _propagated(split(module, ways, specs), ways)
         for parameter in module.entry.parameters:
             number = parameter.parameter_number
             dims = lies.get(number, {})
-            dim = _largest(parameter, dims, ways)
-            if number not in batch and dim is not None:
+            dim = _largest(parameter, dims, ways) if number in numbers else None
+            if dim is not None:
                 specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), "data")})
     return specs
 
 
-STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp}
+STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero2": zero2}
 """Those that are there, by name."""
 
 
@@ -102,11 +134,29 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
     wanted = {number: spec for each in specs for number, spec in by_number(module, each).items()}
     made = annotate(module, {parameters[number].name: spec for number, spec in wanted.items()}, mesh=mesh)
     said = {p.id: made.shardings[p.id] for p in made.entry.parameters if p.parameter_number in wanted}
+    said |= {call.id: sharding for call, sharding in _constraints(made, module, mesh)}
+    results = {r.id: said[p.id] for r, p in updated_arguments(made).items() if p.id in said}
+    said = results | said  # what is updated lies as it did
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
     for parameter in made.entry.parameters:
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)
     return made
+
+
+def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple[Instruction, HloSharding]]:
+    """The program's own constraints, of loops, too, over those axes of its mesh that are ways by name."""
+    if module.mesh is None:
+        return
+    for given, call in zip(module.instructions, made.instructions, strict=True):
+        sharding = module.sharding(given) if is_layout_call(given) else None
+        try:
+            spec = () if sharding is None else sharding.to_partition_spec(module.mesh)
+        except ShardingError:  # a tiling that no axes say
+            continue
+        axes = {dim: [axis for axis in names if axis in mesh.names] for dim, names in axes_of(spec).items()}
+        if any(axes.values()):
+            yield call, HloSharding.named(mesh, spec_of(axes), call.shape.rank).without_names()
 
 
 def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
@@ -173,4 +223,6 @@ def _largest(parameter: Instruction, split_already: Mapping[int, Sequence[str]],
         for axis in axes:
             left[dim] //= ways[axis]
     dims = [dim for dim, size in left.items() if size and size % ways["data"] == 0]
-    return max(dims, key=lambda dim: left[dim], default=None)
+    # Two axes on one dim would be one split for propagation, which keeps or loses both.
+    free = [dim for dim in dims if dim not in split_already]
+    return max(free or dims, key=lambda dim: left[dim], default=None)

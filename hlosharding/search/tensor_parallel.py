@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlosharding.ir import Instruction, Module, while_parts
-from hlosharding.rules import Nothing, Reduce, Signature, signature_of
+from hlosharding.rules import Halo, Nothing, Reduce, Signature, Whole, signature_of
 
 _SAME_WEIGHT = {
     "convert",
@@ -46,10 +46,12 @@ class _Walk:
     def __init__(self, ways: int, batch: frozenset[int]) -> None:
         self.ways, self.batch = ways, batch
         self.weights: dict[int, int] = {}
+        self.asked: set[Instruction] = set()
+        """Weights whose first product was met: it decides, and what cannot be split there is left whole."""
         self.split: dict[Instruction, int] = {}
         """Of values that are split by then, the dim."""
-        self.elements: dict[Instruction, Instruction] = {}
-        """Of elements of tuples, and of what loops carry, the value."""
+        self.packed: dict[Instruction, Instruction] = {}
+        """Of what loops carry, the tuple that they start with; of loops, what they end with."""
 
     def step(self, inst: Instruction) -> None:
         if inst.opcode == "while":
@@ -73,18 +75,21 @@ class _Walk:
     def _walk_through(self, loop: Instruction) -> None:
         body = while_parts(loop).body
         [carry] = body.parameters
-        self.elements[carry], self.elements[loop] = loop.operands[0], body.root
+        self.packed[carry], self.packed[loop] = loop.operands[0], body.root
         for inst in body.instructions:
             self.step(inst)
 
     def _know_element(self, inst: Instruction) -> None:
+        value = self._element(inst)
+        if value in self.split:
+            self.split[inst] = self.split[value]
+
+    def _element(self, inst: Instruction) -> Instruction | None:
+        """What is taken out of a tuple, perhaps on the way through loops and barriers."""
         packed = inst.operands[0]
-        while packed in self.elements:
-            packed = self.elements[packed]
-        if packed.opcode == "tuple":
-            self.elements[inst] = value = packed.operands[inst.tuple_index]
-            if value in self.split:
-                self.split[inst] = self.split[value]
+        while packed in self.packed or packed.opcode == "opt-barrier":
+            packed = self.packed[packed] if packed in self.packed else packed.operands[0]
+        return packed.operands[inst.tuple_index] if packed.opcode == "tuple" else None
 
     def _split_factor(self, inst: Instruction, signature: Signature) -> int | None:
         """The factor along which an operand is split, if its pieces are equal."""
@@ -100,16 +105,45 @@ class _Walk:
         """Split a weight that no op before has."""
         for number, operand in enumerate(inst.operands[:2]):
             found = self._weight(operand)
-            if found is None or found[0].parameter_number in self.batch or found[0].parameter_number in self.weights:
+            if found is None or found[0].parameter_number in self.batch or found[0] in self.asked:
                 continue
             parameter, dims = found
+            self.asked.add(parameter)
             place = {dim[0]: n for n, dim in enumerate(signature.operands[number]) if len(dim) == 1}
             factor = self._split_factor(inst, signature)
             if factor is None:
-                columns = [f for f in place if not isinstance(signature.factors[f].owes, Reduce)]
-                factor = max(columns, key=lambda f: signature.factors[f].size, default=None)
+                # The outermost of several: heads come before the features of each.
+                factor = next((f for f in place if self._is_column(inst, signature, f)), None)
             if factor in place and operand.shape.dims[place[factor]] % self.ways == 0:
                 self.weights[parameter.parameter_number] = dims[place[factor]]
+
+    def _is_column(self, inst: Instruction, signature: Signature, factor: int) -> bool:
+        """May a product be split along a factor that it does not sum over, with pieces that its readers can go on with?
+
+        Heads may, the features of a head may not: attention sums over them between two activations.
+        """
+        if not isinstance(signature.factors[factor].owes, Nothing):
+            return False
+        return not any(
+            self._hinders(user, inst, dim) for _, dim in signature.result_dims(factor) for user in inst.users
+        )
+
+    def _hinders(self, user: Instruction, value: Instruction, dim: int) -> bool:
+        """Does an op need its operand whole along a dim, or sums over it with what is no weight; or a later op?"""
+        signature = signature_of(user) if user.shape.is_array else None
+        if not isinstance(signature, Signature):
+            return False
+        leading = signature.operands[user.operands.index(value)][dim][:1]
+        if not leading:
+            return True
+        owes = signature.factors[leading[0]].owes
+        if user.opcode in ("dot", "convolution") and isinstance(owes, Reduce):
+            return not any(self._weight(other) for other in user.operands if other is not value)
+        if not isinstance(owes, Nothing):  # rows that are looked up may lie on several devices
+            return isinstance(owes, Halo) or (isinstance(owes, Whole) and not owes.indexed)
+        return any(
+            self._hinders(later, user, at) for _, at in signature.result_dims(leading[0]) for later in user.users
+        )
 
     def _dim_of_weight(self, operand: Instruction) -> int | None:
         found = self._weight(operand)
@@ -120,9 +154,12 @@ class _Walk:
     def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
         """The parameter of which an operand is a copy or a row, and which dim of it each of the operand's dims is."""
         dims: Sequence[int] = range(operand.shape.rank)
-        while operand.opcode in _SAME_WEIGHT or operand in self.elements:
-            if operand in self.elements:
-                operand = self.elements[operand]
+        while operand.opcode in _SAME_WEIGHT or operand.opcode == "get-tuple-element":
+            if operand.opcode == "get-tuple-element":
+                found = self._element(operand)
+                if found is None:
+                    return None
+                operand = found
                 continue
             if operand.opcode == "transpose":
                 dims = [operand.dimensions[dim] for dim in dims]

@@ -22,7 +22,14 @@ from hlosharding.partitioner.control_flow.call_boundary import (
     partition_computation,
     unpacked,
 )
-from hlosharding.partitioner.partial_sums import Paths, accumulators, deferred_sums, may_accumulate
+from hlosharding.partitioner.partial_sums import (
+    Paths,
+    accumulators,
+    deferred_sums,
+    is_awaited,
+    may_accumulate,
+    only_stacks,
+)
 from hlosharding.partitioner.prices import SMALL
 from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
@@ -97,7 +104,8 @@ def _accumulators(context: Context, inst: Instruction, body: Computation, condit
         return {}
     hidden = ((inst.shape.first_leaves[u.tuple_index], len(u.shape.leaves)) for u in readers)
     leaves = frozenset(leaf for first, count in hidden for leaf in range(first, first + count))
-    return accumulators(body.parameters[0], body.root, leaves, context.decisions.readers)
+    found = accumulators(body.parameters[0], body.root, leaves, context.decisions.readers)
+    return {leaf: path for leaf, path in found.items() if not only_stacks(path) or is_awaited(context, inst, leaf)}
 
 
 def _improved(tried: Context, body: Computation, paths: Paths, plain: Forms, forms: Forms) -> tuple[Forms, Paths, bool]:

@@ -5,7 +5,9 @@ from hlosharding.partitioner.partial_sums.loop_accumulators import (
     Paths,
     accumulators,
     deferred_sums,
+    is_awaited,
     may_accumulate,
+    only_stacks,
 )
 from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, linear_operands
 
@@ -15,9 +17,11 @@ __all__ = [
     "accumulators",
     "deferral_rule",
     "deferred_sums",
+    "is_awaited",
     "linear_operands",
     "may_accumulate",
     "may_wait",
+    "only_stacks",
     "pass_through",
     "waiting_pays",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from hlosharding.ir import Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear
+from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, is_linear, terms_of
 from hlosharding.partitioner.region_values import is_cut_up
 from hlosharding.partitioner.value import DeferredReduction
 from hlosharding.sharding import HloSharding
@@ -48,6 +48,7 @@ def may_wait(context: Context, source: Instruction) -> bool:
 
 def waiting_pays(context: Context, source: Instruction, inst: Instruction) -> bool:
     """Does a later op that the partial sums of `source` pass through add up several of them, or want less of the sum?
+    Or does the caller want them as they are?
 
     If not, the reduction is made at once: then what follows it can be fused into its readers.  Past what the user
     annotated partial sums go only on the way to a sum in the same sharding.
@@ -68,7 +69,7 @@ def _pays(
             annotated = context.wanted(source) or annotated
         if annotated is not None and context.wanted(inst) != annotated:
             return False
-        if may_defer and inst in may_defer and not rule.is_sum:
+        if (may_defer and inst in may_defer and not rule.is_sum) or are_wanted_partial(context, inst):
             return True
         if len(source.users) == 1 and _reduces_less(context, first, inst):
             return True
@@ -81,6 +82,12 @@ def _pays(
         source, inst = inst, inst.users[0]
         rule = DEFERRAL_RULES.get(inst.opcode)
     return False
+
+
+def are_wanted_partial(context: Context, inst: Instruction) -> bool:
+    """Does the caller want the partial sums, and not their sum?"""
+    wanted = context.wanted(inst)
+    return wanted is not None and (wanted.is_unreduced() or "unreduced" in wanted.subgroup_types)
 
 
 def _reduces_less(context: Context, first: Instruction, inst: Instruction) -> bool:
@@ -97,8 +104,8 @@ def _reduces_less(context: Context, first: Instruction, inst: Instruction) -> bo
 
 
 def _sums_only_partial_sums(context: Context, source: Instruction, inst: Instruction) -> bool:
-    """Are all operands of the sum `inst` partial sums, or may they be?"""
-    return all(o is source or o in context.may_defer or _may_wait(context, o) for o in inst.operands)
+    """Are all terms of the sum `inst` partial sums, or may they be?"""
+    return all(o is source or o in context.may_defer or _may_wait(context, o) for o in terms_of(inst))
 
 
 def _may_wait(context: Context, operand: Instruction) -> bool:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from hlosharding.ir import ElementReaders, Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.partial_sums.partial_sum_ops import WIDE, deferral_rule, is_linear
+from hlosharding.partitioner.partial_sums.deferred_reductions import waiting_pays
+from hlosharding.partitioner.partial_sums.partial_sum_ops import STACKING, WIDE, deferral_rule, is_linear, terms_of
 from hlosharding.partitioner.value import DeferredReduction, Value
+from hlosharding.sharding import without_partials
 
 Paths = dict[int, tuple[Instruction, ...]]
 """By its leaf's number in the carry, all that an accumulator goes through, from its element to what is given back."""
@@ -61,7 +63,7 @@ class _Accumulators:
                 if following is None:
                     return None
                 element, sums = following, sums + loops
-            elif not is_linear(user) or user.operands.count(element) > 1:
+            elif not _adds_to(user, element):
                 return None
             else:
                 element, sums = user, sums + deferral_rule(user).is_sum
@@ -98,12 +100,37 @@ class _Accumulators:
         return self._places[packed].get(element)
 
 
+def _adds_to(user: Instruction, element: Instruction) -> bool:
+    """Is a linear op done on the element, at most with something added to it?"""
+    if user.opcode in STACKING and user.operands[0] is not element:
+        return False
+    return is_linear(user) and user.operands.count(element) == 1
+
+
+def only_stacks(path: tuple[Instruction, ...]) -> bool:
+    """Does each trip write a row of its own, so that as much is reduced behind the loop as inside?"""
+    sums = [inst for inst in path if deferral_rule(inst).is_sum]
+    return bool(sums) and all(inst.opcode in STACKING for inst in sums)
+
+
+def is_awaited(context: Context, loop: Instruction, leaf: int) -> bool:
+    """Would the reduction wait on behind the loop, too: for the caller, for other sums, for who wants less of it?"""
+    wanted = context.wanted_leaves(loop)[leaf]
+    if wanted is not None and without_partials(wanted) is not wanted:
+        return True
+    taken = (user for user in loop.users if user.opcode == "get-tuple-element" and user.shape.is_array)
+    read = [user for user in taken if loop.shape.first_leaves[user.tuple_index] == leaf]
+    if len(read) != 1 or not context.decisions.readers.is_only(read[0]) or len(read[0].users) != 1:
+        return False
+    return read[0] in context.may_defer or waiting_pays(context, read[0], read[0].users[0])
+
+
 def deferred_sums(context: Context, path: tuple[Instruction, ...]) -> Iterator[tuple[Instruction, Value]]:
     """The partial sums that are added to an accumulator on its way, or that it is in the end; each with the op it is
     of.
     """
     sums = [i for i in path if deferral_rule(i).is_sum]
-    for inst in (*(o for i in sums for o in i.operands if o not in path), path[-1]):
+    for inst in (*(o for i in sums for o in terms_of(i) if o not in path), path[-1]):
         made = context.values[inst]
         if isinstance(made, DeferredReduction):
             yield made.maker or inst, made.partial

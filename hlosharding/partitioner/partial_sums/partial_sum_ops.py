@@ -14,7 +14,7 @@ import numpy as np
 
 from hlosharding.ir import Instruction, SliceDim, is_neutral, reducer_kind
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.region_values import array_of, deferred_operand
+from hlosharding.partitioner.region_values import array_of, arrays_of, deferred_operand
 from hlosharding.partitioner.resharding import local_shape, replicate, reshard, reshard_price
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature, signature_of
@@ -194,6 +194,21 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
     return Value(made, inst.shape, sharding, partial_sums.reduce_kind)
 
 
+def _put(context: Context, inst: Instruction) -> Value | None:
+    """Partial sums written into partial sums of the same groups, along dims that are whole on every device: what a scan
+    over layers does with each layer's gradient."""
+    whole, part = (_partial_sums(context, inst, operand) for operand in inst.operands[:2])
+    if whole is None or part is None or whole.sharding is not part.sharding or whole.reduce_kind != part.reduce_kind:
+        return None
+    sizes = zip(inst.shape.dims, inst.operands[1].shape.dims, strict=True)
+    cut = tuple(number for number, (size, written) in enumerate(sizes) if size != written)
+    if _without_dims(whole.sharding, cut) is None:
+        return None
+    places = [replicate(context, place).local for place in arrays_of(context, inst.operands[2:])]
+    local = context.emitter.local(inst, whole.local.shape, (whole.local, part.local, *places))
+    return Value(local, inst.shape, whole.sharding, whole.reduce_kind)
+
+
 def _copied(context: Context, inst: Instruction) -> Value | None:
     """A copy is often a former annotation: see `waiting_pays` for how that binds."""
     return _partial_sums(context, inst, inst.operands[0])
@@ -238,7 +253,7 @@ class DeferralRule(NamedTuple):
     on_partial_sums: Callable[[Context, Instruction], Value | None] | None = None
     """The op on partial sums; None where these do not allow it.  No function: never."""
     is_sum: bool = False
-    """Does it add up (or take the largest of, ...) its operands, so that two deferred reductions become one?"""
+    """Does it add up (or take the largest of, ...) its terms, so that two deferred reductions become one?"""
     makes_partial_sums: bool = False
     """May its own result be partial sums?"""
     linear_in: Callable[[Instruction], Together] | None = None
@@ -260,7 +275,7 @@ DEFERRAL_RULES: dict[str, DeferralRule] = {
     "divide": DeferralRule(partial(_scaled, positions=(0,)), linear_in=_in_dividend),
     "dot": _MAKES,
     "dynamic-slice": _MOVES,
-    "dynamic-update-slice": DeferralRule(linear_in=_in_first_two),
+    "dynamic-update-slice": DeferralRule(_put, is_sum=True, linear_in=_in_first_two),
     "gather": _MAKES,
     "get-tuple-element": _MAKES,
     "maximum": DeferralRule(partial(_sum, kind="maximum"), is_sum=True),
@@ -289,6 +304,15 @@ def deferral_rule(inst: Instruction) -> DeferralRule:
 def is_linear(inst: Instruction) -> bool:
     """May it be done on partial sums?"""
     return deferral_rule(inst).on_partial_sums is not None
+
+
+def terms_of(inst: Instruction) -> tuple[Instruction, ...]:
+    """Of a sum, what it adds up; a row that is written into an array counts as added to its zeros."""
+    return inst.operands[:2] if inst.opcode in STACKING else inst.operands
+
+
+STACKING = frozenset({"dynamic-update-slice"})
+"""Sums of which no two terms meet: a reduction that waits for them saves nothing by itself."""
 
 
 def linear_operands(inst: Instruction) -> Together:

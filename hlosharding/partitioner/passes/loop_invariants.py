@@ -22,11 +22,19 @@ from hlosharding.ir import (
     trip_count,
     while_parts,
 )
+from hlosharding.partitioner.passes.loop_carries import (
+    at_first,
+    drop_idle,
+    is_handed_on,
+    is_plain,
+    path_of,
+    place_of,
+    set_carry,
+    taken,
+)
 from hlosharding.partitioner.prices import SMALL, Cost, Prices
 from hlosharding.spmd import Collective, PartialSums, collectives
 
-Path = tuple[int, ...]
-"""Where something stands in a carry: element of element of ..."""
 Copies = dict[Instruction, Instruction]
 """What was in a loop, and what computes it before the loop."""
 
@@ -69,7 +77,7 @@ def hoist_invariants(module: Module, prices: Prices, partial_sums: PartialSums) 
 
 def _invariants(loop: Instruction) -> Iterator[_Invariant]:
     """What is worth computing before the loop: what the last of a chain of collectives makes."""
-    if not _is_plain(loop):
+    if not is_plain(loop):
         return
     for part in loop.called:
         if not any(i.opcode in COLLECTIVES for i in part.instructions):
@@ -85,19 +93,14 @@ def _invariants(loop: Instruction) -> Iterator[_Invariant]:
                 yield _Invariant(made, tuple(i for i in needed if i.opcode in COLLECTIVES))
 
 
-def _is_plain(loop: Instruction) -> bool:
-    """Is the carry a tuple that is only taken apart and put together?"""
-    return while_parts(loop).body.root.opcode == "tuple" and not loop.is_root and all(map(_is_element, _readers(loop)))
-
-
 def _same_in_all_trips(part: Computation, body: Computation) -> set[Instruction]:
     """Instructions of a loop's `part` computed from nothing but what the body hands on."""
     [parameter] = part.parameters
     same: set[Instruction] = set()
     for inst in part.instructions:
-        path = _path(inst, parameter)
+        path = path_of(inst, parameter)
         if path is not None:
-            if inst.shape.is_array and _is_handed_on(body, path):
+            if inst.shape.is_array and is_handed_on(body, path):
                 same.add(inst)
         elif _may_move(inst) and same.issuperset(inst.operands):
             same.add(inst)
@@ -106,43 +109,6 @@ def _same_in_all_trips(part: Computation, body: Computation) -> set[Instruction]
 
 def _may_move(inst: Instruction) -> bool:
     return inst.opcode not in _STAYING and not inst.has_side_effect and not inst.control_predecessors
-
-
-def _is_handed_on(body: Computation, path: Path) -> bool:
-    found = body.root
-    for index in path:
-        element = _element(found, index)
-        if element is None:
-            return False
-        found = element
-    return _path(found, body.parameters[0]) == path
-
-
-def _path(inst: Instruction, parameter: Instruction) -> Path | None:
-    """What `inst` takes from a parameter, if it does nothing else."""
-    if inst is parameter:
-        return ()
-    if not _is_element(inst):
-        return None
-    source = _element(inst.operands[0], inst.tuple_index)
-    if source is not None:
-        return _path(source, parameter)
-    outer = _path(inst.operands[0], parameter)
-    return None if outer is None else (*outer, inst.tuple_index)
-
-
-def _is_element(inst: Instruction) -> bool:
-    return inst.opcode == "get-tuple-element"
-
-
-def _element(packed: Instruction, index: int) -> Instruction | None:
-    """What was put into a tuple, seen through loops that hand it on; None where nobody can tell."""
-    if packed.opcode == "while":
-        body = while_parts(packed).body
-        if body.root.opcode != "tuple" or _path(body.root.operands[index], body.parameters[0]) != (index,):
-            return None
-        return _element(packed.operands[0], index)
-    return packed.operands[index] if packed.opcode == "tuple" else None
 
 
 def _last_of(inst: Instruction, same: set[Instruction]) -> Instruction:
@@ -161,7 +127,7 @@ def _needed(made: Instruction) -> list[Instruction]:
     order: dict[Instruction, None] = {}
     stack = [made]
     while stack:
-        waiting = [o for o in stack[-1].operands if o not in order and _path(o, parameter) is None]
+        waiting = [o for o in stack[-1].operands if o not in order and path_of(o, parameter) is None]
         stack.extend(waiting)
         if not waiting:
             order[stack.pop()] = None
@@ -213,17 +179,17 @@ def _hoist(module: Module, loop: Instruction, made: Sequence[Instruction]) -> Co
     """Compute `made` before the loop and carry it.  Ids are dense again: costs walk the module's list."""
     needed = list(dict.fromkeys(i for inst in made for i in _needed(inst)))
     given, copies = _given_to(module, loop, needed), Copies()
-    read = {path[0] for i in given if (path := _path(i, i.computation.parameters[0]))}
+    read = {path[0] for i in given if (path := path_of(i, i.computation.parameters[0]))}
     for inst in needed:
         operands = [copies.get(o) or given[o] for o in inst.operands]
-        copies[inst] = rewrite.copy(inst, _place(loop), operands, to=loop.computation)
+        copies[inst] = rewrite.copy(inst, place_of(loop), operands, to=loop.computation)
     _carry(module, loop, [(i, copies[i]) for i in made])
     for inst, copy in reversed(copies.items()):
         if inst.users:
             _set_apart(module, copy)
         else:
             rewrite.remove(inst)
-    _drop_idle(module, loop, read)
+    drop_idle(module, loop, read)
     module.renumber()
     return copies
 
@@ -236,89 +202,30 @@ def _set_apart(module: Module, copy: Instruction) -> None:
         rewrite.set_attributes(copy, channel_id=max(channels) + 1)
 
 
-def _place(loop: Instruction) -> int:
-    return loop.computation.instructions.index(loop)
-
-
 def _given_to(module: Module, loop: Instruction, needed: Sequence[Instruction]) -> Copies:
     """Of the elements of the carry that are read for `needed`: what they are before the loop."""
     found: Copies = {}
     for inst in dict.fromkeys(o for i in needed for o in i.operands):
-        path = _path(inst, inst.computation.parameters[0])
+        path = path_of(inst, inst.computation.parameters[0])
         if path is not None:
-            found[inst] = _at_first(module, loop, path)
+            found[inst] = at_first(module, loop, path)
     return found
-
-
-def _at_first(module: Module, loop: Instruction, path: Path) -> Instruction:
-    found = loop.operands[0]
-    for index in path:
-        element = _element(found, index)
-        found = _taken(module, found, index, loop.computation, _place(loop)) if element is None else element
-    return found
-
-
-def _taken(module: Module, packed: Instruction, index: int, where: Computation, place: int) -> Instruction:
-    name = rewrite.fresh_name(module, f"{packed.name}_{index}")
-    return rewrite.insert(where, place, "get-tuple-element", None, (packed,), name=name, like=packed, tuple_index=index)
 
 
 def _carry(module: Module, loop: Instruction, pairs: Sequence[tuple[Instruction, Instruction]]) -> None:
     """More elements of the carry: for what stands in the loop, what it is from now on."""
     old = len(loop.shape.tuple_shapes)
-    firsts = [_at_first(module, loop, (k,)) for k in range(old)] + [first for _, first in pairs]
-    _set_carry(module, loop, firsts)
+    firsts = [at_first(module, loop, (k,)) for k in range(old)] + [first for _, first in pairs]
+    set_carry(module, loop, firsts)
     body = while_parts(loop).body
     for index, (inst, _) in enumerate(pairs, start=old):
         for part in dict.fromkeys((body, inst.computation)):
             [parameter] = part.parameters
-            element = _taken(module, parameter, index, part, part.instructions.index(parameter) + 1)
+            element = taken(module, parameter, index, part, part.instructions.index(parameter) + 1)
             if part is inst.computation:
                 rewrite.replace_uses(inst, element)
             if part is body:
                 rewrite.set_operands(body.root, (*body.root.operands, element))
-
-
-def _set_carry(module: Module, loop: Instruction, firsts: Sequence[Instruction]) -> None:
-    name = rewrite.fresh_name(module, f"{loop.name}_carry")
-    packed = rewrite.insert(loop.computation, _place(loop), "tuple", None, firsts, name=name, like=loop)
-    before = loop.operands[0]
-    rewrite.set_operands(loop, (packed,))
-    if before.opcode == "tuple" and not before.users:
-        rewrite.remove(before)
-    for inst in (loop, while_parts(loop).body.root, *(part.parameters[0] for part in loop.called)):
-        rewrite.set_shape(inst, packed.shape)
-
-
-def _drop_idle(module: Module, loop: Instruction, indices: set[int]) -> None:
-    """Carry no more what no trip reads: afterwards it is what it was before."""
-    idle = {k for k in indices if _is_idle(loop, k)}
-    if not idle:
-        return
-    firsts, root = loop.operands[0].operands, while_parts(loop).body.root
-    for user in [u for u in loop.users if u.tuple_index in idle]:
-        rewrite.replace_uses(user, firsts[user.tuple_index])
-        rewrite.remove(user)
-    kept = [k for k in range(len(firsts)) if k not in idle]
-    rewrite.set_operands(root, [root.operands[k] for k in kept])
-    _set_carry(module, loop, [firsts[k] for k in kept])
-    for reader in _readers(loop):
-        if reader.tuple_index in idle:
-            rewrite.remove(reader)
-        else:
-            rewrite.set_attributes(reader, tuple_index=kept.index(reader.tuple_index))
-
-
-def _is_idle(loop: Instruction, index: int) -> bool:
-    """Is an element only handed on?"""
-    readers, root = [u for u in _readers(loop) if u.tuple_index == index], while_parts(loop).body.root
-    if any(u.is_root for u in readers) or [i for i, o in enumerate(root.operands) if o in readers] != [index]:
-        return False
-    return all(user is root for u in readers if u.computation is not loop.computation for user in u.users)
-
-
-def _readers(loop: Instruction) -> list[Instruction]:
-    return [u for part in dict.fromkeys(loop.called) for u in part.parameters[0].users] + loop.users
 
 
 def _follow(partial_sums: PartialSums, copies: Copies) -> None:

@@ -73,11 +73,11 @@ def is_layout_call(inst: Instruction) -> bool:
 
 
 def without_layout_calls(module: Module) -> Module:
-    """The same program with a copy in place of each."""
-    if not any(map(is_layout_call, module.entry.instructions)):
+    """The same program with a copy in place of each, in loops, too."""
+    if not any(map(is_layout_call, module.instructions)):
         return module
     made = module.clone()
-    for inst in list(filter(is_layout_call, made.entry.instructions)):
+    for inst in list(filter(is_layout_call, made.instructions)):
         rewrite.change_opcode(inst, "copy")
     return made
 

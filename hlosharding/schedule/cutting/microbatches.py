@@ -14,6 +14,7 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, rewrite
+from hlosharding.partitioner import linear_operands
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatch_number import take_number
 from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
@@ -144,7 +145,27 @@ def _sum_over_time(inst: Instruction, count: int) -> Instruction:
     if inst.opcode != "all-reduce" or not is_whole or inst.called[0].root.opcode != "add" or len(inst.operands) != 1:
         raise _impossible(inst)
     rewrite.change_opcode(inst, "copy")
-    return inst
+    return _behind_widening(inst)
+
+
+def _behind_widening(inst: Instruction) -> Instruction:
+    """A sum of what is converted to a wider type at once is made in that, of all microbatches: only more exact."""
+    value, last = inst, None
+    while len(value.users) == 1 and value.users[0].opcode in _MOVES and linear_operands(value.users[0]):
+        [value] = value.users
+        last = value if value.opcode == "convert" else last
+    if last is None or last.shape.element_type == inst.shape.element_type:
+        return inst
+    place, name = last.computation.instructions.index(last) + 1, rewrite.fresh_name(inst.module, f"{last.name}_sum")
+    made = rewrite.insert(last.computation, place, "copy", last.shape, (), name=name, like=inst)
+    rewrite.replace_uses(last, made)
+    rewrite.set_operands(made, (last,))
+    rewrite.replace_uses(inst, inst.operands[0])
+    rewrite.remove(inst)
+    return made
+
+
+_MOVES = frozenset({"bitcast", "convert", "reshape", "transpose"})
 
 
 def _own_term(inst: Instruction) -> None:

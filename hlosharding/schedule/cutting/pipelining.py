@@ -14,6 +14,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_batch_split
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
@@ -160,7 +161,7 @@ class Cutter:
         key = annotated, program.module, number
         if key not in self._shardings:
             said = _annotations(program.module, annotated, fission.origin) if number > 1 else {}
-            self._shardings[key] = said, _propagated(program.module, said, number)
+            self._shardings[key] = said, _propagated(program, said, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
         writer = _Writer(program, placement, found, *self._shardings[key], places, self._made, donated)
@@ -200,17 +201,19 @@ class Cutter:
         return self._seconds[module, machine]
 
 
-def _propagated(program: Module, said: _Annotations, number: int) -> Mapping[str, HloSharding | None]:
-    """The sharding of each value by name: what is said, spread."""
+def _propagated(program: Microbatched, said: _Annotations, number: int) -> Mapping[str, HloSharding | None]:
+    """The sharding of each value by name: what is said, spread, and the batch split wherever it flows."""
     if number == 1:
         return {}
-    made = program.clone()
+    made = program.module.clone()
     made.num_partitions = number
     for name, sharding in said.items():
         made.shardings[made.by_name(name).id] = sharding
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
+    kept = {call.name: value.name for value, call in keep_batch_split(made, program.batch).items()}
     found = propagate(made, to_outputs=True, to_parameters=is_open).module
-    return {inst.name: found.sharding(inst) for inst in found.entry.instructions}
+    shardings = {inst.name: found.sharding(inst) for inst in found.entry.instructions}
+    return shardings | {kept[name]: sharding for name, sharding in shardings.items() if name in kept}
 
 
 def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> _Annotations:
@@ -218,18 +221,22 @@ def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) 
 
     `origin`: of parts, by name, that of which they are parts.
     """
-    given = _given(annotated)
-    found = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
-    return {name: sharding for name, sharding in found if sharding is not None}
+    given, inside = _given(annotated)
+    entry = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
+    copies = ((inst.name, inside.get(origin.get(inst.name, inst.name))) for inst in program.of_opcodes("copy"))
+    return {name: sharding for name, sharding in (*entry, *copies) if sharding is not None}
 
 
-def _given(annotated: Module) -> Mapping[str, HloSharding]:
-    """By name; what a call lays out lies so itself, if nothing else is said of it."""
-    named = ((inst, annotated.sharding(inst)) for inst in annotated.entry.instructions)
+def _given(annotated: Module) -> tuple[_Annotations, _Annotations]:
+    """By name, of the entry and of what loops constrain; what a call lays out lies so itself, if nothing else is said
+    of it."""
+    named = ((inst, annotated.sharding(inst)) for inst in annotated.instructions)
     given = {inst: sharding for inst, sharding in named if sharding is not None}
     for call in [inst for inst in given if is_layout_call(inst)]:
         given.setdefault(call.operands[0], given[call])
-    return {inst.name: sharding for inst, sharding in given.items()}
+    entry = {inst.name: sharding for inst, sharding in given.items() if inst.computation.is_entry}
+    inner = {inst.name: s for inst, s in given.items() if is_layout_call(inst) and not inst.computation.is_entry}
+    return entry, inner
 
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
@@ -270,6 +277,7 @@ class _Writer:
     ) -> None:
         self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
         self.shardings, self.said, self.made, self.donated = dict(shardings), said, made, donated
+        self.flow = batch_flow(program.module, program.batch)
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         self._keep_order()
 
@@ -338,14 +346,23 @@ class _Writer:
 
     def _stage_program(self, part: Part) -> StageProgram:
         reads, makes = (tuple(self._sharding(inst) for inst in side) for side in (part.reads, part.makes))
-        placed = ((n, self.said.get(inst.name)) for n, inst in enumerate(part.module.entry.instructions))
-        inside = tuple((n, sharding) for n, sharding in placed if sharding is not None and n >= len(reads))
-        shardings = PartShardings(reads, inside, makes)
+        known = {inst: self.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
+        places = enumerate(part.module.instructions)
+        inside = tuple((n, sharding) for n, inst in places if (sharding := known.get(inst)) is not None)
+        shardings = PartShardings(reads, inside, makes, tuple(map(self._batch_dim, part.reads)))
         found = self.made.of(part, shardings, self._deferrable(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
         return found
+
+    @staticmethod
+    def _may_be_said(inst: Instruction) -> bool:
+        """Of computations that others call only constraints, which are copies by now, keep their names."""
+        return inst.opcode != "parameter" if inst.computation.is_entry else inst.opcode == "copy"
+
+    def _batch_dim(self, inst: Instruction) -> int | None:
+        return self.flow[inst][0] if inst.shape.is_array else None
 
     def _overwritten(self, part: Part) -> list[int]:
         """Of what a part reads the donated parameters that lie where it runs, and that nobody reads behind it."""

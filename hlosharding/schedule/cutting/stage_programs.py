@@ -14,6 +14,7 @@ from hlosharding.cost import Machine
 from hlosharding.executor import Structure
 from hlosharding.ir import COLLECTIVES, Instruction
 from hlosharding.partitioner import PartitionOptions
+from hlosharding.schedule.cutting.batch_flow import keep_batch_split
 from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.sharding import HloSharding, copies_as_partials
@@ -26,6 +27,8 @@ class PartShardings(NamedTuple):
     inside: tuple[tuple[int, HloSharding], ...]
     """Of some of its instructions, by place."""
     makes: tuple[HloSharding, ...]
+    batch: tuple[int | None, ...]
+    """Of what it reads, the dim along which the batch lies."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,13 @@ class Submesh:
         """The program of a part whose values lie so."""
         module = part.module.clone()
         module.num_partitions = self.num_devices
+        instructions = module.instructions
         for number, sharding in shardings.inside:
-            module.shardings[module.entry.instructions[number].id] = sharding
+            module.shardings[instructions[number].id] = sharding
         for parameter, sharding in zip(module.entry.parameters, shardings.reads, strict=True):
             module.shardings[parameter.id] = sharding
         module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
+        keep_batch_split(module, {n: dim for n, dim in enumerate(shardings.batch) if dim is not None})
         return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
 
 
@@ -73,6 +78,8 @@ class StagePrograms:
 def _cheapest(part: Part, shardings: PartShardings, deferrable: Sequence[int], submesh: Submesh) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
     made = submesh.partitioned(part, shardings)
+    if submesh.num_devices == 1:
+        return made
     results = made.module.entry.root.operands
     late = {n for n in deferrable if _is_exchanged(results[n])}
     if not late:
@@ -83,13 +90,11 @@ def _cheapest(part: Part, shardings: PartShardings, deferrable: Sequence[int], s
 
 
 def _is_exchanged(result: Instruction) -> bool:
-    """Do the devices make it together?  A collective's result, perhaps in another form, or a copy of what a loop gives,
-    whose body may have one."""
-    forms: set[str] = set()
+    """Do the devices make it together?  A collective's result, perhaps in another form, or what a loop gives, whose
+    body may have one."""
     while result.opcode in _FORMS:
-        forms.add(result.opcode)
         result = result.operands[0]
-    return result.opcode in COLLECTIVES or (result.opcode == "get-tuple-element" and "copy" in forms)
+    return result.opcode in COLLECTIVES or result.opcode == "get-tuple-element"
 
 
 _FORMS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})

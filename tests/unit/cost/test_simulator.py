@@ -114,3 +114,50 @@ def test_what_is_read_by_another_name_lives_until_its_last_reader() -> None:
     assert lives["y"].end == lives["w"].end == run.time_s
     # x all the time; y, z and w at the end.
     assert max(nbytes for _, nbytes in run.memory) == 4 * 4 * 256 * 256
+
+
+TRIP = """HloModule m, num_partitions=8
+body {{
+  c = (s32[], f32[4096,4096], f32[512,4096]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[4096,4096] get-tuple-element(c), index=1
+  piece = f32[512,4096] get-tuple-element(c), index=2
+  turned = f32[512,4096] {turn}
+  whole = f32[4096,4096] all-gather(turned), dimensions={{0}}, replica_groups={{{{0,1,2,3,4,5,6,7}}}}, channel_id=1,
+    use_global_device_ids=true
+  y = f32[4096,4096] dot(x, whole), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = (s32[], f32[4096,4096], f32[512,4096]) tuple(next, y, piece)
+}}
+condition {{
+  c = (s32[], f32[4096,4096], f32[512,4096]) parameter(0)
+  i = s32[] get-tuple-element(c), index=0
+  n = s32[] constant(10)
+  ROOT p = pred[] compare(i, n), direction=LT
+}}
+ENTRY e {{
+  x = f32[4096,4096] parameter(0)
+  piece = f32[512,4096] parameter(1)
+  zero = s32[] constant(0)
+  t = (s32[], f32[4096,4096], f32[512,4096]) tuple(zero, x, piece)
+  w = (s32[], f32[4096,4096], f32[512,4096]) while(t), condition=condition, body=body
+  ROOT y = f32[4096,4096] get-tuple-element(w), index=1
+}}"""
+
+
+def of_ten_trips(turn: str) -> tuple[float, float, float]:
+    """What the loop takes, and what its trips compute and communicate."""
+    module = load(TRIP.format(turn=turn), format="hlo")
+    report = cost(module, H100)
+    return simulate(module, H100).time_s, report.compute_s, report.comm_s
+
+
+def test_what_no_trip_makes_is_fetched_while_the_trip_before_computes() -> None:
+    time, compute, comm = of_ten_trips("negate(piece)")
+    assert time == pytest.approx(compute + comm / 10, rel=0.01)
+
+
+def test_what_the_trip_before_makes_is_waited_for() -> None:
+    time, compute, comm = of_ten_trips("slice(x), slice={[0:512], [0:4096]}")
+    assert time == pytest.approx(compute + comm, rel=0.01)

@@ -78,7 +78,7 @@ def test_rows_of_stacked_weights_are_split_as_single_weights() -> None:
 def test_heads_that_do_not_divide_are_not_split() -> None:
     sizes = dict.fromkeys("qkvo", (16, 16)) | {"up": (16, 64), "down": (64, 16)}
     module = hs.trace(attention)({name: jnp.ones(size) for name, size in sizes.items()}, jnp.ones((2, 8, 16)))
-    local = hs.partition(hs.propagate(Planner(module, ["x"]).annotated(1, 8), to_outputs=True), num_partitions=8)
+    local = hs.partition(hs.propagate(Planner(module, ["x"]).annotated(Plan(1, 8)), to_outputs=True), num_partitions=8)
     given = [np.random.default_rng(0).normal(size=p.shape.dims).astype(np.float32) for p in module.entry.parameters]
     weights = dict(zip(sorted(sizes), given[:-1], strict=True))
     np.testing.assert_allclose(local.run_reference(*given), attention(weights, given[-1]), rtol=1e-3, atol=1e-3)

@@ -88,7 +88,7 @@ def opcodes(schedule: hs.Schedule) -> set[str]:
 
 def test_moments_lie_as_the_weights_they_are_of() -> None:
     step, program = traced("transformer")
-    found = Planner(program, step.batch).annotated(2, 2, "fsdp")
+    found = Planner(program, step.batch).annotated(Plan(2, 2, strategy="fsdp"))
     shardings = {p.op_name: found.sharding(p) for p in found.entry.parameters}
     weights = [path for path in shardings if path.startswith("params")]
     assert weights
@@ -140,7 +140,7 @@ def test_one_way_changes_nothing() -> None:
     )
     _, whole = program_of(composed(DATA, TENSOR), {"data": 1, "tensor": 1}, program)
     assert whole.comm_bytes_per_device == 0
-    assert not Planner(program, ["x"]).annotated(1, 1, "fsdp").shardings
+    assert not Planner(program, ["x"]).annotated(Plan(strategy="fsdp")).shardings
     assert fsdp(program, {"data": 1, "tensor": 4}, BATCH) == megatron(program, {"data": 1, "tensor": 4}, BATCH)
 
 
@@ -165,7 +165,7 @@ def test_a_search_crosses_strategies_and_names_them() -> None:
 
 def test_names_of_those_that_are_there() -> None:
     found = hs.search(module(), batch=["x"], machine=machines.h100(2), microbatches=(2,), strategies=list(STRATEGIES))
-    assert {each.plan.strategy for each in found.table} == {"megatron", "fsdp"}
+    assert {each.plan.strategy for each in found.table} == {"megatron", "fsdp", "zero2"}
     with pytest.raises(ScheduleError, match="no strategy 'zero'; there are megatron, fsdp; others are given"):
         hs.search(module(), batch=["x"], machine=machines.h100(2), strategies=["zero"])
 
@@ -204,7 +204,7 @@ def test_a_refused_strategy_is_listed_with_the_reason() -> None:
 
 def test_batch_arguments_without_a_word_are_split_over_data() -> None:
     planner = Planner(module(), ["x"], strategies={"silent": lambda module, ways, batch: {}})
-    found = planner.annotated(4, 2, "silent")
+    found = planner.annotated(Plan(4, 2, strategy="silent"))
     assert [found.sharding(p) is not None for p in found.entry.parameters] == [False] * 4 + [True]
     assert found.sharding(found.entry.parameters[4]) == hs.HloSharding.parse(
         "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"
@@ -213,4 +213,4 @@ def test_batch_arguments_without_a_word_are_split_over_data() -> None:
 
 def test_megatron_is_the_default() -> None:
     planner = Planner(module(), ["x"])
-    assert planner.annotated(2, 2).shardings == planner.annotated(2, 2, "megatron").shardings
+    assert planner.annotated(Plan(2, 2)).shardings == planner.annotated(Plan(2, 2, strategy="megatron")).shardings

@@ -532,3 +532,63 @@ def test_gradients_of_weights_that_a_loop_joins_are_reduced_once_after_it(cpu_de
     local = check(RandomProgram(trace(weights, x), (*weights, x))).partitioned
     assert executions(local) == [1, 1]
     assert local.comm_bytes_per_device == 2 * 7 / 8 * 2 * 8 * 8 * 4
+
+
+# What a scan stacks: a row of its own in each trip.
+STACK_STATE = "(s32[], {kind}[8,16,24], {kind}[16,64], {kind}[64,24])"
+
+
+def stacking(after: str) -> str:
+    """A loop that writes each trip's product, partial sums on eight devices, into its row of a stack."""
+    state = STACK_STATE.format(kind="f32")
+    return f"""
+      body {{
+        p = {state} parameter(0)
+        i = s32[] get-tuple-element(p), index=0
+        one = s32[] constant(1)
+        zero = s32[] constant(0)
+        next = s32[] add(i, one)
+        s = f32[8,16,24] get-tuple-element(p), index=1
+        x = f32[16,64] get-tuple-element(p), index=2
+        w = f32[64,24] get-tuple-element(p), index=3
+        d = f32[16,24] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        row = f32[1,16,24] reshape(d)
+        new = f32[8,16,24] dynamic-update-slice(s, row, i, zero, zero)
+        later = f32[16,64] maximum(x, x)
+        ROOT t = {state} tuple(next, new, later, w)
+      }}
+      condition {{
+        q = {state} parameter(0)
+        j = s32[] get-tuple-element(q), index=0
+        n = s32[] constant(8)
+        ROOT more = pred[] compare(j, n), direction=LT
+      }}
+      ENTRY e {{
+        x = f32[16,64] parameter(0){mark("[1,8]<=[8]")}
+        w = f32[64,24] parameter(1){mark("[8,1]<=[8]")}
+        start = s32[] constant(0)
+        none = f32[] constant(0)
+        a = f32[8,16,24] broadcast(none), dimensions={{}}
+        t = {state} tuple(start, a, x, w)
+        l = {state} while(t), condition=condition, body=body
+        stack = f32[8,16,24] get-tuple-element(l), index=1
+        {after}
+      }}"""
+
+
+def stacked(after: str) -> hs.Partitioned:
+    module = hs.load(f"HloModule m, num_partitions=8\n{stacking(after)}", format="hlo")
+    return hs.partition(hs.propagate(module))
+
+
+def test_a_stack_that_somebody_reads_is_reduced_row_by_row() -> None:
+    """Behind the loop it would be as many bytes, and none of them behind what the loop computes."""
+    assert executions(stacked("ROOT r = f32[8,16,24] exponential(stack)")) == [8]
+
+
+def test_a_stack_whose_sum_the_caller_makes_is_not_reduced() -> None:
+    found = stacked("ROOT r = f32[8,16,24] copy(stack), sharding={unreduced}")
+    assert executions(found) == []
+    x, w = np.random.default_rng(0).normal(size=(2, 64, 64)).astype(np.float32)
+    parts = np.asarray(found.run_reference(x[:16], w[:, :24]))
+    np.testing.assert_allclose(parts.reshape(-1, 8, 16, 24).sum(0)[3], x[:16] @ w[:, :24], rtol=1e-4, atol=1e-4)

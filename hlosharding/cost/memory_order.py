@@ -1,0 +1,88 @@
+"""An order of a computation in which what frees memory runs as soon as it can.
+
+Floor: cost.  In post order the gradients of weights, results that nobody reads, come last, and all activations wait for
+them: recomputing these (`jax.checkpoint`) would save nothing.  XLA's ListMemoryScheduler runs first what frees most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from hlosharding.ir import Computation, Instruction
+
+_NEVER_FREED = frozenset({"parameter", "constant"})
+
+
+def freeing_first(
+    order: Sequence[Instruction], names: Container[str], hidden: Container[Instruction], computation: Computation
+) -> list[Instruction]:
+    """The order, but for ops that free as much as they make, at once or by the op behind them: these run when they can.
+
+    `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers.
+    """
+    return _Eager(order, names, hidden, computation).order()
+
+
+class _Eager:
+    def __init__(
+        self, order: Sequence[Instruction], names: Container[str], hidden: Container[Instruction], within: Computation
+    ) -> None:
+        self.given, self.names, self.hidden = order, names, hidden
+        self.reads: dict[Instruction, frozenset[Instruction]] = {}
+        """The values that an op reads, through names and through what is fused into it."""
+        self.readers: dict[Instruction, set[Instruction]] = {}
+        """Of each value those that have not run."""
+        for op in order:
+            self.reads[op] = frozenset(value for operand in op.operands for value in self._values(operand))
+            if op is within.root or not self._is_name(op):
+                for value in self.reads[op]:
+                    self.readers.setdefault(value, set()).add(op)
+        self.missing = {op: len(set(op.operands)) for op in order}
+        self.done: dict[Instruction, None] = {}
+
+    def order(self) -> list[Instruction]:
+        """All of them, operands before their readers."""
+        for op in self.given:
+            waiting = [op]
+            while waiting:
+                ran = waiting.pop()
+                if ran not in self.done:
+                    waiting += self._run(ran)
+        return list(self.done)
+
+    def _run(self, op: Instruction) -> list[Instruction]:
+        """What had better follow at once, in reverse."""
+        self.done[op] = None
+        last = [self.readers[value] for value in self.reads[op] if value in self.readers]
+        for readers in last:
+            readers.discard(op)
+        for user in set(op.users):
+            if user in self.missing:
+                self.missing[user] -= 1
+        found = dict.fromkeys([*op.users, *(next(iter(readers)) for readers in last if len(readers) == 1)])
+        return [user for user in found if self._is_ready(user) and self._frees(user)][::-1]
+
+    def _is_ready(self, op: Instruction) -> bool:
+        return self.missing.get(op) == 0 and op not in self.done and not op.is_root
+
+    def _frees(self, op: Instruction) -> bool:
+        if self._is_name(op):
+            return True
+        freed = sum(value.shape.byte_size for value in self.reads[op] if self.readers.get(value) == {op})
+        return freed > 0 and freed >= min(op.shape.byte_size, self._behind(op))
+
+    def _behind(self, op: Instruction) -> int:
+        """Bytes of what becomes of an op's result, where one op, which could run then, reads it."""
+        while len(op.users) == 1 and self.missing.get(op.users[0]) == 1 and not op.users[0].is_root:
+            [op] = op.users
+            if not self._is_name(op):
+                return op.shape.byte_size
+        return op.shape.byte_size
+
+    def _is_name(self, op: Instruction) -> bool:
+        return op.opcode in self.names or op in self.hidden
+
+    def _values(self, op: Instruction) -> frozenset[Instruction]:
+        if op.opcode in _NEVER_FREED:
+            return frozenset()
+        return self.reads[op] if self._is_name(op) else frozenset((op,))

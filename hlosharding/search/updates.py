@@ -1,0 +1,71 @@
+"""What a training step updates: which result takes the place of which argument, and what the update alone reads.
+
+Floor: search.  Read off the program, as `jax.jit` hands it over: no names of a model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlosharding.ir import ELEMENTWISE, Instruction, Module
+
+_PASSES_ON = ELEMENTWISE | {"bitcast", "reshape", "transpose"}
+
+
+def updated_arguments(module: Module) -> dict[Instruction, Instruction]:
+    """By result the parameter of its shape that it is computed from element by element, where one alone is left.
+
+    Of Adam's results the new moments come from their moment each, and the new weights from both and the weights.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> step = hs.trace(lambda w, m, g: (w - (0.9 * m + g), 0.9 * m + g))(*[jnp.ones(4)] * 3)
+    >>> [parameter.op_name for parameter in updated_arguments(step).values()]
+    ['w', 'm']
+    """
+    root = module.entry.root
+    results = root.operands if root.opcode == "tuple" else (root,)
+    sources = {result: set(_sources(result)) for result in results if result.shape.is_array}
+    found: dict[Instruction, Instruction] = {}
+    while single := next(((r, s) for r, s in sources.items() if len(s) == 1 and r not in found), None):
+        result, (parameter,) = single
+        found[result] = parameter
+        for others in sources.values():
+            others.discard(parameter)
+    return {result: found[result] for result in results if result in found}
+
+
+def _sources(result: Instruction) -> Iterator[Instruction]:
+    """Parameters of its shape, by ops on elements alone."""
+    seen, waiting = set[Instruction](), [result]
+    while waiting:
+        inst = waiting.pop()
+        if inst in seen or inst.shape.dims != result.shape.dims:
+            continue
+        seen.add(inst)
+        if inst.opcode == "parameter" and inst.shape.is_floating and inst is not result:
+            yield inst
+        if inst.opcode in ELEMENTWISE:
+            waiting += inst.operands
+
+
+def only_updated(module: Module) -> frozenset[int]:
+    """Numbers of the arguments that no loss depends on: an optimizer's state, as JAX's names of ops tell.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def step(w, m, x):
+    ...     m = 0.9 * m + jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+    ...     return w - m, m
+    >>> sorted(only_updated(hs.trace(step)(*map(jnp.ones, [(4, 2), (4, 2), (8, 4)]))))
+    [1]
+    """
+    read = {parameter for parameter in module.entry.parameters if _is_differentiated(parameter)}
+    updated = updated_arguments(module).values()
+    return frozenset(parameter.parameter_number for parameter in updated if parameter not in read)
+
+
+def _is_differentiated(value: Instruction) -> bool:
+    """Does a function that JAX differentiated read it?"""
+    return any(
+        "jvp(" in user.op_name or (user.opcode in _PASSES_ON and user.operands == (value,) and _is_differentiated(user))
+        for user in value.users
+    )
