@@ -207,6 +207,6 @@ _RULES: dict[str, Callable[[_Speller, Any], str]] = {
     "SingleDeviceSharding": _of("_device", "memory_kind"),
     "Device": _of("platform", "device_kind", "id", "process_index"),
     "ArrayImpl": _concrete,
-    "NameStack": lambda _, stack: str(stack),
+    "NameStack": lambda _, stack: repr(str(stack)),
     "DebugInfo": lambda _, __: "",
 }
