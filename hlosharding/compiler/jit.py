@@ -16,6 +16,7 @@ from weakref import WeakMethod
 from hlosharding import xla_bridge
 from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
+from hlosharding.compiler.warm_start import forget
 from hlosharding.errors import TraceError
 from hlosharding.executor import refuse_described
 from hlosharding.frontends import (
@@ -89,7 +90,8 @@ class Jitted:
         return self._usual.eval_shape(*arguments, **keywords)
 
     def clear_cache(self) -> None:
-        """Forget compiled programs."""
+        """Forget compiled programs, those of equal functions among them."""
+        forget()
         self._programs.clear()
         self._usual.clear_cache()
         xla_bridge.forget(self._call)
@@ -144,11 +146,15 @@ class Jitted:
 
     def _compiled(self, traced: Traced) -> CompiledFunction | None:
         """Our program for a call; None where it is for JAX to run."""
-        if not traced.call.is_of_arrays or (self._mesh is None and traced.module.num_partitions == 1):
+        if not traced.call.is_of_arrays:
             return None
-        signature = traced.module.signature
-        refuse_described(signature.devices or () if signature is not None else ())
-        return traced.lower().compile().function
+        program = traced.program()
+        if not program.is_known:  # what is known was ours to run
+            if self._mesh is None and traced.module.num_partitions == 1:
+                return None
+            signature = traced.module.signature
+            refuse_described(signature.devices or () if signature is not None else ())
+        return PartitionedStage(traced, program).compile().function
 
 
 def _under(mesh: Any, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -352,19 +352,19 @@ def _arrays_in(arguments: Sequence[Any]) -> Iterator[Any]:
 class CompiledFunction:
     """A partitioned program, compiled for devices, behind the function's own pytrees."""
 
-    partitioned: Partitioned
+    boundary: Partitioned | FunctionBoundary
     executable: Executable
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        flat = self.partitioned.flatten(arguments, keywords)
-        return self.partitioned.unflatten(self.executable(*flat))
+        flat = self.boundary.flatten(arguments, keywords)
+        return self.boundary.unflatten(self.executable(*flat))
 
     def with_shortcut(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
         """The result of a call, and how JAX's C++ does such a call again (None where it cannot)."""
         import jax
 
-        flat = self.partitioned.flatten(arguments, keywords)
-        result = self.partitioned.unflatten(self.executable(*flat))
+        flat = self.boundary.flatten(arguments, keywords)
+        result = self.boundary.unflatten(self.executable(*flat))
         leaves, tree = jax.tree.flatten(result)
         return result, self.executable.shortcut(flat, leaves, tree)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -19,10 +20,11 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
+from hlosharding.compiler.kept_executable import KeptExecutable
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
 from hlosharding.executor import BoundaryArray, ShardMapProgram
-from hlosharding.ir import Instruction, Module, digest
+from hlosharding.ir import FunctionBoundary, Instruction, Module, digest
 from hlosharding.partitioner import LocalProgram, PartitionOptions, ShardingOverride
 from hlosharding.rules import has_users_rule
 from hlosharding.sharding import HloSharding
@@ -30,9 +32,10 @@ from hlosharding.spmd import verify_partitioned
 from hlosharding.whole_files import write_whole
 
 FOLDER = "hlosharding"
-_MAGIC = b"hlosharding program 1\n"
+_MAGIC = b"hlosharding program 2\n"
 _LENGTH = struct.Struct(">Q")
 _DIGEST_SIZE = sha256().digest_size
+_UNSAFE = re.compile(r"[^\w.<>-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +66,31 @@ class ProgramCache:
             config.jax_compilation_cache_max_size,
         )
 
-    def read(self, key: str, source: Module) -> LocalProgram | None:
-        """The program of that key, made of `source`; None where there is none, or a file that is none of ours."""
+    def read(self, key: str) -> Entry | None:
+        """What is kept under that key; None where there is nothing, or a file that is none of ours."""
         path = self.folder / key
         try:
             if not path.is_file():  # a pipe would be waited for
                 return None
-            program = _unpacked(path.read_bytes(), key, source)
+            entry = Entry.unpacked(path.read_bytes(), key)
             if self.max_bytes >= 0:
                 os.utime(path)
         except Exception:  # noqa: BLE001  (whatever is wrong with a file that others may write, the call goes on)
             return None
-        return program
+        return entry
 
-    def write(self, key: str, program: LocalProgram, seconds: float) -> None:
+    def write(
+        self,
+        key: str,
+        program: LocalProgram,
+        seconds: float,
+        executable: Callable[[], KeptExecutable | None] = lambda: None,
+    ) -> None:
         """Keep a program that took so long to make.  A folder that takes nothing is a warning, as with JAX."""
-        data = _packed(key, program)
-        if seconds < self.min_seconds or len(data) < self.min_bytes or 0 <= self.max_bytes < len(data):
+        if seconds < self.min_seconds:
+            return
+        data = _packed(key, program, executable())
+        if len(data) < self.min_bytes or 0 <= self.max_bytes < len(data):
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -100,24 +111,81 @@ class ProgramCache:
             taken -= length
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a file says.  Each part is checked when it is asked for."""
+
+    record: dict[str, Any]
+    proto: bytes
+
+    @staticmethod
+    def unpacked(data: bytes, key: str) -> Entry:
+        """Raises an error for another file, or a part of one."""
+        start = len(_MAGIC) + _DIGEST_SIZE
+        body = data[start:]
+        if not data.startswith(_MAGIC) or sha256(body).digest() != data[len(_MAGIC) : start]:
+            raise ValueError("no program of ours, or not all of it")
+        end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+        record = json.loads(body[_LENGTH.size : end])
+        if record["key"] != key:
+            raise ValueError("another program")
+        return Entry(record, body[end:])
+
+    def executable(self, signature: FunctionBoundary) -> KeptExecutable | None:
+        """What runs, for a function of that signature; None where there is none."""
+        try:
+            record = self.record["executable"]
+            kept = None if record is None else KeptExecutable.read(record, signature.devices or ())
+            return kept if kept is not None and kept.fits(signature) else None
+        except Exception:  # noqa: BLE001  (as above)
+            return None
+
+    def program(self, source: Module) -> LocalProgram | None:
+        """The program, made of `source`; None where it is none."""
+        try:
+            return _program(self.record, self.proto, source)
+        except Exception:  # noqa: BLE001  (as above)
+            return None
+
+
+def traced_key(digest: bytes | None, name: str, *said: Any) -> str | None:
+    """The name of the file of a traced function's program, which was not lowered; None where it has no checksum.
+
+    `said`: what else the program depends on.
+    """
+    return None if digest is None else _key(name, digest, ("traced", *said))
+
+
 def program_key(
     module: Module,
     machine: Machine,
     options: PartitionOptions | None = None,
     *,
     annotated: frozenset[str] | None = None,
+    said: tuple[Any, ...] = (),
 ) -> str | None:
     """The name of a program's file: equal only where all is equal that the program depends on.
 
-    `annotated`: of a propagated module those whose shardings are the user's.  None for what no file can hold: functions
-    of this process that the program calls or was partitioned by, dumps of passes.
+    `annotated`: of a propagated module those whose shardings are the user's.  `said`: what the executable depends on.
+    None for what no file can hold: functions of this process that the program calls or was partitioned by, dumps of
+    passes.
     """
     options = options or PartitionOptions()
-    if module.callbacks or module.partitionings or options.dump_passes is not None or has_users_rule(module):
+    if options.dump_passes is not None or needs_this_process(module):
         return None
     places = _places(module) if options.trips else ""  # which may name loops by their lines
-    said = (places, annotated and sorted(annotated), annotated is None, repr(machine), _spelled(options), versions())
-    return f"{module.name[:100].replace('/', '_')}-{sha256(digest(module) + repr(said).encode()).hexdigest()}"
+    words = places, annotated and sorted(annotated), annotated is None, repr(machine), _spelled(options), *said
+    return _key(module.name, digest(module), words)
+
+
+def needs_this_process(module: Module) -> bool:
+    """Does the program call functions of this process, or was it partitioned by some?"""
+    return bool(module.callbacks or module.partitionings) or has_users_rule(module)
+
+
+def _key(name: str, checksum: bytes, said: tuple[Any, ...]) -> str:
+    said = said if ProgramCache.of_jax() is None else (*said, versions())  # which are those of this process anyway
+    return f"{_UNSAFE.sub('_', name[:100])}-{sha256(checksum + repr(said).encode()).hexdigest()}"
 
 
 def _spelled(options: PartitionOptions) -> list[Any]:
@@ -131,35 +199,30 @@ def versions() -> tuple[str, ...]:
     """Of whoever has a say: ours by every source file, for a working copy changes without a new number."""
     package = Path(__file__).parent.parent
     sources = sha256()
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_bytes()
-        sources.update(f"{path.relative_to(package)} {len(text)}\n".encode() + text)
+    for folder, folders, files in os.walk(package):
+        folders.sort()
+        for file in sorted(file for file in files if file.endswith(".py")):
+            text = Path(folder, file).read_bytes()
+            sources.update(f"{os.path.relpath(folder, package)} {file} {len(text)}\n".encode() + text)
     return sources.hexdigest(), version("jax"), version("jaxlib")
 
 
-def _packed(key: str, program: LocalProgram) -> bytes:
+def _packed(key: str, program: LocalProgram, executable: KeptExecutable | None) -> bytes:
     record = {
         "key": key,
         "num_partitions": program.module.num_partitions,
         "places": _places(program.module),
         "warnings": list(program.warnings),
         "overrides": [[o.name, str(o.propagated), str(o.chosen), o.why] for o in program.overrides],
+        "executable": executable and executable.record(),
     }
     head = json.dumps(record).encode()
     body = _LENGTH.pack(len(head)) + head + program.module.to_hlo_proto()
     return _MAGIC + sha256(body).digest() + body
 
 
-def _unpacked(data: bytes, key: str, source: Module) -> LocalProgram:
-    start = len(_MAGIC) + _DIGEST_SIZE
-    body = data[start:]
-    if not data.startswith(_MAGIC) or sha256(body).digest() != data[len(_MAGIC) : start]:
-        raise ValueError("no program of ours, or not all of it")
-    end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
-    record = json.loads(body[_LENGTH.size : end])
-    if record["key"] != key:
-        raise ValueError("another program")
-    module = Module.from_proto(body[end:])
+def _program(record: dict[str, Any], proto: bytes, source: Module) -> LocalProgram:
+    module = Module.from_proto(proto)
     module.num_partitions = record["num_partitions"]
     _check_fits(module, source)
     module.mesh, module.signature, module.weights = source.mesh, source.signature, source.weights

@@ -13,7 +13,7 @@ from typing import Any
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
 from hlosharding.compiler.split_explanation import SplitExplanation
-from hlosharding.compiler.warm_start import Keep, partitioned_once
+from hlosharding.compiler.warm_start import ProgramOnce, Trace, once_lowered, once_traced
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
@@ -105,7 +105,19 @@ class Traced(_OfOneTrace):
         """
         if for_jax:
             return self.usual().lower(**for_jax)
-        return PartitionedStage(self, *partitioned_once(self.module))
+        program = self.program()
+        if not program.is_known:
+            _ = program.partitioned
+        return PartitionedStage(self, program)
+
+    def program(self) -> ProgramOnce:
+        """The per-device program, which is looked for before this is lowered and partitioned."""
+        return once_traced(self.as_called, lambda: self.module, is_seen="module" in self.__dict__)
+
+    @property
+    def as_called(self) -> Trace:
+        """As a call compiles it."""
+        return Trace(self.call, self.compiler_options or {})
 
     def as_text(self) -> str:
         """HLO text."""
@@ -140,7 +152,10 @@ class PropagatedStage:
         self, *, machine: Machine | Topology | None = None, options: PartitionOptions | None = None
     ) -> PartitionedStage:
         """Rewrite to per-device shapes."""
-        return PartitionedStage(self.traced, *partitioned_once(self.propagation, machine=machine, options=options))
+        program = once_lowered(self.traced.as_called, self.propagation, machine=machine, options=options)
+        if not program.is_known:
+            _ = program.partitioned
+        return PartitionedStage(self.traced, program)
 
     def as_text(self) -> str:
         """HLO text with shardings."""
@@ -152,8 +167,7 @@ class PartitionedStage(_OfOneTrace):
     """The per-device program; `partitioned` answers questions about cost."""
 
     traced: Traced
-    partitioned: Partitioned
-    keep: Keep
+    program: ProgramOnce
 
     def __repr__(self) -> str:
         return f"PartitionedStage({self.partitioned!r})"
@@ -161,6 +175,11 @@ class PartitionedStage(_OfOneTrace):
     @property
     def _of_jax(self) -> Any:
         return self.traced.call.jax
+
+    @property
+    def partitioned(self) -> Partitioned:
+        """The program in hand.  Of one that was compiled before it is read, or made anew, when it is asked for."""
+        return self.program.partitioned
 
     def explain(self, name: str) -> SplitExplanation:
         """Why an op is split as it is, and what other splits would cost."""
@@ -203,11 +222,15 @@ class PartitionedStage(_OfOneTrace):
         `device_assignment`: JAX's name of `devices`.
         """
         devices = device_assignment if devices is None else devices
+        is_as_called = devices is None and not compiler_options
+        known = self.program.executable() if is_as_called else None
+        if known is not None:
+            return Compiled(self, CompiledFunction(self.traced.call.signature, known))
         options = {**(self.traced.compiler_options or {}), **(compiler_options or {})}
         start = time.perf_counter()
         function = self._function(devices, options)
         _ = function.executable.compiled  # now, not at the first call
-        self.keep(time.perf_counter() - start)
+        self.program.keep(function.executable if is_as_called else None, time.perf_counter() - start)
         return Compiled(self, function)
 
     def _function(
@@ -235,7 +258,7 @@ class Compiled(_OfOneTrace):
                 "Cannot apply JAX transformations to a function lowered and compiled for a particular signature:"
                 " an argument is being traced.  Call the function that hs.jit made instead"
             )
-        self._check_places(self.partitioned.flatten(arguments, keywords))
+        self._check_places(self.function.boundary.flatten(arguments, keywords))
         return self.function(*arguments, **keywords)
 
     def _check_places(self, flat: Sequence[Any]) -> None:

@@ -1,6 +1,7 @@
 """Local programs as Python source of one `jax.shard_map`, and their execution; a reference executor without a mesh."""
 
-from hlosharding.executor.boundary import BoundaryArray, assemble, split
+from hlosharding.executor.axes import Axes
+from hlosharding.executor.boundary import Boundary, BoundaryArray, assemble, split
 from hlosharding.executor.device_program import refuse_described
 from hlosharding.executor.executable import Executable
 from hlosharding.executor.laying_out import (
@@ -22,6 +23,8 @@ from hlosharding.executor.structure import Structure
 
 __all__ = [
     "NO_OPTIONS",
+    "Axes",
+    "Boundary",
     "BoundaryArray",
     "Executable",
     "Repeat",

@@ -15,7 +15,7 @@ import numpy as np
 from hlosharding.errors import ExecutionError
 from hlosharding.executor.axes import Axes, Parts
 from hlosharding.ir import Instruction, Module, Shape
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, MeshInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,23 @@ class BoundaryArray:
             return self.shape.dims
         tile = self.tile or (1,)
         return (num_devices * tile[0], *tile[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What running a program takes beside its code: its mesh, and how its arrays lie where they enter and leave."""
+
+    name: str
+    """The module's."""
+    axes: Axes
+    inputs: tuple[BoundaryArray, ...]
+    outputs: tuple[BoundaryArray, ...]
+    is_wide: bool
+    """True for a program with 64-bit values: trace and call it under `jax.enable_x64(True)`."""
+    user_mesh: MeshInfo | None
+    """The user's own mesh; None where the program's axes are the same, or there is none that it may name."""
+    calls_lapack: bool
+    """Are there kernels that JAX must have loaded?"""
 
 
 def _leaf_shardings(module: Module, inst: Instruction) -> tuple[HloSharding, ...]:

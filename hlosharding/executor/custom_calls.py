@@ -10,7 +10,6 @@ from hlosharding.errors import ExecutionError
 from hlosharding.executor.callbacks import check_callback, is_callback
 from hlosharding.executor.native_calls import has_its_shapes, is_known, is_lapack
 from hlosharding.ir import Instruction, Module
-from hlosharding.once import once
 
 
 def prepare_custom_calls(module: Module) -> None:
@@ -24,7 +23,7 @@ def prepare_custom_calls(module: Module) -> None:
             continue
         _check(inst, module.custom_calls)
         if is_lapack(inst):
-            _load_lapack()
+            xla_bridge.load_lapack()
 
 
 def _check(inst: Instruction, allowed: frozenset[str] | None) -> None:
@@ -52,12 +51,3 @@ def _check(inst: Instruction, allowed: frozenset[str] | None) -> None:
             where=where,
             remedy="mend the shapes, or write the program anew with jax.jit(f).lower(...)",
         )
-
-
-@once
-def _load_lapack() -> None:
-    import jax
-
-    # Lowering any of these functions for CPU loads them all.
-    shape = jax.ShapeDtypeStruct((1, 1), "float32")
-    xla_bridge.jit(jax.lax.linalg.cholesky).trace(shape).lower(lowering_platforms=("cpu",))

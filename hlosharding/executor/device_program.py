@@ -19,12 +19,12 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.collector import collector_waits
 from hlosharding.errors import ExecutionError, ShardingError
-from hlosharding.executor.boundary import BoundaryArray
+from hlosharding.executor.boundary import Boundary, BoundaryArray
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
 from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.source import Source
 from hlosharding.executor.text import comment_text
-from hlosharding.ir import Module
+from hlosharding.ir import FunctionBoundary, Module
 
 _numbers = count()
 _GPUS = frozenset({"gpu", "cuda", "rocm"})
@@ -36,7 +36,12 @@ _SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 
 
 def load_source(module: Module, written: Source) -> Callable[[Any], Any]:
-    """`program` of the executed source: mesh -> function on global (or stacked) arrays."""
+    """`program` of the executed source: mesh -> function on global (or stacked) arrays.
+
+    ExecutionError where the module holds what may not run.
+    """
+    prepare_custom_calls(module)
+    refuse_cpu_int2(module)
     name = f"<hlosharding {comment_text(module.name)} {next(_numbers)}>"
     # Tracebacks and debuggers find the text here.
     linecache.cache[name] = (len(written.text), None, written.text.splitlines(keepends=True), name)
@@ -53,43 +58,44 @@ def load_source(module: Module, written: Source) -> Callable[[Any], Any]:
 class DeviceProgram:
     """A program on given devices; partition i runs on `devices[i]`."""
 
-    module: Module
-    written: Source
-    build: Callable[[Any], Callable[..., Any]]
-    """The program as a function, given a mesh."""
+    boundary: Boundary
     devices: tuple[Any, ...]
+    build: Callable[[Any], Callable[..., Any]] | None = None
+    """The program as a function, given a mesh; None where it is `loaded`."""
     donate: tuple[int, ...] = ()
     compiler_options: dict[str, Any] = field(default_factory=dict)
     """For XLA."""
+    signature: FunctionBoundary | None = None
+    """Of the traced function, which knows what its user calls the inputs."""
+    loaded: Any = None
+    """The `jax.stages.Compiled` that an equal program left: this one is not lowered."""
 
     @cached_property
     def mesh(self) -> Any:
         """The jax mesh of the generated program."""
         import jax
 
-        axes = self.written.axes
+        axes = self.boundary.axes
         order = [self.devices[d] for d in axes.device_ids]
         return jax.sharding.Mesh(np.array(order, dtype=object).reshape(axes.sizes), axes.names)
 
     @cached_property
     def input_shardings(self) -> tuple[Any, ...]:
         """The jax sharding each boundary array must have."""
-        return tuple(self._jax_sharding(layout) for layout in self.written.inputs)
+        return tuple(self._jax_sharding(layout) for layout in self.boundary.inputs)
 
     @cached_property
     def output_shardings(self) -> tuple[Any, ...]:
         """The jax sharding each boundary array comes out with."""
-        return tuple(self._jax_sharding(layout) for layout in self.written.outputs)
+        return tuple(self._jax_sharding(layout) for layout in self.boundary.outputs)
 
     @cached_property
     def user_mesh(self) -> Any:
         """The user's own mesh over these devices; None where the program's axes are the same, or there is none."""
         import jax
 
-        if self.module.callbacks:
-            return None  # JAX takes no second mesh in a program that calls back into Python
-        info, axes = self.module.mesh, self.written.axes
-        if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size:
+        info = self.boundary.user_mesh
+        if info is None:
             return None
         order = [self.devices[d] for d in info.device_ids]
         return jax.sharding.Mesh(np.array(order, dtype=object).reshape(info.sizes), info.names)
@@ -101,7 +107,7 @@ class DeviceProgram:
     def _sharding_over_axes(self, layout: BoundaryArray) -> Any:
         import jax
 
-        axes = self.written.axes
+        axes = self.boundary.axes
         if layout.spec is None:
             spec = jax.sharding.PartitionSpec(axes.names)
         else:
@@ -120,15 +126,14 @@ class DeviceProgram:
         """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it."""
         import jax
 
-        width = jax.enable_x64(True) if self.written.is_wide else nullcontext()
+        width = jax.enable_x64(True) if self.boundary.is_wide else nullcontext()
         with width, jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
             yield
 
     @cached_property
     def jitted(self) -> Any:
         """`jax.jit` of the generated program over boundary arrays."""
-        prepare_custom_calls(self.module)
-        refuse_cpu_int2(self.module)
+        assert self.build is not None, "what was loaded is not lowered"
         return xla_bridge.jit(
             self._weakly_typed(self.build(self.mesh)),
             in_shardings=self.input_shardings,
@@ -138,7 +143,7 @@ class DeviceProgram:
 
     def _weakly_typed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with the weak types of its outputs: the source computes in types that are all strong."""
-        weak = [layout.is_weak and layout.spec is not None for layout in self.written.outputs]
+        weak = [layout.is_weak and layout.spec is not None for layout in self.boundary.outputs]
         if not any(weak):
             return function
 
@@ -158,12 +163,35 @@ class DeviceProgram:
     @cached_property
     def compiled(self) -> Any:
         """And compiled by XLA."""
+        if self.loaded is not None:
+            return self.loaded
         lowered = self.lowered
         with self.own_settings():
             try:
                 return lowered.compile(self._options or None)
             except RuntimeError as error:
-                raise ExecutionError(f"XLA could not compile {self.module.name}: {str(error)[:2000]}") from error
+                raise ExecutionError(f"XLA could not compile {self.boundary.name}: {str(error)[:2000]}") from error
+
+    def load(self, stored: xla_bridge.StoredExecutable) -> bool:
+        """Take the executable from JAX's compilation cache; False where it has it no more."""
+        if self.boundary.calls_lapack:
+            xla_bridge.load_lapack()
+        outputs = self._abstract(self.boundary.outputs, self.output_shardings)
+        flat = xla_bridge.FlatProgram(
+            self.boundary.name, self._mesh_devices, self.abstract_inputs, outputs, self.donate, self._options
+        )
+        self.loaded = xla_bridge.read_executable(stored, flat)
+        return self.loaded is not None
+
+    def stored(self) -> xla_bridge.StoredExecutable | None:
+        """The executable in JAX's compilation cache; None where it keeps none that is all of the program."""
+        if self.is_jitted:
+            return None
+        return xla_bridge.stored_executable(self.lowered, self._mesh_devices, self._options)
+
+    @property
+    def _mesh_devices(self) -> tuple[Any, ...]:
+        return tuple(self.mesh.devices.flat)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -176,27 +204,39 @@ class DeviceProgram:
     @cached_property
     def call(self) -> Callable[..., Any]:
         """What a call runs.  A compiled program refuses inputs of less than a byte: JAX tells their layouts apart."""
-        given = self.written.inputs
-        return self.jitted if any(layout.shape.element_type in _SUB_BYTE for layout in given) else self.compiled
+        return self.jitted if self.is_jitted else self.compiled
+
+    @property
+    def is_jitted(self) -> bool:
+        """Is it not the compiled program that is called?"""
+        return any(layout.shape.element_type in _SUB_BYTE for layout in self.boundary.inputs)
 
     @property
     def named_inputs(self) -> list[Any]:
         """Per input the jax sharding that users know it by, else the HloSharding."""
-        return [_named(*pair) for pair in zip(self.written.inputs, self.input_shardings, strict=True)]
+        return [_named(*pair) for pair in zip(self.boundary.inputs, self.input_shardings, strict=True)]
 
     @property
     def named_outputs(self) -> list[Any]:
         """Likewise of the outputs."""
-        return [_named(*pair) for pair in zip(self.written.outputs, self.output_shardings, strict=True)]
+        return [_named(*pair) for pair in zip(self.boundary.outputs, self.output_shardings, strict=True)]
 
     @property
     def abstract_inputs(self) -> list[Any]:
         """Shapes, types and shardings of the boundary arrays."""
+        return self._abstract(self.boundary.inputs, self.input_shardings)
+
+    def _abstract(self, layouts: Sequence[BoundaryArray], shardings: Sequence[Any]) -> list[Any]:
         import jax
 
         return [
-            jax.ShapeDtypeStruct(layout.boundary_shape(len(self.devices)), layout.shape.dtype, sharding=sharding)
-            for layout, sharding in zip(self.written.inputs, self.input_shardings, strict=True)
+            jax.ShapeDtypeStruct(
+                layout.boundary_shape(len(self.devices)),
+                layout.shape.dtype,
+                sharding=sharding,
+                weak_type=layout.is_weak and not layout.is_stacked,
+            )
+            for layout, sharding in zip(layouts, shardings, strict=True)
         ]
 
 

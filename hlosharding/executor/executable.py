@@ -36,9 +36,9 @@ class Executable(DeviceProgram):
         """Boundary in, boundary out: global jax arrays, numpy arrays or ShardedArrays in; jax arrays out, or
         ShardedArrays where the sharding has no NamedSharding."""
         refuse_described(self.devices)
-        inputs = self.written.inputs
+        inputs = self.boundary.inputs
         if len(arrays) != len(inputs):
-            raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.module.name}")
+            raise ExecutionError(f"{len(arrays)} arrays for the {len(inputs)} inputs of {self.boundary.name}")
         self._check_donated(arrays)
         typed = [_typed(array, layout.shape) for array, layout in zip(arrays, inputs, strict=True)]
         self._check_same(typed)
@@ -47,11 +47,11 @@ class Executable(DeviceProgram):
             results = self.call(*placed)
             if self._makes_empty_arrays:
                 results = [_with_own_tiles(result) for result in results]
-        return [self._wrap(result, layout) for result, layout in zip(results, self.written.outputs, strict=True)]
+        return [self._wrap(result, layout) for result, layout in zip(results, self.boundary.outputs, strict=True)]
 
     @cached_property
     def _makes_empty_arrays(self) -> bool:
-        return any(0 in layout.shape.dims for layout in self.written.outputs)
+        return any(0 in layout.shape.dims for layout in self.boundary.outputs)
 
     def _check_donated(self, arrays: Sequence[Any]) -> None:
         """ExecutionError where a buffer to be reused is another input, too: XLA's CPU client does not survive it."""
@@ -71,7 +71,7 @@ class Executable(DeviceProgram):
 
     def _name(self, number: int) -> str:
         """What the user calls an input, as far as he does."""
-        signature = self.module.signature
+        signature = self.signature
         if signature is None or number not in signature.parameters:
             return f"input {number}"
         return f"argument {signature.names[signature.parameters.index(number)]}"
@@ -80,7 +80,7 @@ class Executable(DeviceProgram):
         """Input `number`, of its type, as the boundary array that the program takes; what lies right is not copied."""
         import jax
 
-        layout, sharding = self.written.inputs[number], self.input_shardings[number]
+        layout, sharding = self.boundary.inputs[number], self.input_shardings[number]
         if tuple(np.shape(array)) != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
         if layout.spec is not None:
@@ -104,7 +104,7 @@ class Executable(DeviceProgram):
         key = number, array.sharding
         if key not in self._lies_right:
             devices = getattr(getattr(array.sharding, "mesh", None), "devices", None)
-            layout = self.written.inputs[number]
+            layout = self.boundary.inputs[number]
             self._lies_right[key] = (
                 devices is not None
                 and tuple(devices.flat) == self.devices
@@ -154,7 +154,7 @@ class Executable(DeviceProgram):
 
         `outputs`: the flat results as users see them, in a pytree as `tree` says.
         """
-        boundary = self.written
+        boundary = self.boundary
         if self.call is not self.compiled or len(inputs) != len(boundary.inputs) or self._makes_empty_arrays:
             return None
         if len(outputs) != len(boundary.outputs) or any(layout.is_stacked for layout in boundary.outputs):
@@ -167,7 +167,7 @@ class Executable(DeviceProgram):
         """Would JAX itself bring it where input `number` must lie?  Arrays that lie elsewhere we move."""
         import jax
 
-        if self.written.inputs[number].is_stacked or (self._is_shared and is_own(array)):
+        if self.boundary.inputs[number].is_stacked or (self._is_shared and is_own(array)):
             return False
         if isinstance(array, jax.Array):
             if not array.committed:

@@ -57,7 +57,7 @@ def moved(array: LaidOut, target: HloSharding, devices: Sequence[Any]) -> dict[A
     """
     wanted = _renumbered(target, {d: array.devices.index(device) for d, device in enumerate(devices)})
     program = _program(array.shape, array.sharding, wanted, array.devices)
-    layout, sharding = program.written.inputs[0], program.input_shardings[0]
+    layout, sharding = program.boundary.inputs[0], program.input_shardings[0]
     if layout.is_stacked:
         tile = array.shape.with_dims(layout.tile)
         given = restacked(array.tiles, list(program.mesh.devices.flat), tile, sharding)
@@ -87,7 +87,7 @@ def _program(shape: Shape, source: HloSharding, target: HloSharding, devices: tu
     table = ShardingTable(module.shardings, {})
     local = partition_module(module, table, Decisions(prices), num_partitions=len(devices)).module
     written = write_source(local, inputs=[BoundaryArray(shape, source)], outputs=[BoundaryArray(shape, target)])
-    return DeviceProgram(local, written, load_source(local, written), devices)
+    return DeviceProgram(written, devices, load_source(local, written))
 
 
 def _copy_module(shape: Shape, source: HloSharding, target: HloSharding, count: int) -> Module:

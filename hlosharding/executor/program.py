@@ -95,7 +95,9 @@ class ShardMapProgram:
         key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options)
         made = self._compiled.get(key)
         if made is None:
-            made = Executable(self.module, self.written, self.build, tuple(found), tuple(sorted(donate)), dict(options))
+            made = Executable(
+                self.written, tuple(found), self.build, tuple(sorted(donate)), dict(options), self.module.signature
+            )
         return self._compiled.setdefault(key, made)
 
     def run(self, *arrays: Any, devices: Sequence[Any] | None = None) -> list[np.ndarray]:

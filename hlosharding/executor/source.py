@@ -17,7 +17,7 @@ from hlosharding.deep_stack import deep_stack
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes
 from hlosharding.executor.axis_choice import Needs, choose_axes
-from hlosharding.executor.boundary import BoundaryArray, boundary_arrays
+from hlosharding.executor.boundary import Boundary, BoundaryArray, boundary_arrays
 from hlosharding.executor.call_tree import by_calls, function_name
 from hlosharding.executor.device_numbers import DeviceNumbers
 from hlosharding.executor.flow import Constant, Flow, Leaf, Line, Tree, Var, flow_of, leaves
@@ -25,6 +25,7 @@ from hlosharding.executor.functions import Call, Shared, Step, alive_before, liv
 from hlosharding.executor.header import header_text
 from hlosharding.executor.lax_collectives import is_ordered
 from hlosharding.executor.lax_elementwise import is_wide
+from hlosharding.executor.native_calls import is_lapack
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope
 from hlosharding.executor.statements import Notes, Statements, uses_of
@@ -42,6 +43,7 @@ from hlosharding.executor.text import (
 )
 from hlosharding.executor.wishes import COUNTER, Wishes
 from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers
+from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
 CHUNK = 320
@@ -56,16 +58,11 @@ _RECORD = re.compile(r"_out(_\d+)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(Boundary):
     """The text of a program, the constants it refers to, and how its arrays lie at the boundary."""
 
     text: str
     constants: dict[str, np.ndarray]
-    axes: Axes
-    inputs: tuple[BoundaryArray, ...]
-    outputs: tuple[BoundaryArray, ...]
-    is_wide: bool
-    """True for a program with 64-bit values: trace and call it under `jax.enable_x64(True)`."""
 
 
 def as_python(
@@ -102,7 +99,24 @@ def write_source(
     outputs_said = tuple(layout.over(axes) for layout in found_outputs)
     writer = _Writer(module, axes, dict(causes or {}))
     text = writer.write(inputs_said, outputs_said)
-    return Source(text, writer.constants, axes, inputs_said, outputs_said, writer.is_wide)
+    return Source(
+        module.name,
+        axes,
+        inputs_said,
+        outputs_said,
+        writer.is_wide,
+        _user_mesh(module, axes),
+        any(i.opcode == "custom-call" and is_lapack(i) for i in module.instructions),
+        text,
+        writer.constants,
+    )
+
+
+def _user_mesh(module: Module, axes: Axes) -> MeshInfo | None:
+    if module.callbacks:
+        return None  # JAX takes no second mesh in a program that calls back into Python
+    info = module.mesh
+    return None if info is None or tuple(info.names) == axes.names or info.num_devices != axes.size else info
 
 
 def _needs(module: Module, layouts: Sequence[BoundaryArray]) -> Needs:

@@ -64,27 +64,37 @@ class Uniformity:
     # ---- the part of the program that matters, and its fixed point
 
     def _solve(self, node: Node) -> None:
-        nodes = self._backward_slice(node)
-        for each in nodes:
-            self._classes.setdefault(each, self._uniform)
-        changed = True
-        while changed:
-            changed = False
-            for each in nodes:
-                found = self._evaluate(each)
-                old = self._classes[each]
-                if found is not old and not np.array_equal(found, old):
-                    self._classes[each], changed = found, True
+        nodes, users = self._backward_slice(node)
+        self._classes |= dict.fromkeys(nodes, self._uniform)
+        stale = set(nodes)
+        while stale:
+            while stale:
+                for each in nodes:
+                    if each in stale:
+                        stale.discard(each)
+                        stale.update(users.get(each, ()) if self._changes(each) else ())
+            # A permute or a choice also reads what lies behind its operands: a last look at all.
+            stale = {user for each in nodes if self._changes(each) for user in users.get(each, ())}
 
-    def _backward_slice(self, node: Node) -> list[Node]:
-        """All nodes that it depends on, in program order."""
-        seen, stack = {node}, [node]
+    def _changes(self, node: Node) -> bool:
+        """Evaluate it; is it something else than before?"""
+        found, old = self._evaluate(node), self._classes[node]
+        if found is old or np.array_equal(found, old):
+            return False
+        self._classes[node] = found
+        return True
+
+    def _backward_slice(self, node: Node) -> tuple[list[Node], dict[Node, list[Node]]]:
+        """All nodes that it depends on and that are not solved yet, in program order; and which of them read each."""
+        seen, stack, users = {node}, [node], dict[Node, list[Node]]()
         while stack:
-            for source in self._sources(stack.pop()):
-                if source not in seen:
+            user = stack.pop()
+            for source in self._sources(user):
+                users.setdefault(source, []).append(user)
+                if source not in seen and source not in self._classes:
                     seen.add(source)
                     stack.append(source)
-        return sorted(seen, key=lambda n: (n[0].id, n[1]))
+        return sorted(seen, key=lambda n: (n[0].id, n[1])), users
 
     def _sources(self, node: Node) -> Iterator[Node]:
         inst, path = node

@@ -32,6 +32,15 @@ from hlosharding.xla_bridge.dispatch import (
     static_arguments,
     usual_miss,
 )
+from hlosharding.xla_bridge.executables import (
+    FlatProgram,
+    StoredExecutable,
+    compilation_key,
+    load_lapack,
+    read_executable,
+    stored_executable,
+)
+from hlosharding.xla_bridge.jaxprs import traced_digest
 from hlosharding.xla_bridge.running import (
     CompiledModule,
     compile_proto,
@@ -59,8 +68,11 @@ from hlosharding.xla_bridge.tracing import (
 __all__ = [
     "NO_STATIC_ARGUMENTS",
     "CompiledModule",
+    "FlatProgram",
     "StaticArguments",
+    "StoredExecutable",
     "array_of",
+    "compilation_key",
     "compile_proto",
     "compile_with_gspmd",
     "compiled_to_hlo_proto",
@@ -87,10 +99,12 @@ __all__ = [
     "keeping_hlo_shardings",
     "keeps_hlo_shardings",
     "linear_identity",
+    "load_lapack",
     "lowered_to_hlo_proto",
     "lowering_facts",
     "lowering_with_calls",
     "names_devices",
+    "read_executable",
     "run_proto",
     "run_stablehlo",
     "serve",
@@ -101,6 +115,8 @@ __all__ = [
     "stablehlo_bytecode_to_text",
     "stablehlo_to_hlo_proto",
     "static_arguments",
+    "stored_executable",
+    "traced_digest",
     "usual_miss",
     "weakly_typed",
     "without_shardings",

@@ -19,6 +19,8 @@ from hlosharding.once import once
 from hlosharding.xla_bridge.private import FATAL, first_import
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
+OWN_PRIMITIVES: list[Any] = []
+"""Those that `linear_identity` made: their lowerings are part of this package."""
 
 
 def is_tracing() -> bool:
@@ -132,6 +134,7 @@ def linear_identity(
     ad.deflinear2(primitive, transpose_rule)
     batching.primitive_batchers[primitive] = batch
     first_import("jax.interpreters.mlir").register_lowering(primitive, lower)
+    OWN_PRIMITIVES.append(primitive)
     return primitive
 
 

@@ -7,17 +7,19 @@ import tempfile
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import hlosharding as hs
+from hlosharding.compiler.kept_executable import KeptExecutable
 from hlosharding.compiler.program_cache import ProgramCache
 from hlosharding.cost import machine_text
 from hlosharding.plans import Golden, PlanFile
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices
-from hlosharding.xla_bridge import hlo_proto_to_stablehlo
+from hlosharding.xla_bridge import StoredExecutable, hlo_proto_to_stablehlo
 
 PROGRAM = """HloModule m, num_partitions=8
 ENTRY e {
@@ -37,6 +39,18 @@ def source() -> hs.Module:
 def partitioned() -> Any:
     """The same as each device runs it."""
     return hs.partition(source(), machine=hs.machines.h100(8))
+
+
+@cache
+def signature() -> Any:
+    """What a traced function of that program would say of its boundary."""
+    program = partitioned().program.written
+    inputs, outputs = (
+        tuple(SimpleNamespace(shape=array.shape.dims, dtype=array.shape.dtype) for array in side)
+        for side in (program.inputs, program.outputs)
+    )
+    devices = tuple(SimpleNamespace(id=number) for number in range(8))
+    return SimpleNamespace(devices=devices, in_avals=inputs, out_avals=outputs)
 
 
 _LOOP = """HloModule loop, num_partitions=2
@@ -317,12 +331,13 @@ ARCHIVES, ARRAYS = (_saved(is_archive=True),), (_saved(is_archive=False),)
 
 def signed(body: bytes) -> bytes:
     """An entry of the warm start's cache with a right checksum."""
-    return b"hlosharding program 1\n" + sha256(body).digest() + body
+    return b"hlosharding program 2\n" + sha256(body).digest() + body
 
 
 def _entry() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        ProgramCache(Path(folder)).write("k", partitioned().local, 0.0)
+        executable = KeptExecutable(StoredExecutable(f"jit_f-{'0' * 64}", (0,)), partitioned().program.written)
+        ProgramCache(Path(folder)).write("k", partitioned().local, 0.0, lambda: executable)
         data = (Path(folder) / "k").read_bytes()
     return data[len(signed(b"")) :]
 

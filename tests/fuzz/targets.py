@@ -98,7 +98,10 @@ _ARCHIVE = _in_file("x.npz", _arrays)
 def _cached(path: Path) -> None:
     """What the warm start makes of an entry that somebody signed: a program, or nothing."""
     path.write_bytes(seeds.signed(path.read_bytes()))
-    ProgramCache(path.parent).read(path.name, seeds.source())
+    entry = ProgramCache(path.parent).read(path.name)
+    if entry is not None:
+        entry.program(seeds.source())
+        entry.executable(seeds.signature())
 
 
 def _annotations(data: bytes) -> None:

@@ -31,6 +31,8 @@ class Arguments:
     memory: tuple[str | None, ...]
     """The kinds of memory that they lie in, as far as they say."""
     mesh: Any
+    names: tuple[str, ...]
+    """What the function calls each flat one: `params['w']`."""
 
 
 class _Split(NamedTuple):
@@ -65,7 +67,8 @@ def arguments_of(
     split = _split(args, kwargs, static)
     paths, tree = jax.tree_util.tree_flatten_with_path(split.dynamic)
     positions = [n for n in range(len(args)) if n not in split.static_args]
-    names = [_path_in_words(fn, positions, path) for path, _ in paths]
+    parameters = _positional_parameters(fn)
+    names = [_path_in_words(parameters, positions, path) for path, _ in paths]
     leaves = tuple(leaf for _, leaf in paths)
     avals = [_aval(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
     dynamic = jax.tree.unflatten(tree, avals)[0]
@@ -85,26 +88,30 @@ def arguments_of(
     memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
     new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
+    place = mesh or boundary.mesh_of(wanted)
     return Arguments(
-        new_args, new_kwargs, tree, tuple(avals), found, tuple(wanted), memory, mesh or boundary.mesh_of(wanted)
-    )
+        new_args, new_kwargs, tree, tuple(avals), found, tuple(wanted), memory, place, tuple(names)
+    )  # fmt: skip
 
 
-def _path_in_words(fn: Any, positions: Sequence[int], path: Sequence[Any]) -> str:
+def _positional_parameters(fn: Any) -> list[str]:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _path_in_words(parameters: Sequence[str], positions: Sequence[int], path: Sequence[Any]) -> str:
     """Where a leaf stands among a call's arguments, by the function's own names: `params['w']`."""
     import jax
 
     group, first, *rest = path
     if group.idx == 1:
         return str(first.key) + jax.tree_util.keystr(tuple(rest))
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
     number = positions[first.idx]
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    name = named[number].name if number < len(named) else f"args[{number}]"
-    return name + jax.tree_util.keystr(tuple(rest))
+    name = parameters[number] if number < len(parameters) else f"args[{number}]"
+    return f"{name}{jax.tree_util.keystr(tuple(rest))}"
 
 
 def _over_positional(in_shardings: Any, dynamic: tuple[Any, ...]) -> Any:

@@ -166,7 +166,7 @@ class TracedCall:
         module.open_outputs = tuple(
             s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
         )
-        module.signature = self._signature(module.entry.parameters[extra:], extra, facts)
+        module.signature = self._signature([p.op_name for p in module.entry.parameters[extra:]], extra, facts)
 
     def _attach_shardings(self, module: Module, extra: int) -> None:
         """`extra`: tokens of ordered effects, which come before the arguments and results proper."""
@@ -175,7 +175,23 @@ class TracedCall:
                 module.shardings[parameter.id] = sharding
         _set_outputs(module, self.results.shardings)
 
-    def _signature(self, parameters: Sequence[Instruction], extra: int, facts: dict[str, Any]) -> FunctionSignature:
+    @property
+    def signature(self) -> FunctionSignature:
+        """What the function takes and gives, as far as it is known before it is lowered."""
+        return self._signature(self.call.names, 0, {})
+
+    def digest(self) -> bytes | None:
+        """A checksum of the program, before it is lowered; None where that takes its HLO, or no devices are named."""
+        import jax
+
+        if not isinstance(self.call.mesh, jax.sharding.Mesh):
+            return None
+        call, results = self.call, self.results
+        shardings = tuple(map(str, (*call.shardings, *results.shardings)))
+        words = call.mesh, shardings, call.spelled, call.memory, jax.tree.leaves(results.for_jax), results.said
+        return xla_bridge.traced_digest(self.jax, words)
+
+    def _signature(self, names: Sequence[str], extra: int, facts: dict[str, Any]) -> FunctionSignature:
         count = len(self.results.avals)
         given = facts.get("output_shardings", (None,) * count)
         return FunctionSignature(
@@ -183,7 +199,7 @@ class TracedCall:
             out_tree=self.results.tree,
             in_avals=self.call.avals,
             out_avals=self.results.avals,
-            names=tuple(p.op_name for p in parameters),
+            names=tuple(names),
             parameters=tuple(range(extra, extra + len(self.call.avals))),
             static=self.static,
             devices=_devices(self.call.mesh or facts.get("mesh")),

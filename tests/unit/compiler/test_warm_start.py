@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.compiler.program_cache import FOLDER, ProgramCache, program_key
+from hlosharding.compiler.warm_start import forget
 from hlosharding.cost import machines
+from hlosharding.executor import Executable
 from hlosharding.ir import Module, digest
 from hlosharding.partitioner import PartitionOptions
 
@@ -146,6 +149,7 @@ def cache(tmp_path: Path) -> Iterator[Path]:
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     compilation_cache.reset_cache()
+    forget()
     yield tmp_path
     for name, value in old.items():
         jax.config.update(name, value)
@@ -183,10 +187,12 @@ def test_a_damaged_file_is_ignored_and_written_anew(cache: Path, partitions: lis
     whole = path.read_bytes()
     for damaged in (b"", b"other", whole[:-1], whole[: len(whole) // 2], whole[:-10] + b"0123456789"):
         path.write_bytes(damaged)
+        forget()
         before = len(partitions)
         assert float(traced().lower().compile()(jnp.ones((8, 16)), jnp.ones((16, 4)))[0, 0]) == 16.0
         made = len(partitions)
         assert made > before
+        forget()
         traced().lower()
         assert len(partitions) == made
     assert files(cache) == [path]
@@ -198,12 +204,13 @@ def test_a_file_of_another_program_under_this_name_is_ignored(cache: Path, parti
     traced(2.0).lower().compile()
     (other,) = set(files(cache)) - {one}
     other.write_bytes(one.read_bytes())
+    forget()
     before = len(partitions)
     assert float(traced(2.0).lower().compile()(jnp.ones((8, 16)), jnp.ones((16, 4)))[0, 0]) == 32.0
     assert len(partitions) > before
 
 
-MAGIC = b"hlosharding program 1\n"
+MAGIC = b"hlosharding program 2\n"
 
 
 def signed(record: dict[str, Any] | bytes, program: bytes = b"") -> bytes:
@@ -231,6 +238,37 @@ def crafted(whole: bytes) -> Iterator[bytes]:
         yield signed(record, hs.load(text).to_hlo_proto())
 
 
+def crafted_executables(whole: bytes) -> Iterator[bytes]:
+    """What somebody made of what a file says of JAX's executable."""
+    body = whole[len(MAGIC) + 32 :]
+    end = 8 + int.from_bytes(body[:8], "big")
+    record, program = json.loads(body[8:end]), body[end:]
+    good = record["executable"]
+    assert good is not None
+    rows = good["inputs"]
+    for other in (
+        None,
+        [],
+        "x",
+        {},
+        *(good | {"name": name} for name in ("", "x", "../" + good["name"], "/" + good["name"], "nothing-" + "0" * 64)),
+        good | {"axes": [["a"], [2], [0, 1]]},
+        good | {"axes": [["a"], [8], [0] * 8]},
+        good | {"axes": 3},
+        good | {"taken": [0]},
+        good | {"taken": [0, 1, 2]},
+        good | {"taken": [1, 0]},
+        good | {"taken": 3},
+        good | {"inputs": rows[:1]},
+        good | {"inputs": [["f32[9,16]", *rows[0][1:]], rows[1]]},
+        good | {"inputs": [["s32[8,16]", *rows[0][1:]], rows[1]]},
+        good | {"inputs": [[rows[0][0], "{devices=[", *rows[0][2:]], rows[1]]},
+        good | {"outputs": [[*good["outputs"][0][:5], {"devices": [99]}]]},
+        good | {"user_mesh": [1]},
+    ):
+        yield signed(record | {"executable": other}, program)
+
+
 OTHERS = (
     "HloModule m, num_partitions=8\nENTRY e {\n  ROOT x = f32[8] parameter(0), sharding={replicated}\n}\n",
     # As many arrays, of other sizes.
@@ -247,15 +285,27 @@ def test_a_file_that_somebody_made_and_signed_is_ignored(cache: Path) -> None:
     stage = traced().lower()
     stage.compile()
     (path,) = files(cache)
-    kept, source = ProgramCache(path.parent), stage.traced.module
+    source, signature = stage.traced.module, stage.traced.call.signature
     whole = path.read_bytes()
-    assert kept.read(path.name, source) is not None
+
+    def program() -> Any:
+        entry = ProgramCache(path.parent).read(path.name)
+        return entry and entry.program(source)
+
+    assert program() is not None
     for number, data in enumerate(crafted(whole)):
         path.write_bytes(data)
-        assert kept.read(path.name, source) is None, number
+        assert program() is None, number
+    for number, data in enumerate(crafted_executables(whole)):
+        path.write_bytes(data)
+        entry = ProgramCache(path.parent).read(path.name)
+        assert entry is not None
+        kept = entry.executable(signature)
+        found = Executable(kept.boundary, signature.devices or (), signature=signature) if kept is not None else None
+        assert found is None or kept is None or not found.load(kept.stored), number
     path.unlink()
     os.mkfifo(path)
-    assert kept.read(path.name, source) is None
+    assert program() is None
 
 
 def test_options_of_the_explicit_stage_are_told_apart(cache: Path, partitions: list[Any]) -> None:
@@ -288,14 +338,14 @@ def test_the_cache_is_off_where_jax_s_is(cache: Path) -> None:
 
 def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     partitioned = traced().propagate().partition().partitioned
-    program, source = partitioned.local, partitioned.propagation.module
+    program = partitioned.local
     one = ProgramCache(tmp_path)
     for number, key in enumerate("ab"):
         one.write(key, program, 1.0)
         os.utime(tmp_path / key, (number, number))
     size = (tmp_path / "a").stat().st_size
     two = replace(one, max_bytes=2 * size + size // 2)
-    assert two.read("a", source) is not None
+    assert two.read("a") is not None
     two.write("c", program, 1.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
     replace(one, max_bytes=size - 1).write("d", program, 1.0)
@@ -364,3 +414,89 @@ def test_what_no_file_can_hold_has_no_key(tmp_path: Path) -> None:
     assert program_key(hs.load(own), machine) is not None
     hs.register_rule("warm_start_test", "n m -> n m")
     assert program_key(hs.load(own), machine) is None
+
+
+# What is found before it is lowered
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows with each function that is lowered, by us or for us."""
+    from hlosharding.executor.device_program import DeviceProgram
+    from hlosharding.frontends.jax.tracing import TracedCall
+
+    seen: list[str] = []
+    for owner, name in ((TracedCall, "_lowered"), (DeviceProgram, "jitted")):
+        usual = owner.__dict__[name]
+
+        def spied(self: Any, *arguments: Any, usual: Any = usual, name: str = name) -> Any:
+            seen.append(name)
+            return usual.func(self) if isinstance(usual, cached_property) else usual(self, *arguments)
+
+        monkeypatch.setattr(owner, name, property(spied) if isinstance(usual, cached_property) else spied)
+    return seen
+
+
+def closure(scale: float) -> Any:
+    offset = jnp.full(4, scale)
+    return hs.jit(lambda x, w: {"y": x @ w + offset, "sum": x.sum()}, mesh=mesh(), in_shardings=(P("data"), P()))
+
+
+def test_a_warm_start_lowers_nothing_and_gives_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = jnp.arange(128.0).reshape(8, 16), jnp.ones((16, 4))
+    cold = closure(2.0)(x, w)
+    lowered = counted(monkeypatch)
+    forget()
+    steps = [closure(2.0), closure(2.0)]
+    for step in steps:  # from disk; then from memory
+        warm = step(x, w)
+        assert lowered == []
+        for one, other in zip(jax.tree.leaves(cold), jax.tree.leaves(warm), strict=True):
+            assert np.array_equal(one, other)
+            assert (one.aval, one.sharding, one.committed) == (other.aval, other.sharding, other.committed)
+    assert "dot" in steps[0].lower(x, w).compile().as_text()
+    assert lowered == []
+    assert "def " in steps[0].lower(x, w).as_python()
+    assert lowered == ["_lowered"]
+
+
+def test_a_closure_over_other_numbers_is_another_program(cache: Path) -> None:
+    x, w = jnp.ones((8, 16)), jnp.ones((16, 4))
+    assert float(closure(2.0)(x, w)["y"][0, 0]) == 18.0
+    assert float(closure(3.0)(x, w)["y"][0, 0]) == 19.0
+
+
+def test_an_executable_that_jax_lost_is_compiled_anew(cache: Path) -> None:
+    x, w = jnp.ones((8, 16)), jnp.ones((16, 4))
+    closure(2.0)(x, w)
+    for path in cache.glob("*-cache"):
+        path.unlink()
+    forget()
+    assert float(closure(2.0)(x, w)["y"][0, 0]) == 18.0
+
+
+def test_a_module_that_somebody_changed_is_another_program(cache: Path) -> None:
+    x, w = jnp.ones((8, 16)), jnp.ones((16, 4))
+    closure(2.0)(x, w)
+    stage = closure(2.0).trace(x, w)
+    dot = next(i for i in stage.module.instructions if i.opcode == "dot")
+    stage.module.shardings[dot.id] = hs.HloSharding.parse("{devices=[1,4,2]<=[8] last_tile_dim_replicate}")
+    made = stage.lower().partitioned
+    assert made.to_hlo_text() != closure(2.0).lower(x, w).partitioned.to_hlo_text()
+
+
+def test_lapack_is_there_for_a_program_that_was_not_lowered(tmp_path: Path) -> None:
+    path, cache = tmp_path / "cholesky.py", tmp_path / "cache"
+    path.write_text(
+        """
+import json, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+import hlosharding as hs
+mesh = Mesh(np.array(jax.devices()), ("x",))
+x = np.stack([np.eye(3, dtype=np.float32) * (n + 1) for n in range(8)])
+found = hs.jit(lambda x: jnp.linalg.cholesky(x), mesh=mesh, in_shardings=P("x"))(x)
+print(json.dumps({"result": np.asarray(found)[:, 0, 0].tolist()}))
+"""
+    )
+    wanted = np.sqrt(np.arange(1, 9, dtype=np.float32))
+    for _ in range(2):
+        assert np.allclose(run(path, cache)["result"], wanted)

@@ -19,6 +19,7 @@ from hlosharding.errors import ModuleError
 from hlosharding.ir import COLLECTIVES, Instruction, Module, Shape, rewrite
 from hlosharding.partitioner.passes import condition_sync as votes
 from hlosharding.spmd import PartialSums, verify_partitioned
+from hlosharding.spmd.uniformity import Uniformity
 
 
 def local_module(body: str, *, devices: int = 4, computations: str = "") -> Module:
@@ -372,3 +373,40 @@ def test_shapes_of_every_law() -> None:
         with pytest.raises(ModuleError, match="shape "):
             verify(module)
         inst.shape = before
+
+
+def loops_in_a_row(count: int) -> Module:
+    """Each is left by what the one before it computed."""
+    loop = """going{0} {{
+  p = (f32[2], s32[]) parameter(0)
+  i = s32[] get-tuple-element(p), index=1
+  n = s32[] constant({0})
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+body{0} {{
+  p = (f32[2], s32[]) parameter(0)
+  x = f32[2] get-tuple-element(p), index=0
+  i = s32[] get-tuple-element(p), index=1
+  y = f32[2] all-reduce(x), replica_groups={{{{0,1,2,3}}}}, to_apply=add, channel_id={0}, use_global_device_ids=true
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = (f32[2], s32[]) tuple(y, j)
+}}"""
+    lines = [f"  w{n} = (f32[2], s32[]) while(w{n - 1}), condition=going{n}, body=body{n}" for n in range(1, count + 1)]
+    start = (
+        "  x = f32[2] parameter(0), sharding={replicated}\n  i = s32[] constant(0)\n  w0 = (f32[2], s32[]) tuple(x, i)"
+    )
+    body = "\n".join([start, *lines, f"  ROOT y = f32[2] get-tuple-element(w{count}), index=0"])
+    return local_module(body, computations="\n".join([ADD, *(loop.format(n) for n in range(1, count + 1))]))
+
+
+def test_a_longer_program_takes_no_more_looks_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+    usual = Uniformity._evaluate
+    monkeypatch.setattr(Uniformity, "_evaluate", lambda self, node: looks.append(node) or usual(self, node))
+    taken: list[int] = []
+    for count in (10, 20):
+        looks.clear()
+        verify_partitioned(loops_in_a_row(count))
+        taken.append(len(looks))
+    assert 0 < taken[1] <= 2.1 * taken[0]
