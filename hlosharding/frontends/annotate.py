@@ -192,7 +192,9 @@ def constrain(
     [%y = f32[4,2] negate(%x.annotated)]
     """
     calls = {value: _call_attributes(open_dims) for value, (_, open_dims) in wanted.items()}
-    return _insert(module, {value: sharding for value, (sharding, _) in wanted.items()}, "custom-call", calls)
+    made = _insert(module, {value: sharding for value, (sharding, _) in wanted.items()}, "custom-call", calls)
+    module.renumber()
+    return made
 
 
 def _insert(

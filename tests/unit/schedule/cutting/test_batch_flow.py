@@ -59,6 +59,7 @@ def test_weights_that_are_split_over_the_same_devices_do_not_take_it_away() -> N
     }
     kept = keep_batch_split(module, {1: 0})
     assert [value.opcode for value in kept] == ["dot", "dot"]
+    assert [inst.id for inst in module.instructions] == list(range(len(list(module.instructions))))
     found = hs.partition(hs.propagate(module, to_outputs=True))
     assert {c.kind for c in found.collectives} == {"all-gather"}
     assert not any(c.shape.dims[0] == 16 for c in found.collectives)
