@@ -37,6 +37,7 @@ class BatchSizes:
     ) -> None:
         donated = donate if isinstance(program, Module) else list(_leaves(arguments, donate))
         self._program, self._arguments, self._named = program, arguments, (batch, donated, strategies)
+        self.donates = bool(donated)
         module = program if isinstance(program, Module) else trace(program)(*arguments)
         first = Planner(module, *self._named)
         self.given = _batch_size(module, batch)

@@ -110,8 +110,22 @@ class SearchResult(InNotebooks):
         return improved(self.sizes.planner(first.batch_size), first, self.machine, steps)
 
     def explain(self) -> str:
-        """Why the winner won: against the best of each pure kind, and the next best."""
-        return explained(self.table, self.machine)
+        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save."""
+        return "\n".join(filter(None, (explained(self.table, self.machine), self._undonated)))
+
+    @cached_property
+    def _undonated(self) -> str:
+        """Where nothing is donated, and the step updates arguments: what the best plan needs if they are."""
+        if not self.table or self.sizes.donates:
+            return ""
+        best = self.table[0]
+        donor = self.sizes.planner(best.batch_size).donating()
+        if donor is None:
+            return ""
+        planner, names = donor
+        run = planner.schedule(best.plan, self.machine).simulate(self.machine)
+        saved = best.peak_memory_bytes - run.peak_memory_bytes
+        return f"donating {', '.join(names)} would save {saved / 1e9:,.2f} GB" if saved >= 5e6 else ""
 
     def __str__(self) -> str:
         return self.explain()

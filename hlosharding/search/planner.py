@@ -5,6 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 
@@ -15,6 +16,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Pipeline, Schedule, argument_numbers
 from hlosharding.search.plans import Plan
 from hlosharding.search.strategies import STRATEGIES, Strategy, megatron, over_batch, split
+from hlosharding.search.updates import updated_arguments
 
 
 class Planner:
@@ -51,6 +53,16 @@ class Planner:
         made.strategies = {**self.strategies, name: strategy}
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
+
+    def donating(self) -> tuple[Planner, list[str]] | None:
+        """A planner that donates what the step updates, and the arguments that this is; None: it updates nothing."""
+        updated = updated_arguments(self.module).values()
+        if not updated:
+            return None
+        made = copy(self)
+        made._cutter = Cutter(self.module, sorted(self.numbers), [p.parameter_number for p in updated])
+        names = dict.fromkeys(re.split(r"[\[.]", p.op_name or p.name)[0] for p in updated)
+        return made, list(names)
 
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""

@@ -173,3 +173,30 @@ def test_no_schedule_takes_less_than_its_bound() -> None:
     )
     whole = hs.cost(module, machine=small())
     assert all(priced.time_s >= least_seconds(priced.plan, whole, small()) for priced in found.table)
+
+
+def momentum(weights: list[jax.Array], moments: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], ...]:
+    gradients = jax.grad(lambda ws: jnp.sum(jnp.tanh(jnp.tanh(x @ ws[0]) @ ws[1])))(weights)
+    moments = [0.9 * m + g for m, g in zip(moments, gradients, strict=True)]
+    return [w - 0.1 * m for w, m in zip(weights, moments, strict=True)], moments
+
+
+def with_donated(*donate: str | int) -> hs.SearchResult:
+    w, x = jax.ShapeDtypeStruct((1024, 1024), jnp.float32), jax.ShapeDtypeStruct((8, 1024), jnp.float32)
+    arguments = [w, w], [w, w], x
+    return hs.search(momentum, *arguments, batch=["x"], machine=machines.h100(1), plans=[Plan()], donate=donate)
+
+
+def test_what_donating_would_save_is_said_where_nothing_is_donated() -> None:
+    found, given = with_donated(), with_donated("weights", "moments")
+    saved = found.table[0].peak_memory_bytes - given.table[0].peak_memory_bytes
+    assert saved >= 2 * 1024 * 1024 * 4
+    assert found.explain().endswith(f"\ndonating weights, moments would save {saved / 1e9:.2f} GB")
+    assert "donating" not in given.explain()
+
+
+def test_arguments_are_donated_by_number_as_jit_counts_them() -> None:
+    peaks = [with_donated(*donate).table[0].peak_memory_bytes for donate in ((0, 1), ("weights", "moments"), (0,))]
+    assert peaks[0] == peaks[1] < peaks[2]
+    with pytest.raises(ScheduleError, match=r"no argument 3; there are 0 to 2"):
+        with_donated(3)
