@@ -25,6 +25,7 @@ from benchmarks.foreign_programs.parts import Step
 RUN = {
     "run_name": "small", "base_output_directory": tempfile.gettempdir(), "dataset_type": "synthetic", "steps": 10,
     "hardware": "cpu", "skip_jax_distributed_system": True, "enable_checkpointing": False, "log_config": False,
+    "jax_cache_dir": "",
 }  # fmt: skip
 SMALL = {
     "vocab_size": 1024, "base_emb_dim": 128, "base_num_decoder_layers": 3, "base_num_query_heads": 8,
