@@ -78,7 +78,8 @@ def work(name: str, way: str, by: str, folder: Path) -> None:
     try:
         call, row = first(name, way, by, folder)
         if by == "ours" and way == OUTSIDE:
-            row["listed"] = call.func.lower(*call.args).partitioned.comm_bytes_per_device
+            jitted: Any = call.func
+            row["listed"] = jitted.lower(*call.args).partitioned.comm_bytes_per_device
     except Exception as error:  # noqa: BLE001  (whatever it is, it is the finding)
         tell({"failed": f"{by}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"})
         return
@@ -152,7 +153,8 @@ class Running:
     def __init__(self, program: Program, way: str, by: str, folder: Path) -> None:
         words = ("--way", way, "--by", by, "--folder", str(folder), "--worker")
         command = [sys.executable, "-m", "benchmarks.foreign", program.name, *words]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        # The threads of LAPACK's own, for each of the devices, would wait for each other.
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}
         self._by, self._errors = by, folder / "errors.txt"
         with self._errors.open("w") as errors:
             pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
