@@ -7,7 +7,7 @@ the user annotated, what a computation takes or gives, and what control flow car
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared
@@ -66,8 +66,20 @@ def _needs_no_whole(
     given = found.get(user.id)
     if given is None or not user.shape.is_array or not _is_split(given) or user.opcode in BINDING_RESULTS:
         return False
-    # Split along its new dims alone, a broadcast reads all of what it repeats.
-    return user.opcode != "broadcast" or any(given.num_tiles_along(dim) > 1 for dim in user.dimensions)
+    return any(given.num_tiles_along(dim) > 1 for dim in _dims_of(user, inst))
+
+
+def _dims_of(user: Instruction, inst: Instruction) -> Sequence[int]:
+    """Dims of an op's result that may split what it reads: split along others alone it reads all of that.
+
+    Not along the new dims of a broadcast, nor along those in which an update may be anywhere.
+    """
+    if user.opcode == "broadcast":
+        return user.dimensions
+    dims = range(user.shape.rank)
+    if user.opcode == "dynamic-update-slice" and inst is user.operands[1]:
+        return [dim for dim in dims if inst.shape.dims[dim] == user.shape.dims[dim]]
+    return dims
 
 
 def _is_split(sharding: HloSharding) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlosharding.errors import ModuleError
 from hlosharding.ir import Module, Pass, Property, rewrite
 from hlosharding.partitioner.passes.condition_sync import verify_and_sync
+from hlosharding.partitioner.passes.late_transposes import transpose_parts
 from hlosharding.partitioner.passes.loop_constants import sink_constants
 from hlosharding.partitioner.passes.loop_invariants import hoist_invariants
 from hlosharding.partitioner.passes.scattered_sums import scatter_sums
@@ -39,6 +40,7 @@ def per_device_passes(program: Program, prices: Prices, *, has_manual_groups: bo
         Pass(name="shared-strips", run=share_strips, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="scattered-sums", run=scatter_sums, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="loop-constants", run=sink_constants, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
+        Pass(name="late-transposes", run=transpose_parts, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="loop-invariants", run=hoist, requires=(DENSE_IDS,), ensures=(DENSE_IDS,)),
         Pass(name="condition-sync", run=verify, requires=(DENSE_IDS,), ensures=(DENSE_IDS, LAWFUL)),
     )

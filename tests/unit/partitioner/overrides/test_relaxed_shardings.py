@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
+import hlosharding as hs
 from tests.support.split_programs import counts, mark, right
 
 SPECTRUM = f"""
@@ -57,3 +63,22 @@ def test_what_is_repeated_along_a_split_dim_is_read_whole() -> None:
         b = f32[64,512] broadcast(m), dimensions={{1}}{rows}
         ROOT y = f32[64,512] subtract(x, b){rows}""")
     assert counts(local) == {"all-reduce": 1}
+
+
+def test_an_update_that_may_be_anywhere_is_made_whole(mesh_2x4: Mesh) -> None:
+    """Row after row of an array that is split by them: no trip moves parts of a row, which each device needs whole."""
+
+    def rows(x: jax.Array) -> jax.Array:
+        def one(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            number, out = state
+            row = jax.lax.dynamic_slice(x, (number, 0), (1, 32)).reshape(32)
+            made = jnp.exp(row - row.max()).reshape(1, 32)
+            return number + 1, jax.lax.dynamic_update_slice(out, made, (number, 0))
+
+        return jax.lax.while_loop(lambda state: state[0] < 64, one, (jnp.int32(0), jnp.zeros_like(x)))[1]
+
+    split, shape = P(("data", "model")), jax.ShapeDtypeStruct((64, 32), jnp.float32)
+    local = hs.partition(hs.trace(rows, mesh=mesh_2x4, in_shardings=(split,), out_shardings=split)(shape))
+    assert [one.executions for one in local.collectives] == [1]
+    x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    np.testing.assert_allclose(local.run(x), np.exp(x - x.max(1, keepdims=True)), rtol=1e-6)
