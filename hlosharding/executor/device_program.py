@@ -25,6 +25,7 @@ from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.source import Source
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import Module
+from hlosharding.sharding import shortest
 
 _numbers = count()
 _GPUS = frozenset({"gpu", "cuda", "rocm"})
@@ -108,12 +109,12 @@ class DeviceProgram:
             # Of a mesh that the program splits further, users still see their own axes where these say it.
             if self.user_mesh is not None:
                 try:
-                    return _shortest(layout.sharding.to_jax(self.user_mesh))
+                    return shortest(layout.sharding.to_jax(self.user_mesh))
                 except ShardingError:
                     pass
             parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
             spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
-        return _shortest(jax.sharding.NamedSharding(self.mesh, spec))
+        return shortest(jax.sharding.NamedSharding(self.mesh, spec))
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:
@@ -179,15 +180,24 @@ class DeviceProgram:
         given = self.written.inputs
         return self.jitted if any(layout.shape.element_type in _SUB_BYTE for layout in given) else self.compiled
 
-    @property
+    @cached_property
     def named_inputs(self) -> list[Any]:
         """Per input the jax sharding that users know it by, else the HloSharding."""
-        return [_named(*pair) for pair in zip(self.written.inputs, self.input_shardings, strict=True)]
+        return [self._named(*pair) for pair in zip(self.written.inputs, self.input_shardings, strict=True)]
 
-    @property
+    @cached_property
     def named_outputs(self) -> list[Any]:
         """Likewise of the outputs."""
-        return [_named(*pair) for pair in zip(self.written.outputs, self.output_shardings, strict=True)]
+        return [self._named(*pair) for pair in zip(self.written.outputs, self.output_shardings, strict=True)]
+
+    def _named(self, layout: BoundaryArray, sharding: Any) -> Any:
+        import jax
+
+        if layout.spec is None or layout.label is not None:
+            return layout.label or layout.sharding
+        if self.module.mesh is None and len(self.devices) == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0], memory_kind=sharding.memory_kind)
+        return sharding
 
     @property
     def abstract_inputs(self) -> list[Any]:
@@ -198,22 +208,6 @@ class DeviceProgram:
             jax.ShapeDtypeStruct(layout.boundary_shape(len(self.devices)), layout.shape.dtype, sharding=sharding)
             for layout, sharding in zip(self.written.inputs, self.input_shardings, strict=True)
         ]
-
-
-def _shortest(sharding: Any) -> Any:
-    """As JAX writes what it found out: without dims at the end of the spec that are not split."""
-    import jax
-
-    if sharding.spec.unreduced:
-        return sharding
-    entries = list(sharding.spec.partitions)
-    while entries and entries[-1] is None:
-        entries.pop()
-    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
-
-
-def _named(layout: BoundaryArray, sharding: Any) -> Any:
-    return layout.sharding if layout.spec is None else layout.label or sharding
 
 
 def refuse_described(devices: Sequence[Any]) -> None:

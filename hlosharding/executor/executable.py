@@ -47,7 +47,8 @@ class Executable(DeviceProgram):
             results = self.call(*placed)
             if self._makes_empty_arrays:
                 results = [_with_own_tiles(result) for result in results]
-        return [self._wrap(result, layout) for result, layout in zip(results, self.written.outputs, strict=True)]
+        outputs = zip(results, self.written.outputs, self.named_outputs, strict=True)
+        return [self._wrap(result, layout, name) for result, layout, name in outputs]
 
     @cached_property
     def _makes_empty_arrays(self) -> bool:
@@ -127,9 +128,9 @@ class Executable(DeviceProgram):
         mine = jax.process_index()
         return {new: jax.device_put(tiles[old], new) for old, new in pairs if new.process_index == mine}
 
-    def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
+    def _wrap(self, result: Any, layout: BoundaryArray, name: Any) -> Any:
         if layout.spec is not None:
-            return self._labelled(result, layout.label)
+            return self._labelled(result, name)
         if layout.label is not None:
             local = {device: as_tile(data, layout.tile) for device, data in by_device(result).items()}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
@@ -138,8 +139,8 @@ class Executable(DeviceProgram):
         return ShardedArray(stacked, layout.sharding, layout.shape.dims)
 
     def _labelled(self, result: Any, label: Any) -> Any:
-        """Under the sharding that the user named: it lays the array out alike, on a mesh of his own axes and types."""
-        if label is None or label == result.sharding:
+        """Under the sharding that users know: it lays the array out alike, on a mesh of their own axes and types."""
+        if label == result.sharding:
             return result
         key = label, result.sharding, result.ndim
         if key not in self._alike:

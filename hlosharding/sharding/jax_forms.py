@@ -175,6 +175,23 @@ def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None
         raise ShardingError(f"jax refuses {spec} over {jax_mesh}: {error}") from error
 
 
+def shortest(sharding: Any) -> Any:
+    """As JAX writes what it found out: without dims at the end of the spec that are not split.
+
+    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+    >>> shortest(NamedSharding(AbstractMesh((2,), ("x",)), P("x", None))).spec
+    PartitionSpec('x',)
+    """
+    import jax
+
+    if sharding.spec.unreduced:
+        return sharding
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
+
+
 def _abstract_mesh(info: MeshInfo, unreduced: Iterable[str]) -> Any:
     """With axes of the type that jax asks for: only explicit ones may be unreduced."""
     from jax.sharding import AbstractMesh, AxisType

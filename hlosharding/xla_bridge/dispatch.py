@@ -145,7 +145,7 @@ def array_of(
 ) -> Any:
     """A jax array of this process's local ones, by device; typed as its mesh says, and of `dtype` where it has none."""
     core, implementation = first_import("jax._src.core"), first_import("jax._src.array").ArrayImpl
-    ordered = [local[device] for device in sharding.mesh.devices.flat if device in local]
+    ordered = [local[device] for device in sharding._device_assignment if device in local]
     found = ordered[0].dtype if ordered else dtype
     aval = core.update_aval_with_sharding(core.ShapedArray(shape, found, weak_type), sharding)
     return implementation(aval, sharding, ordered, committed=True)

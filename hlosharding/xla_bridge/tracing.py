@@ -257,16 +257,18 @@ def _mark(operation: Any, attributes: dict[str, str]) -> None:
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 
-    `num_devices`; `kept`: the flat arguments that became parameters; `open_inputs`, `open_outputs`: per parameter and
-    per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`:
-    the first that a NamedSharding of the boundary, a constraint or the context brings; `callbacks`: the Python
-    functions that custom calls name by their place in the list; `input_memory`, `output_memory`: per parameter and
-    output the kind of memory it lies in, None for the device's own; `output_shardings`: per output JAX's sharding,
-    None where it is open.
+    `num_devices`; `devices`: those of the arguments, or JAX's default one; `kept`: the flat arguments that became
+    parameters; `open_inputs`, `open_outputs`: per parameter and per output, whether JAX lets XLA choose its sharding
+    (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`: the first that a NamedSharding of the boundary, a
+    constraint or the context brings; `callbacks`: the Python functions that custom calls name by their place in the
+    list; `input_memory`, `output_memory`: per parameter and output the kind of memory it lies in, None for the device's
+    own; `output_shardings`: per output JAX's sharding, None where it is open.
     """
-    arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
+    lowering = getattr(lowered, "_lowering", None)
+    arguments = getattr(lowering, "compile_args", None) or {}
     found = {
         "num_devices": arguments.get("num_devices"),
+        "devices": tuple(getattr(lowering, "_device_list", None) or ()) or None,
         "kept": arguments.get("kept_var_idx"),
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),

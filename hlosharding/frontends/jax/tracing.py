@@ -18,7 +18,8 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import is_key, of_numbers
+from hlosharding.frontends.jax.leaves import of_numbers
+from hlosharding.frontends.jax.naming import output_names
 from hlosharding.frontends.jax.signature import FunctionSignature
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import without_shardy_marks
@@ -166,7 +167,7 @@ class TracedCall:
         module.open_outputs = tuple(
             s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
         )
-        module.signature = self._signature(module.entry.parameters[extra:], extra, facts)
+        module.signature = self._signature(module, extra, facts)
 
     def _attach_shardings(self, module: Module, extra: int) -> None:
         """`extra`: tokens of ordered effects, which come before the arguments and results proper."""
@@ -175,23 +176,23 @@ class TracedCall:
                 module.shardings[parameter.id] = sharding
         _set_outputs(module, self.results.shardings)
 
-    def _signature(self, parameters: Sequence[Instruction], extra: int, facts: dict[str, Any]) -> FunctionSignature:
+    def _signature(self, module: Module, extra: int, facts: dict[str, Any]) -> FunctionSignature:
         count = len(self.results.avals)
+        mesh = self.call.mesh or facts.get("mesh")
         given = facts.get("output_shardings", (None,) * count)
         return FunctionSignature(
             in_tree=self.call.tree,
             out_tree=self.results.tree,
             in_avals=self.call.avals,
             out_avals=self.results.avals,
-            names=tuple(p.op_name for p in parameters),
+            names=tuple(p.op_name for p in module.entry.parameters[extra:]),
             parameters=tuple(range(extra, extra + len(self.call.avals))),
             static=self.static,
-            devices=_devices(self.call.mesh or facts.get("mesh")),
-            mesh=_typed(self.call.mesh or facts.get("mesh")),
-            spelled=_spelled(self.call),
+            devices=_devices(mesh, facts.get("devices", ()), module.num_partitions),
             input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
+            output_names=output_names(self.call, self.jax.jaxpr.out_avals, mesh),
             num_positional=len(self.call.args),
         )
 
@@ -301,29 +302,13 @@ def _mark_per_device(module: Module) -> None:
             module.shardings.setdefault(inst.id, HloSharding.manual())
 
 
-def _devices(mesh: Any) -> tuple[Any, ...] | None:
+def _devices(mesh: Any, arguments: tuple[Any, ...], count: int) -> tuple[Any, ...] | None:
+    """Those of the mesh; without one those that the arguments lie on, where the program is for them."""
     import jax
 
-    return tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
-
-
-def _spelled(call: Arguments) -> dict[tuple[HloSharding, int], Any]:
-    import jax
-
-    given = zip(call.shardings, call.avals, call.spelled, strict=True)
-    return {
-        (sharding, len(aval.shape)): said
-        for sharding, aval, said in given
-        if sharding is not None and isinstance(said, jax.sharding.NamedSharding) and not is_key(aval)
-    }
-
-
-def _typed(mesh: Any) -> Any:
-    import jax
-
-    auto = jax.sharding.AxisType.Auto
-    is_typed = isinstance(mesh, jax.sharding.Mesh) and any(kind != auto for kind in mesh.axis_types)
-    return mesh if is_typed else None
+    if isinstance(mesh, jax.sharding.Mesh):
+        return tuple(mesh.devices.flat)
+    return arguments if len(arguments) == count else None
 
 
 def _mesh_info(mesh: Any) -> Any:
