@@ -232,12 +232,16 @@ class Partitioned(InNotebooks):
         *,
         donate: Sequence[int] = (),
         compiler_options: Mapping[str, Any] = NO_OPTIONS,
+        keep_unused: bool = False,
     ) -> CompiledFunction:
         """A callable on jax Arrays (pytrees as the traced function had them).
 
-        `donate`: numbers of flat parameters whose buffers may be reused.  `compiler_options`: for XLA.
+        `donate`: numbers of flat parameters whose buffers may be reused.  `compiler_options`: for XLA.  `keep_unused`:
+        parameters that nothing reads are laid out, too.
         """
-        executable = self.program.compile(devices, donate=donate, compiler_options=compiler_options)
+        executable = self.program.compile(
+            devices, donate=donate, compiler_options=compiler_options, keep_unused=keep_unused
+        )
         return CompiledFunction(self, executable)
 
     @cached_property

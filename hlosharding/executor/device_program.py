@@ -62,6 +62,8 @@ class DeviceProgram:
     donate: tuple[int, ...] = ()
     compiler_options: dict[str, Any] = field(default_factory=dict)
     """For XLA."""
+    keep_unused: bool = False
+    """Are inputs that nothing reads laid out, and taken by the executable?"""
 
     @cached_property
     def mesh(self) -> Any:
@@ -118,11 +120,15 @@ class DeviceProgram:
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:
-        """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it."""
+        """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it.
+
+        Why JAX traces anew is explained of users' functions alone.
+        """
         import jax
 
         width = jax.enable_x64(True) if self.written.is_wide else nullcontext()
-        with width, jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+        mesh = jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh)
+        with width, jax.numpy_rank_promotion("allow"), mesh, jax.explain_cache_misses(False):
             yield
 
     @cached_property
@@ -135,6 +141,7 @@ class DeviceProgram:
             in_shardings=self.input_shardings,
             out_shardings=self.output_shardings,
             donate_argnums=self.donate,
+            keep_unused=self.keep_unused,
         )
 
     def _weakly_typed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,7 +171,8 @@ class DeviceProgram:
             try:
                 return lowered.compile(self._options or None)
             except RuntimeError as error:
-                raise ExecutionError(f"XLA could not compile {self.module.name}: {str(error)[:2000]}") from error
+                what = f"XLA could not compile {self.module.name}: {str(error)[:2000]}"
+                raise xla_bridge.compile_error()(what) from error
 
     @property
     def _options(self) -> dict[str, Any]:

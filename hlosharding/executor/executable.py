@@ -84,6 +84,8 @@ class Executable(DeviceProgram):
         layout, sharding = self.written.inputs[number], self.input_shardings[number]
         if tuple(np.shape(array)) != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
+        if self._is_dropped(array, number):
+            return array
         if layout.spec is not None:
             if isinstance(array, jax.Array):
                 key = number, array.sharding
@@ -99,6 +101,17 @@ class Executable(DeviceProgram):
         else:
             tiles = tiles_on(array, layout.sharding, self.devices, self._name(number))
         return restacked(tiles, list(self.mesh.devices.flat), layout.shape.with_dims(layout.tile), sharding)
+
+    def _is_dropped(self, array: Any, number: int) -> bool:
+        """Does nothing read input `number`, so that JAX drops the array, wherever it lies?"""
+        return number in self.unread and not isinstance(array, ShardedArray)
+
+    @cached_property
+    def unread(self) -> frozenset[int]:
+        """The inputs that JAX drops."""
+        kept = xla_bridge.kept_inputs(self.compiled) if self.call is self.compiled else None
+        inputs = enumerate(self.written.inputs)
+        return frozenset(n for n, layout in inputs if kept is not None and n not in kept and not layout.is_stacked)
 
     def _holds_tiles(self, array: Any, number: int) -> bool:
         """Are the local arrays of a jax array the tiles that input `number` is stacked of (partial sums are such)?"""
@@ -168,6 +181,8 @@ class Executable(DeviceProgram):
         """Would JAX itself bring it where input `number` must lie?  Arrays that lie elsewhere we move."""
         import jax
 
+        if self._is_dropped(array, number):
+            return True
         if self.written.inputs[number].is_stacked or (self._is_shared and is_own(array)):
             return False
         if isinstance(array, jax.Array):

@@ -179,8 +179,8 @@ def shortest(sharding: Any) -> Any:
     """As JAX writes what it found out: without dims at the end of the spec that are not split.
 
     >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
-    >>> shortest(NamedSharding(AbstractMesh((2,), ("x",)), P("x", None))).spec
-    PartitionSpec('x',)
+    >>> shortest(NamedSharding(AbstractMesh((2,), ("x",)), P("x", None))).spec == P("x")
+    True
     """
     import jax
 

@@ -96,8 +96,12 @@ def _hlo_shardings_are_read() -> Any:
 
 
 @once
-def hide_own_frames() -> None:
-    """Leave this package's files out of the Python stacks that JAX records while it traces."""
+def prepare_tracing() -> None:
+    """Before the first call: leave this package's files out of the Python stacks that JAX records while it traces.
+
+    And tell JAX of our context: whatever it compiled before it hears of one it compiles anew.
+    """
+    _ = _hlo_shardings_are_read()
     register = getattr(first_import("jax._src.source_info_util"), "register_exclusion", None)
     if register is not None:
         register(_OWN_FOLDER)

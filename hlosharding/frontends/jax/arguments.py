@@ -32,6 +32,12 @@ class Arguments:
     """The kinds of memory that they lie in, as far as they say."""
     mesh: Any
 
+    @property
+    def known_to_jax(self) -> tuple[Any, ...]:
+        """How arguments lie of which only JAX knows it."""
+        pairs = zip(self.spelled, self.shardings, strict=True)
+        return tuple(said if sharding is None else None for said, sharding in pairs)
+
 
 class _Split(NamedTuple):
     """The dynamic arguments, as a pytree, and how static ones come back among them."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError, TraceError
 from hlosharding.sharding import HloSharding, has_unconstrained_dims
 
@@ -27,8 +28,10 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
         # Boxed, because None is a leaf in a prefix and an empty subtree elsewhere.
         boxes = jax.tree.broadcast(jax.tree.map(_Box, prefix, is_leaf=_is_entry), tree)
     except ValueError as error:
+        found = xla_bridge.prefix_errors(prefix, tree, what)
         raise TraceError(
-            f"{what} do not match the structure they stand for: {error}",
+            f"{what} do not match the structure they stand for. Mismatch details ({len(found)} found):\n"
+            + "\n".join(found),
             remedy="give one sharding for all, or a tree that is a prefix of it (None: open)",
         ) from error
     return [box.entry for box in jax.tree.leaves(boxes)]

@@ -51,9 +51,10 @@ def output_names(call: Arguments, avals: Sequence[Any], mesh: Any) -> tuple[Outp
 
 def _names(call: Arguments, aval: Any, mesh: Any) -> OutputNames:
     typed = getattr(aval, "sharding", None)
-    is_typed = typed is not None and bool(typed.mesh.axis_names) and not typed.mesh.manual_axes
-    over = _with_devices(typed.mesh if is_typed else mesh, mesh)
-    of_type = typed.update(mesh=over) if is_typed and over is not None else None
+    if typed is not None and (typed.mesh.empty or typed.mesh.manual_axes):
+        typed = None
+    over = _with_devices(mesh if typed is None else typed.mesh, mesh)
+    of_type = None if typed is None or over is None else typed.update(mesh=over)
     return OutputNames(over, _of_first_argument(call, aval, over), of_type, is_key(aval))
 
 

@@ -66,7 +66,7 @@ class TraceableFunction:
     ) -> None:
         if not callable(fn):
             raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
-        xla_bridge.hide_own_frames()
+        xla_bridge.prepare_tracing()
         self._fn, self._mesh = fn, mesh
         self._options: dict[str, Any] = {**options, "keep_unused": True}
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
@@ -90,7 +90,7 @@ class TraceableFunction:
         call = arguments_of(self._fn, args, kwargs, self._static, self._in_shardings, where_mesh)
         with _for_our_reader(self._mesh):
             traced = self._jitted.trace(*call.args, **call.kwargs)
-            key = traced.jaxpr, call.shardings, call.memory, call.mesh
+            key = traced.jaxpr, call.shardings, call.known_to_jax, call.memory, call.mesh
             results = _results(traced, self._out_shardings, call.mesh)
             if results.for_jax is not None:
                 traced = self._with_results(results).trace(*call.args, **call.kwargs)
@@ -199,11 +199,12 @@ class TracedCall:
 
 @contextmanager
 def _for_our_reader(mesh: Any) -> Iterator[None]:
-    with _mesh_context(mesh), xla_bridge.keeping_hlo_shardings():
+    with mesh_context(mesh), xla_bridge.keeping_hlo_shardings():
         yield
 
 
-def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+    """The mesh as JAX's of the context; none for None."""
     import jax
 
     if mesh is None:

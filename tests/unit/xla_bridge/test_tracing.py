@@ -76,7 +76,7 @@ def test_frames_of_this_package_are_hidden() -> None:
     def added(x: Any) -> Any:
         return xla_bridge.weakly_typed(jnp.sin(x))
 
-    xla_bridge.hide_own_frames()
+    xla_bridge.prepare_tracing()
     module = wire.HloModuleProto.FromString(xla_bridge.lowered_to_hlo_proto(jax.jit(added).lower(np.float32(1))))
     names = module.stack_frame_index.file_names
     assert any(name.endswith("xla_bridge/test_tracing.py") for name in names)
