@@ -203,7 +203,8 @@ class DeviceProgram:
 
         if layout.spec is None or layout.label is not None:
             return layout.label or layout.sharding
-        if self.module.mesh is None and len(self.devices) == 1:
+        is_users = self.module.signature is not None  # pieces of programs stay on meshes
+        if is_users and self.module.mesh is None and len(self.devices) == 1:
             return jax.sharding.SingleDeviceSharding(self.devices[0], memory_kind=sharding.memory_kind)
         return sharding
 

@@ -20,7 +20,7 @@ from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
 from hlosharding.ir import Shape
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
 @dataclass(eq=False)
@@ -86,6 +86,8 @@ class Executable(DeviceProgram):
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
         if self._is_dropped(array, number):
             return array
+        if isinstance(array, jax.Array):
+            array = _reduced(array)
         if layout.spec is not None:
             if isinstance(array, jax.Array):
                 key = number, array.sharding
@@ -157,7 +159,8 @@ class Executable(DeviceProgram):
             return result
         key = label, result.sharding, result.ndim
         if key not in self._alike:
-            self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
+            whole = without_partial_extremes(label)
+            self._alike[key] = result.sharding.is_equivalent_to(whole, result.ndim)
         if not self._alike[key]:
             return result
         local = by_device(result)
@@ -194,6 +197,14 @@ class Executable(DeviceProgram):
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out; of several processes each gets all."""
         return [_gathered(result) for result in self(*arrays)]
+
+
+def _reduced(array: Any) -> Any:
+    """A jax array; one that is partial by max or min whole: programs know partial sums alone."""
+    import jax
+
+    whole = without_partial_extremes(array.sharding)
+    return array if whole is array.sharding else jax.reshard(array, whole)
 
 
 def _with_own_tiles(array: Any) -> Any:

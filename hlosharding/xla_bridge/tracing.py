@@ -261,8 +261,8 @@ def _mark(operation: Any, attributes: dict[str, str]) -> None:
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 
-    `num_devices`; `devices`: those of the arguments, or JAX's default one; `kept`: the flat arguments that became
-    parameters; `open_inputs`, `open_outputs`: per parameter and per output, whether JAX lets XLA choose its sharding
+    `num_devices`; `devices`: those that arguments are committed to; `kept`: the flat arguments that became parameters;
+    `open_inputs`, `open_outputs`: per parameter and per output, whether JAX lets XLA choose its sharding
     (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`: the first that a NamedSharding of the boundary, a
     constraint or the context brings; `callbacks`: the Python functions that custom calls name by their place in the
     list; `input_memory`, `output_memory`: per parameter and output the kind of memory it lies in, None for the device's
@@ -272,7 +272,7 @@ def lowering_facts(lowered: Any) -> dict[str, Any]:
     arguments = getattr(lowering, "compile_args", None) or {}
     found = {
         "num_devices": arguments.get("num_devices"),
-        "devices": tuple(getattr(lowering, "_device_list", None) or ()) or None,
+        "devices": tuple(getattr(lowering, "_device_list", None) or ()) if arguments.get("committed") else None,
         "kept": arguments.get("kept_var_idx"),
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError, TraceError
-from hlosharding.sharding import HloSharding, has_unconstrained_dims
+from hlosharding.sharding import HloSharding, has_unconstrained_dims, without_partial_extremes
 
 
 def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
@@ -107,7 +107,8 @@ def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | Non
     if has_unconstrained_dims(sharding):
         raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
-        found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))
+        whole = without_partial_extremes(sharding)
+        found = whole if isinstance(whole, HloSharding) else HloSharding.from_jax(whole, len(shape))
         # As XLA spells it; the axis names are those of the module's mesh.
         found = found.without_names()
         if found.is_tuple():

@@ -14,7 +14,7 @@ from typing import Any
 from hlosharding.errors import ShardingError
 from hlosharding.frontends.jax.arguments import Arguments
 from hlosharding.frontends.jax.leaves import is_key
-from hlosharding.sharding import HloSharding, shortest
+from hlosharding.sharding import HloSharding, shortest, without_partial_extremes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class OutputNames:
     def said(self, sharding: HloSharding, rank: int, *, is_typed: bool = False) -> Any:
         """A sharding in JAX's words; None where it has none.  `is_typed`: the output's type says part of it."""
         known = self.of_type if is_typed else self.of_argument
-        if known is not None and HloSharding.from_jax(known, rank).without_names() == sharding:
+        is_sayable = known is not None and without_partial_extremes(known) is known
+        if is_sayable and HloSharding.from_jax(known, rank).without_names() == sharding:
             return known
         if self.mesh is None:
             return None
