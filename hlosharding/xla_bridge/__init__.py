@@ -48,6 +48,7 @@ from hlosharding.xla_bridge.running import (
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
+    forget_lowering,
     has_gspmd_lowering,
     is_shardy,
     is_tracing,
@@ -77,6 +78,7 @@ __all__ = [
     "dispatcher",
     "finding_nans",
     "forget",
+    "forget_lowering",
     "has_cuda_plugin",
     "has_gspmd_lowering",
     "hlo_proto_to_local_stablehlo",

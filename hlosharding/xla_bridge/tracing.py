@@ -258,6 +258,16 @@ def _mark(operation: Any, attributes: dict[str, str]) -> None:
     operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(texts)
 
 
+def forget_lowering(traced: Any) -> None:
+    """Let a `jax.stages.Traced` that was lowered with all its arguments go, and the arrays in it, when nobody has it.
+
+    From 0.11 on JAX keeps such a jaxpr by itself: in a weak cache, as the value of the entry that it is the key of.
+    """
+    cache: Any = getattr(first_import("jax._src.interpreters.pxla"), "_dce_jaxpr", None)
+    if hasattr(cache, "evict_weakref"):
+        cache.evict_weakref(traced.jaxpr)
+
+
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 

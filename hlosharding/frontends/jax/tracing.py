@@ -142,6 +142,7 @@ class TracedCall:
         lowered = self._lowered({"lowering_platforms": _platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
+        xla_bridge.forget_lowering(self.jax)
         module.partitionings = custom_partitionings(found, self.call.mesh, trace)
         return prepared(Edit(module)) if prepare else module
 

@@ -267,8 +267,7 @@ def test_what_a_function_closes_over_goes_with_it(mesh_2x4: Mesh) -> None:
     np.testing.assert_array_equal(add(add(1.0)), 2 * np.arange(8) + 1)
     assert kept() is not None
     del add
-    # From 0.12 on something still holds it, which nobody has found yet.
-    assert kept() is None or jax.__version_info__ >= (0, 12)
+    assert kept() is None
 
 
 def test_what_is_no_function_is_refused_in_jaxs_words() -> None:
