@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakMethod
 
 from hlosharding import xla_bridge
+from hlosharding.compiler.made_programs import made_of
 from hlosharding.compiler.partitioned import CompiledFunction
 from hlosharding.compiler.stages import PartitionedStage, Traced
 from hlosharding.compiler.warm_start import forget
@@ -25,6 +26,7 @@ from hlosharding.frontends import (
     TracedCall,
     are_on_several_devices,
     has_tracers,
+    mesh_context,
     said_by_jax,
     with_sharding,
 )
@@ -37,7 +39,7 @@ class Jitted:
     """What `hs.jit` returns: call it, or walk its stages with `trace(...)`."""
 
     def __repr__(self) -> str:
-        return f"<hs.jit of {self._fn!r}>"
+        return f"<PjitFunction of {self._fn!r}>"
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Jitted:
     ) -> None:
         update_wrapper(self, fn)
         self._fn, self._mesh, self._compiler_options = fn, mesh, compiler_options
+        self._keep_unused: bool = usual["keep_unused"]
         self._function = TraceableFunction(
             fn, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, options=options
         )
@@ -60,7 +63,8 @@ class Jitted:
         said = {name: said_by_jax(given, mesh) for name, given in shardings.items() if given is not None}
         self._make_usual = partial(xla_bridge.jit, **options, **usual, compiler_options=compiler_options)
         self._usual: Any = self._make_usual(_under(mesh, fn), **said)
-        self._programs: dict[Any, CompiledFunction | None] = {}
+        said_to_us = mesh, self._shardings, xla_bridge.options_of(self._usual)
+        self._made = made_of(fn, said_to_us)
         # Weakly: a function that nobody has any more takes along, at once, the arrays that it closes over.
         answer = WeakMethod(self._answer)
 
@@ -69,7 +73,7 @@ class Jitted:
             assert alive is not None, "who calls it has it"
             return alive(*arguments, **keywords)
 
-        self._call = xla_bridge.dispatcher(self._usual, fn, answered)
+        self._call = xla_bridge.dispatcher(self._usual, fn, self._made, answered)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._call(*arguments, **keywords)
@@ -92,9 +96,13 @@ class Jitted:
     def clear_cache(self) -> None:
         """Forget compiled programs, those of equal functions among them."""
         forget()
-        self._programs.clear()
+        self._made.clear()
         self._usual.clear_cache()
         xla_bridge.forget(self._call)
+
+    def _cache_size(self) -> int:
+        """As `jax.jit` tells those who ask it how often they called anew."""
+        return xla_bridge.remembered_calls(self._call)
 
     def _answer(self, *arguments: Any, **keywords: Any) -> _Answer:
         """What a call gives that nobody remembers, and how C++ does it again."""
@@ -103,12 +111,13 @@ class Jitted:
         if self._is_for_one_device(arguments, keywords):
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
         call = self._function.trace(arguments, keywords)
-        program = self._programs.get(call.key, _UNKNOWN)
+        program = self._made.compiled.get(call.key, _UNKNOWN)
         if program is _UNKNOWN:
             compiled = self._compiled(self._traced(call, arguments, keywords))
-            program = self._programs.setdefault(call.key, compiled)  # of two threads both run what came first
+            program = self._made.compiled.setdefault(call.key, compiled)  # of two threads both run what came first
         if program is None:
             return xla_bridge.usual_miss(self._usual, arguments, keywords)
+        xla_bridge.tell_miss()
         with xla_bridge.finding_nans(self._fn, arguments, keywords):
             return *program.with_shortcut(*call.static.left_out(arguments, keywords)), False
 
@@ -142,7 +151,13 @@ class Jitted:
         return self._make_usual(_under(self._mesh, constrained))
 
     def _traced(self, call: TracedCall, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Traced:
-        return Traced(call, partial(self._usual.trace, *arguments, **keywords), self._compiler_options)
+        mesh = xla_bridge.context_mesh()  # a stage may be asked when it is another one
+
+        def usual() -> Any:
+            with mesh_context(mesh):
+                return self._usual.trace(*arguments, **keywords)
+
+        return Traced(call, usual, self._compiler_options, self._keep_unused, self._made.lowered)
 
     def _compiled(self, traced: Traced) -> CompiledFunction | None:
         """Our program for a call; None where it is for JAX to run."""

@@ -21,7 +21,7 @@ from hlosharding.compiler.collective_explanation import (
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
 from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines, preset_of_kind
 from hlosharding.deep_stack import deep_stack
-from hlosharding.errors import ExecutionError, PartitionError, ShardingError
+from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
 from hlosharding.ir import (
     Computation,
@@ -232,12 +232,16 @@ class Partitioned(InNotebooks):
         *,
         donate: Sequence[int] = (),
         compiler_options: Mapping[str, Any] = NO_OPTIONS,
+        keep_unused: bool = False,
     ) -> CompiledFunction:
         """A callable on jax Arrays (pytrees as the traced function had them).
 
-        `donate`: numbers of flat parameters whose buffers may be reused.  `compiler_options`: for XLA.
+        `donate`: numbers of flat parameters whose buffers may be reused.  `compiler_options`: for XLA.  `keep_unused`:
+        parameters that nothing reads are laid out, too.
         """
-        executable = self.program.compile(devices, donate=donate, compiler_options=compiler_options)
+        executable = self.program.compile(
+            devices, donate=donate, compiler_options=compiler_options, keep_unused=keep_unused
+        )
         return CompiledFunction(self, executable)
 
     @cached_property
@@ -262,8 +266,9 @@ class Partitioned(InNotebooks):
             return inputs, outputs
         pairs = zip(outputs, signature.out_avals, strict=True)
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
-        given = signature.output_shardings or (None,) * len(outputs)
-        outputs = [replace(o, label=_label(o, s, signature)) for o, s in zip(outputs, given, strict=True)]
+        nothing = (None,) * len(outputs)
+        said = zip(outputs, signature.output_shardings or nothing, signature.output_names or nothing, strict=True)
+        outputs = [replace(layout, label=_label(layout, given, names)) for layout, given, names in said]
         return _in_memory(inputs, signature.input_memory), _in_memory(outputs, signature.output_memory)
 
     def _layouts(self, inst: Instruction, local: Instruction) -> list[BoundaryArray]:
@@ -319,24 +324,12 @@ class Partitioned(InNotebooks):
         )
 
 
-def _label(layout: BoundaryArray, given: Any, signature: FunctionBoundary) -> Any:
-    """The jax sharding under which users shall see an output: the given one, with what it leaves open filled in; or
-    that of an argument which lies alike."""
-    if not layout.is_even:
+def _label(layout: BoundaryArray, given: Any, names: Any) -> Any:
+    """The jax sharding under which users shall see an output: what was asked for, or JAX's words for what it got."""
+    is_typed = given is not None
+    if not layout.is_even or names is None or (is_typed and not has_unconstrained_dims(given)):
         return given
-    spelled = signature.spelled.get((layout.sharding, layout.shape.rank))
-    if given is None and spelled is not None:
-        return spelled
-    if given is None:
-        over = signature.mesh
-    else:
-        over = given.mesh if has_unconstrained_dims(given) else None
-    if over is None:
-        return given
-    try:
-        return layout.sharding.to_jax(over)
-    except ShardingError:
-        return None
+    return names.said(layout.sharding, layout.shape.rank, is_typed=is_typed)
 
 
 def _arrays_in(arguments: Sequence[Any]) -> Iterator[Any]:

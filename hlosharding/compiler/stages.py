@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
 from hlosharding.compiler.split_explanation import SplitExplanation
@@ -21,7 +23,7 @@ from hlosharding.frontends import TracedCall, has_tracers, load
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
 class _OfOneTrace:
@@ -71,6 +73,9 @@ class Traced(_OfOneTrace):
     usual: Callable[[], Any]
     """JAX's own trace, of `jax.jit` of the function."""
     compiler_options: dict[str, Any] | None = None
+    keep_unused: bool = False
+    known: dict[Any, Partitioned] = field(default_factory=dict[Any, Any])
+    """What calls of the function were lowered to."""
 
     def __repr__(self) -> str:
         return f"Traced({self.module!r})"
@@ -112,12 +117,14 @@ class Traced(_OfOneTrace):
 
     def program(self) -> ProgramOnce:
         """The per-device program, which is looked for before this is lowered and partitioned."""
-        return once_traced(self.as_called, lambda: self.module, is_seen="module" in self.__dict__)
+        if "module" in self.__dict__:  # somebody has it, and may have changed it
+            return once_lowered(self.as_called, self.module)
+        return once_traced(self.as_called, lambda: self.module, self.known)
 
     @property
     def as_called(self) -> Trace:
         """As a call compiles it."""
-        return Trace(self.call, self.compiler_options or {})
+        return Trace(self.call, self.compiler_options or {}, self.keep_unused)
 
     def as_text(self) -> str:
         """HLO text."""
@@ -221,7 +228,9 @@ class PartitionedStage(_OfOneTrace):
 
         `device_assignment`: JAX's name of `devices`.
         """
-        devices = device_assignment if devices is None else devices
+        if device_assignment is not None:
+            self._check_number(device_assignment)
+            devices = device_assignment
         is_as_called = devices is None and not compiler_options
         known = self.program.executable() if is_as_called else None
         if known is not None:
@@ -233,13 +242,22 @@ class PartitionedStage(_OfOneTrace):
         self.program.keep(function.executable if is_as_called else None, time.perf_counter() - start)
         return Compiled(self, function)
 
+    def _check_number(self, devices: Sequence[Any]) -> None:
+        if len(devices) != self.partitioned.num_partitions:
+            raise TraceError(
+                "device_assignment passed to `.compile` must match the device_assignment calculated from array"
+                f" shardings and out_shardings: {len(devices)} for a program of {self.partitioned.num_partitions}",
+                remedy="name as many devices, in the order of partitions",
+            )
+
     def _function(
         self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = NO_OPTIONS
     ) -> CompiledFunction:
-        signature = self.traced.module.signature
+        signature = self.module.signature
         assert signature is not None, "a traced module has one"
         found = signature.devices if devices is None else devices
-        return self.partitioned.compile(found, donate=self.traced.call.donated, compiler_options=options)
+        donate, keep_unused = self.traced.call.donated, self.traced.keep_unused
+        return self.partitioned.compile(found, donate=donate, compiler_options=options, keep_unused=keep_unused)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -258,18 +276,41 @@ class Compiled(_OfOneTrace):
                 "Cannot apply JAX transformations to a function lowered and compiled for a particular signature:"
                 " an argument is being traced.  Call the function that hs.jit made instead"
             )
-        self._check_places(self.function.boundary.flatten(arguments, keywords))
-        return self.function(*arguments, **keywords)
+        flat = self.function.boundary.flatten(arguments, keywords)
+        self._check_types(flat)
+        self._check_places(flat)
+        return self.function.boundary.unflatten(self.function.executable(*flat))
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return self.stage.traced.call.signature.names
+
+    def _check_types(self, flat: Sequence[Any]) -> None:
+        """TraceError, in JAX's words, where arrays are of other shapes or types than the program was compiled for."""
+        layouts = self.function.executable.boundary.inputs
+        wrong = [
+            f"\nArgument '{name}' compiled with {_in_words(layout.shape)} and called with {_in_words(array)}"
+            for array, layout, name in zip(flat, layouts, self._names, strict=True)
+            if not layout.takes(array)
+        ]
+        if wrong:
+            raise TraceError(
+                "Argument types differ from the types for which this computation was compiled. The mismatches are:"
+                + "".join(wrong[:10]),
+                remedy="compile for these, or call the function that hs.jit made",
+            )
 
     def _check_places(self, flat: Sequence[Any]) -> None:
         """TraceError, in JAX's words, where arrays are committed to other places than the program was compiled for."""
         import jax
 
+        executable = self.function.executable
         wrong = [
-            f"\n  argument {number}: compiled for {wanted}, called with {array.sharding}"
-            for number, (array, wanted) in enumerate(zip(flat, self.function.executable.named_inputs, strict=True))
+            f"\nArgument '{name}' compiled for {wanted} and called with {array.sharding}"
+            for n, (array, wanted, name) in enumerate(zip(flat, executable.named_inputs, self._names, strict=True))
             if isinstance(wanted, jax.sharding.Sharding) and isinstance(array, jax.Array) and array.committed
-            and not array.sharding.is_equivalent_to(wanted, array.ndim)
+            and n not in executable.unread
+            and not without_partial_extremes(array.sharding).is_equivalent_to(wanted, array.ndim)
         ]  # fmt: skip
         if wrong:
             raise TraceError(
@@ -326,6 +367,20 @@ class Compiled(_OfOneTrace):
         """XLA's executable."""
         return self.function.executable.compiled.runtime_executable()
 
+    # What JAX's `serialize_executable` and the like ask a `jax.stages.Compiled` for: that of our program.
+
+    @property
+    def _executable(self) -> Any:
+        return self.function.executable.compiled._executable
+
+    @property
+    def _params(self) -> Any:
+        return self.function.executable.compiled._params
+
+    @property
+    def _no_kwargs(self) -> bool:
+        return False
+
     @property
     def input_shardings(self) -> Any:
         """`(args, kwargs)`: a jax sharding where it has a name, else an HloSharding."""
@@ -339,3 +394,8 @@ class Compiled(_OfOneTrace):
         import jax
 
         return jax.tree.unflatten(self.out_tree, self.function.executable.named_outputs)
+
+
+def _in_words(array: Any) -> str:
+    """Its type and dims."""
+    return f"{getattr(array, 'dtype', type(array).__name__)}{list(getattr(array, 'dims', np.shape(array)))}"

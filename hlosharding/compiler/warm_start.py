@@ -39,6 +39,7 @@ class Trace:
 
     call: TracedCall
     compiler_options: dict[str, Any]
+    keep_unused: bool = False
 
     def key(self) -> str | None:
         """Of its program, partitioned with the defaults; found without lowering.  None: only the HLO has one."""
@@ -48,7 +49,7 @@ class Trace:
         """What the executable depends on beside the program."""
         devices = self.call.signature.devices or ()
         compilation = xla_bridge.compilation_key(devices, self.compiler_options) if devices else None
-        return compilation, self.call.donated, sorted(self.compiler_options.items())
+        return compilation, self.call.donated, self.keep_unused, sorted(self.compiler_options.items())
 
 
 class ProgramOnce:
@@ -62,8 +63,10 @@ class ProgramOnce:
         *,
         machine: Machine | Topology | None = None,
         options: PartitionOptions | None = None,
+        shared: dict[Any, Partitioned] | None = None,
     ) -> None:
         self._trace, self._key, self._source = trace, key, source
+        self._shared: dict[Any, Partitioned] = {} if shared is None else shared
         self._machine, self._options = machine, options
         self._cache = ProgramCache.of_jax() if key is not None else None
         self._seconds: float | None = None
@@ -80,6 +83,11 @@ class ProgramOnce:
     @cached_property
     def partitioned(self) -> Partitioned:
         """The per-device program.  Of a module whose program is read nothing is propagated."""
+        if self._trace.call.key not in self._shared:
+            self._shared[self._trace.call.key] = self._partitioned()
+        return self._shared[self._trace.call.key]
+
+    def _partitioned(self) -> Partitioned:
         source = self._source()
         module = _module(source)
         known = self._entry.program(module) if self._entry is not None else None
@@ -117,6 +125,7 @@ class ProgramOnce:
             compiler_options=self._trace.compiler_options,
             signature=call.signature,
             loaded=compiled,
+            keep_unused=self._trace.keep_unused,
         )
 
     def keep(self, executable: Executable | None, seconds: float) -> None:
@@ -156,13 +165,15 @@ def _kept(executable: Executable | None) -> KeptExecutable | None:
     return None if executable is None or stored is None else KeptExecutable(stored, executable.boundary)
 
 
-def once_traced(trace: Trace, source: Callable[[], Module], *, is_seen: bool) -> ProgramOnce:
-    """The program of a traced function, partitioned with the defaults.
+def once_traced(trace: Trace, source: Callable[[], Module], shared: dict[Any, Partitioned]) -> ProgramOnce:
+    """The program of a traced function whose module nobody has seen, partitioned with the defaults.
 
-    `is_seen`: somebody has the module, and may have changed it; then its HLO tells which program it is.
+    `shared`: what other calls of the function were partitioned to; no trace is kept there, nor what it closes over.
     """
-    key = None if is_seen else trace.key()
-    return ProgramOnce(trace, key, source) if key is not None else once_lowered(trace, source())
+    key = trace.key()
+    if key is None and trace.call.key not in shared:
+        return once_lowered(trace, source(), shared=shared)
+    return ProgramOnce(trace, key, source, shared=shared)
 
 
 def once_lowered(
@@ -171,6 +182,7 @@ def once_lowered(
     *,
     machine: Machine | Topology | None = None,
     options: PartitionOptions | None = None,
+    shared: dict[Any, Partitioned] | None = None,
 ) -> ProgramOnce:
     """The program of a module.  It is looked for on disk alone."""
     module = _module(source)
@@ -178,4 +190,4 @@ def once_lowered(
     prices = prices_of(machine, module.num_partitions, module)
     is_on = ProgramCache.of_jax() is not None
     key = program_key(module, prices, options, annotated=annotated, said=trace.said()) if is_on else None
-    return ProgramOnce(trace, key, lambda: source, machine=machine, options=options)
+    return ProgramOnce(trace, key, lambda: source, machine=machine, options=options, shared=shared)

@@ -40,6 +40,14 @@ class BoundaryArray:
         ways = self.sharding.data_dims or (1,) * self.shape.rank
         return all(size % parts == 0 for size, parts in zip(self.shape.dims, ways, strict=True))
 
+    def takes(self, array: Any) -> bool:
+        """Is it an array of this shape and type, as JAX cuts 64 bits?  A number of Python's is of any type."""
+        import jax
+
+        wanted, given = self.shape.dtype, getattr(array, "dtype", None)
+        is_typed = given is None or given == wanted or jax.dtypes.canonicalize_dtype(given) == wanted
+        return is_typed and tuple(np.shape(array)) == self.shape.dims
+
     @property
     def is_stacked(self) -> bool:
         """It enters and leaves as stacked tiles."""

@@ -25,6 +25,7 @@ from hlosharding.executor.custom_calls import prepare_custom_calls
 from hlosharding.executor.source import Source
 from hlosharding.executor.text import comment_text
 from hlosharding.ir import FunctionBoundary, Module
+from hlosharding.sharding import shortest
 
 _numbers = count()
 _GPUS = frozenset({"gpu", "cuda", "rocm"})
@@ -69,6 +70,8 @@ class DeviceProgram:
     """Of the traced function, which knows what its user calls the inputs."""
     loaded: Any = None
     """The `jax.stages.Compiled` that an equal program left: this one is not lowered."""
+    keep_unused: bool = False
+    """Are inputs that nothing reads laid out, and taken by the executable?"""
 
     @cached_property
     def mesh(self) -> Any:
@@ -114,20 +117,24 @@ class DeviceProgram:
             # Of a mesh that the program splits further, users still see their own axes where these say it.
             if self.user_mesh is not None:
                 try:
-                    return _shortest(layout.sharding.to_jax(self.user_mesh))
+                    return shortest(layout.sharding.to_jax(self.user_mesh))
                 except ShardingError:
                     pass
             parts = [tuple(axes.names[p] for p in dim) or (None,) for dim in layout.spec]
             spec = jax.sharding.PartitionSpec(*[p if len(p) != 1 else p[0] for p in parts])
-        return _shortest(jax.sharding.NamedSharding(self.mesh, spec))
+        return shortest(jax.sharding.NamedSharding(self.mesh, spec))
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:
-        """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it."""
+        """The program's width, rules of broadcasting and mesh, whatever `jax.set_mesh` and the like say around it.
+
+        Why JAX traces anew is explained of users' functions alone.
+        """
         import jax
 
         width = jax.enable_x64(True) if self.boundary.is_wide else nullcontext()
-        with width, jax.numpy_rank_promotion("allow"), jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+        mesh = jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh)
+        with width, jax.numpy_rank_promotion("allow"), mesh, jax.explain_cache_misses(False):
             yield
 
     @cached_property
@@ -139,6 +146,7 @@ class DeviceProgram:
             in_shardings=self.input_shardings,
             out_shardings=self.output_shardings,
             donate_argnums=self.donate,
+            keep_unused=self.keep_unused,
         )
 
     def _weakly_typed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +178,8 @@ class DeviceProgram:
             try:
                 return lowered.compile(self._options or None)
             except RuntimeError as error:
-                raise ExecutionError(f"XLA could not compile {self.boundary.name}: {str(error)[:2000]}") from error
+                what = f"XLA could not compile {self.boundary.name}: {str(error)[:2000]}"
+                raise xla_bridge.compile_error()(what) from error
 
     def load(self, stored: xla_bridge.StoredExecutable) -> bool:
         """Take the executable from JAX's compilation cache; False where it has it no more."""
@@ -211,15 +220,25 @@ class DeviceProgram:
         """Is it not the compiled program that is called?"""
         return any(layout.shape.element_type in _SUB_BYTE for layout in self.boundary.inputs)
 
-    @property
+    @cached_property
     def named_inputs(self) -> list[Any]:
         """Per input the jax sharding that users know it by, else the HloSharding."""
-        return [_named(*pair) for pair in zip(self.boundary.inputs, self.input_shardings, strict=True)]
+        return [self._named(*pair) for pair in zip(self.boundary.inputs, self.input_shardings, strict=True)]
 
-    @property
+    @cached_property
     def named_outputs(self) -> list[Any]:
         """Likewise of the outputs."""
-        return [_named(*pair) for pair in zip(self.boundary.outputs, self.output_shardings, strict=True)]
+        return [self._named(*pair) for pair in zip(self.boundary.outputs, self.output_shardings, strict=True)]
+
+    def _named(self, layout: BoundaryArray, sharding: Any) -> Any:
+        import jax
+
+        if layout.spec is None or layout.label is not None:
+            return layout.label or layout.sharding
+        is_users = self.signature is not None  # pieces of programs stay on meshes
+        if is_users and self.boundary.user_mesh is None and len(self.devices) == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0], memory_kind=sharding.memory_kind)
+        return sharding
 
     @property
     def abstract_inputs(self) -> list[Any]:
@@ -238,22 +257,6 @@ class DeviceProgram:
             )
             for layout, sharding in zip(layouts, shardings, strict=True)
         ]
-
-
-def _shortest(sharding: Any) -> Any:
-    """As JAX writes what it found out: without dims at the end of the spec that are not split."""
-    import jax
-
-    if sharding.spec.unreduced:
-        return sharding
-    entries = list(sharding.spec.partitions)
-    while entries and entries[-1] is None:
-        entries.pop()
-    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
-
-
-def _named(layout: BoundaryArray, sharding: Any) -> Any:
-    return layout.sharding if layout.spec is None else layout.label or sharding
 
 
 def refuse_described(devices: Sequence[Any]) -> None:

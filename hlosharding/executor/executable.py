@@ -20,7 +20,7 @@ from hlosharding.executor.laying_out import put, tiles_on
 from hlosharding.executor.processes import check_same, is_own, is_shared
 from hlosharding.executor.sharded_array import ShardedArray, as_tile, by_device, is_seen_whole, restacked
 from hlosharding.ir import Shape
-from hlosharding.sharding import HloSharding
+from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
 @dataclass(eq=False)
@@ -47,7 +47,8 @@ class Executable(DeviceProgram):
             results = self.call(*placed)
             if self._makes_empty_arrays:
                 results = [_with_own_tiles(result) for result in results]
-        return [self._wrap(result, layout) for result, layout in zip(results, self.boundary.outputs, strict=True)]
+        outputs = zip(results, self.boundary.outputs, self.named_outputs, strict=True)
+        return [self._wrap(result, layout, name) for result, layout, name in outputs]
 
     @cached_property
     def _makes_empty_arrays(self) -> bool:
@@ -83,6 +84,10 @@ class Executable(DeviceProgram):
         layout, sharding = self.boundary.inputs[number], self.input_shardings[number]
         if tuple(np.shape(array)) != layout.shape.dims:
             raise ExecutionError(f"input {number} has shape {list(np.shape(array))}, the program takes {layout.shape}")
+        if self._is_dropped(array, number):
+            return array
+        if isinstance(array, jax.Array):
+            array = _reduced(array)
         if layout.spec is not None:
             if isinstance(array, jax.Array):
                 key = number, array.sharding
@@ -98,6 +103,17 @@ class Executable(DeviceProgram):
         else:
             tiles = tiles_on(array, layout.sharding, self.devices, self._name(number))
         return restacked(tiles, list(self.mesh.devices.flat), layout.shape.with_dims(layout.tile), sharding)
+
+    def _is_dropped(self, array: Any, number: int) -> bool:
+        """Does nothing read input `number`, so that JAX drops the array, wherever it lies?"""
+        return number in self.unread and not isinstance(array, ShardedArray)
+
+    @cached_property
+    def unread(self) -> frozenset[int]:
+        """The inputs that JAX drops."""
+        kept = xla_bridge.kept_inputs(self.compiled) if self.call is self.compiled else None
+        inputs = enumerate(self.boundary.inputs)
+        return frozenset(n for n, layout in inputs if kept is not None and n not in kept and not layout.is_stacked)
 
     def _holds_tiles(self, array: Any, number: int) -> bool:
         """Are the local arrays of a jax array the tiles that input `number` is stacked of (partial sums are such)?"""
@@ -127,9 +143,9 @@ class Executable(DeviceProgram):
         mine = jax.process_index()
         return {new: jax.device_put(tiles[old], new) for old, new in pairs if new.process_index == mine}
 
-    def _wrap(self, result: Any, layout: BoundaryArray) -> Any:
+    def _wrap(self, result: Any, layout: BoundaryArray, name: Any) -> Any:
         if layout.spec is not None:
-            return self._labelled(result, layout.label)
+            return self._labelled(result, name)
         if layout.label is not None:
             local = {device: as_tile(data, layout.tile) for device, data in by_device(result).items()}
             return xla_bridge.array_of(layout.shape.dims, layout.shape.dtype, layout.label, local)
@@ -138,12 +154,13 @@ class Executable(DeviceProgram):
         return ShardedArray(stacked, layout.sharding, layout.shape.dims)
 
     def _labelled(self, result: Any, label: Any) -> Any:
-        """Under the sharding that the user named: it lays the array out alike, on a mesh of his own axes and types."""
-        if label is None or label == result.sharding:
+        """Under the sharding that users know: it lays the array out alike, on a mesh of their own axes and types."""
+        if label == result.sharding:
             return result
         key = label, result.sharding, result.ndim
         if key not in self._alike:
-            self._alike[key] = result.sharding.is_equivalent_to(label, result.ndim)
+            whole = without_partial_extremes(label)
+            self._alike[key] = result.sharding.is_equivalent_to(whole, result.ndim)
         if not self._alike[key]:
             return result
         local = by_device(result)
@@ -167,6 +184,8 @@ class Executable(DeviceProgram):
         """Would JAX itself bring it where input `number` must lie?  Arrays that lie elsewhere we move."""
         import jax
 
+        if self._is_dropped(array, number):
+            return True
         if self.boundary.inputs[number].is_stacked or (self._is_shared and is_own(array)):
             return False
         if isinstance(array, jax.Array):
@@ -178,6 +197,14 @@ class Executable(DeviceProgram):
     def run(self, *arrays: Any) -> list[np.ndarray]:
         """As a call, with numpy arrays out; of several processes each gets all."""
         return [_gathered(result) for result in self(*arrays)]
+
+
+def _reduced(array: Any) -> Any:
+    """A jax array; one that is partial by max or min whole: programs know partial sums alone."""
+    import jax
+
+    whole = without_partial_extremes(array.sharding)
+    return array if whole is array.sharding else jax.reshard(array, whole)
 
 
 def _with_own_tiles(array: Any) -> Any:

@@ -11,8 +11,11 @@ from hlosharding.executor.text import dtype_text, tuple_text
 
 @EMITTERS.register("constant")
 def _constant(op: Op) -> str:
-    if not op.inst.shape.is_array:
+    shape = op.inst.shape
+    if not shape.is_array:
         return "()"
+    if 0 in shape.dims:  # XLA of jax 0.11 does not survive such a constant as the result of a shard_map
+        return f"lax.full({tuple_text(shape.dims)}, 0, {dtype_text(shape)})"
     return op.program.constant(op.inst.literal)
 
 

@@ -85,18 +85,26 @@ class ShardMapProgram:
         *,
         donate: Sequence[int] = (),
         compiler_options: Mapping[str, Any] = NO_OPTIONS,
+        keep_unused: bool = False,
     ) -> Executable:
         """Ready to be called on jax arrays; compiled for given devices once.
 
         `donate`: numbers of the flat inputs whose buffers may be reused; their arrays are gone after a call.
+        `keep_unused`: those that nothing reads are laid out, too.
         """
         found = find_devices(self.num_devices, devices)
         options = tuple(sorted(compiler_options.items()))
-        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options)
+        key = (tuple(d.id for d in found), found[0].platform, tuple(sorted(donate)), options, keep_unused)
         made = self._compiled.get(key)
         if made is None:
             made = Executable(
-                self.written, tuple(found), self.build, tuple(sorted(donate)), dict(options), self.module.signature
+                self.written,
+                tuple(found),
+                self.build,
+                tuple(sorted(donate)),
+                dict(options),
+                self.module.signature,
+                keep_unused=keep_unused,
             )
         return self._compiled.setdefault(key, made)
 

@@ -5,7 +5,7 @@ Floor: ir.  Values, pytrees and avals are the frontend's own; only their number 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
@@ -44,16 +44,6 @@ class FunctionBoundary(Protocol):
         ...
 
     @property
-    def mesh(self) -> Any:
-        """The user's own mesh, where not all of its axes are JAX's Auto; else None."""
-        ...
-
-    @property
-    def spelled(self) -> Mapping[Any, Any]:
-        """By sharding and rank, how an argument that lies so says it."""
-        ...
-
-    @property
     def input_memory(self) -> tuple[str | None, ...]:
         """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
         ...
@@ -64,6 +54,11 @@ class FunctionBoundary(Protocol):
     @property
     def output_shardings(self) -> tuple[Any, ...]:
         """Per output the sharding by which its maker names it, None for none; () where no output has one."""
+        ...
+
+    @property
+    def output_names(self) -> Sequence[Any]:
+        """Per output who knows its maker's words for a sharding that it may get; () where nobody does."""
         ...
 
     @property

@@ -38,7 +38,7 @@ from hlosharding.sharding.grouping import (
     ungroup_sharding,
 )
 from hlosharding.sharding.hlo_sharding import HloSharding
-from hlosharding.sharding.jax_forms import has_unconstrained_dims
+from hlosharding.sharding.jax_forms import has_unconstrained_dims, shortest, without_partial_extremes
 from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo
@@ -162,6 +162,7 @@ __all__ = [
     "reshape_to_tile_dimension",
     "reverse_sharding",
     "same_sharding",
+    "shortest",
     "spec_from_text",
     "spell",
     "spell_short",
@@ -176,6 +177,7 @@ __all__ = [
     "ungroup_sharding",
     "untile_shape",
     "with_mesh",
+    "without_partial_extremes",
     "without_partials",
     "write_sdy_sharding",
 ]

@@ -27,6 +27,8 @@ def form_of_spec(mesh: Any, spec: Any, ndim: int | None = None) -> NamedForm:
     >>> form_of_spec(MeshInfo(("a", "b"), (2, 4)), (None, ("b", "a"))).to_string()
     "mesh['a'=2,'b'=4], [{}, {'b', 'a'}]"
     """
+    if is_partial_extreme(spec):
+        raise ShardingError(f"{spec} is partial by {spec.unreduced_kind.name}", remedy="HLO knows partial sums alone")
     info = MeshInfo.from_jax(mesh)
     entries = _partitions(spec)
     if ndim is not None and len(entries) > ndim:
@@ -51,6 +53,26 @@ def has_unconstrained_dims(sharding: Any) -> bool:
     [False, True]
     """
     return any(map(_is_unconstrained, _partitions(getattr(sharding, "spec", None))))
+
+
+def is_partial_extreme(spec: Any) -> bool:
+    """Does a PartitionSpec say that the pieces of an unreduced array are combined by max or min (jax 0.11)?"""
+    kind = getattr(spec, "unreduced_kind", None)
+    return kind is not None and kind.name != "sum"
+
+
+def without_partial_extremes(sharding: Any) -> Any:
+    """A jax Sharding; of an array that is partial by max or min the one that says it is whole: each is such a piece.
+
+    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+    >>> sharding = NamedSharding(AbstractMesh((2,), ("x",)), P("x"))
+    >>> without_partial_extremes(sharding) is sharding
+    True
+    """
+    spec: Any = getattr(sharding, "spec", None)
+    if not is_partial_extreme(spec):
+        return sharding
+    return sharding.update(spec=spec.update(unreduced=frozenset(), unreduced_kind=None))
 
 
 def _partitions(spec: Any) -> list[Any]:
@@ -173,6 +195,23 @@ def to_jax(sharding: ShardingValue, mesh: Any = None, *, memory_kind: str | None
         return NamedSharding(jax_mesh, spec, memory_kind=memory_kind)
     except ValueError as error:
         raise ShardingError(f"jax refuses {spec} over {jax_mesh}: {error}") from error
+
+
+def shortest(sharding: Any) -> Any:
+    """As JAX writes what it found out: without dims at the end of the spec that are not split.
+
+    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+    >>> shortest(NamedSharding(AbstractMesh((2,), ("x",)), P("x", None))).spec == P("x")
+    True
+    """
+    import jax
+
+    if sharding.spec.unreduced:
+        return sharding
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*entries))
 
 
 def _abstract_mesh(info: MeshInfo, unreduced: Iterable[str]) -> Any:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hlosharding.errors import ExecutionError
+from hlosharding.once import once
 from hlosharding.xla_bridge.private import first_import, jaxlib
+from hlosharding.xla_bridge.tracing import is_tracing
 
-_REMEMBERED = 4096
-"""Calls, of one function."""
+_REMEMBERED = 8192
+"""Calls, as `jax.jit` has it: many programs make a jitted function anew for each call."""
 
 Miss = Callable[..., tuple[Any, Any, bool]]
 """What answers a call that nobody remembers: (the results, how to do it again in C++ or None, False)."""
@@ -50,32 +54,60 @@ def static_arguments(jitted: Any) -> StaticArguments:
     return StaticArguments(tuple(info.static_argnums), tuple(info.static_argnames))
 
 
-def dispatcher(jitted: Any, function: Callable[..., Any], miss: Miss) -> Callable[..., Any]:
+def options_of(jitted: Any) -> tuple[Any, ...]:
+    """What was said to `jax.jit`, shardings left out, to be compared."""
+    info = jitted._jit_info
+    static, donated = (info.static_argnums, info.static_argnames), (info.donate_argnums, info.donate_argnames)
+    return static, donated, info.keep_unused, info.inline, info.compiler_options_kvs
+
+
+def dispatcher(jitted: Any, function: Callable[..., Any], said: Any, miss: Miss) -> Callable[..., Any]:
     """A callable that calls as `jitted` (a `jax.jit` of `function`) does, but asks `miss` what a new call is.
 
     C++ tells calls apart as for `jax.jit`: by trees, shapes, types, static values, shardings, devices and whatever of
-    JAX's configuration tracing depends on.
+    JAX's configuration tracing depends on.  Dispatchers of one function with an equal `said` remember together.
     """
     try:
         pxla, trees = first_import("jax._src.interpreters.pxla"), first_import("jax._src.tree_util")
         info = jitted._jit_info
-        key = pxla.JitGlobalCppCacheKeys(donate_argnums=info.donate_argnums, donate_argnames=info.donate_argnames)
-        library = jaxlib()
-        made = library.pjit(
+        made = jaxlib().pjit(
             getattr(function, "__name__", "function"),
             function,
             miss,
             info.static_argnums,
             info.static_argnames,
-            key,
+            _Remembered(said),
             trees.dispatch_registry,
             pxla.cc_shard_arg,
-            library.PjitFunctionCache(_REMEMBERED),
+            _users_memory() or _own_memory(),
         )
         made._fun = function  # whom JAX runs again where it finds a NaN
         return made
     except (AttributeError, TypeError):
         return lambda *arguments, **keywords: miss(*arguments, **keywords)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """Under which C++ keeps calls: never those of `jax.jit`, which may share a memory with us."""
+
+    said: Any
+
+
+@once
+def _own_memory() -> Any:
+    return jaxlib().PjitFunctionCache(_REMEMBERED)
+
+
+def _users_memory() -> Any:
+    """What a user set in JAX's place for it."""
+    setting = getattr(first_import("jax._src.config"), "jax_jit_cpp_cache_obj", None)
+    return setting.value if setting is not None and not is_tracing() else None
+
+
+def tell_miss() -> None:
+    """Count, where JAX counts its own, a call that nobody remembered: tests of users' code go by it."""
+    first_import("jax._src.util").test_event("jit_cpp_cache_miss")
 
 
 def names_devices(traced: Any, marks: frozenset[str]) -> bool:
@@ -122,6 +154,29 @@ def usual_miss(jitted: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     return (jitted(*arguments, **keywords), None, False) if miss is None else miss(*arguments, **keywords)
 
 
+def prefix_errors(prefix: Any, tree: Any, what: str) -> list[str]:
+    """All that keeps `prefix` (None is a leaf of it) from being one of `tree`, in JAX's words."""
+    import jax
+
+    # Asked of a tree alone: leaves of the value that are no leaves to JAX would be compared, too.
+    whole = jax.tree.map(lambda _: 0, tree)
+    return [error(what).args[0] for error in first_import("jax._src.tree_util").prefix_errors(prefix, whole)]
+
+
+def kept_inputs(compiled: Any) -> frozenset[int] | None:
+    """The flat arguments that a `jax.stages.Compiled` reads; None where nobody says so."""
+    found = getattr(getattr(compiled, "_executable", None), "_kept_var_idx", None)
+    return None if found is None else frozenset(found)
+
+
+@once
+def compile_error() -> type[ExecutionError]:
+    """What XLA says of a program is ours to raise, and JAX's for those who expect that."""
+    import jax
+
+    return type("CompileError", (ExecutionError, jax.errors.JaxRuntimeError), {})
+
+
 def indivisible_error() -> type[Exception]:
     """What JAX raises where the shardings of a boundary do not divide its arrays."""
     return getattr(first_import("jax._src.sharding"), "IndivisibleError", ValueError)
@@ -145,7 +200,7 @@ def array_of(
 ) -> Any:
     """A jax array of this process's local ones, by device; typed as its mesh says, and of `dtype` where it has none."""
     core, implementation = first_import("jax._src.core"), first_import("jax._src.array").ArrayImpl
-    ordered = [local[device] for device in sharding.mesh.devices.flat if device in local]
+    ordered = [local[device] for device in sharding._device_assignment if device in local]
     found = ordered[0].dtype if ordered else dtype
     aval = core.update_aval_with_sharding(core.ShapedArray(shape, found, weak_type), sharding)
     return implementation(aval, sharding, ordered, committed=True)
@@ -179,6 +234,12 @@ def finding_nans(function: Callable[..., Any], arguments: tuple[Any, ...], keywo
         yield
     except api.InternalFloatingPointError as error:
         api.maybe_recursive_nan_check(error, function, arguments, keywords)
+
+
+def remembered_calls(dispatched: Callable[..., Any]) -> int:
+    """How many calls C++ can do again."""
+    count = getattr(dispatched, "_cache_size", None)
+    return 0 if count is None else count()
 
 
 def forget(dispatched: Callable[..., Any]) -> None:

@@ -98,8 +98,12 @@ def _hlo_shardings_are_read() -> Any:
 
 
 @once
-def hide_own_frames() -> None:
-    """Leave this package's files out of the Python stacks that JAX records while it traces."""
+def prepare_tracing() -> None:
+    """Before the first call: leave this package's files out of the Python stacks that JAX records while it traces.
+
+    And tell JAX of our context: whatever it compiled before it hears of one it compiles anew.
+    """
+    _ = _hlo_shardings_are_read()
     register = getattr(first_import("jax._src.source_info_util"), "register_exclusion", None)
     if register is not None:
         register(_OWN_FOLDER)
@@ -257,19 +261,31 @@ def _mark(operation: Any, attributes: dict[str, str]) -> None:
     operation.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(texts)
 
 
+def forget_lowering(traced: Any) -> None:
+    """Let a `jax.stages.Traced` that was lowered with all its arguments go, and the arrays in it, when nobody has it.
+
+    From 0.11 on JAX keeps such a jaxpr by itself: in a weak cache, as the value of the entry that it is the key of.
+    """
+    cache: Any = getattr(first_import("jax._src.interpreters.pxla"), "_dce_jaxpr", None)
+    if hasattr(cache, "evict_weakref"):
+        cache.evict_weakref(traced.jaxpr)
+
+
 def lowering_facts(lowered: Any) -> dict[str, Any]:
     """What JAX keeps beside the HLO of a `Lowered`, as far as this version of JAX tells.
 
-    `num_devices`; `kept`: the flat arguments that became parameters; `open_inputs`, `open_outputs`: per parameter and
-    per output, whether JAX lets XLA choose its sharding (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`:
-    the first that a NamedSharding of the boundary, a constraint or the context brings; `callbacks`: the Python
-    functions that custom calls name by their place in the list; `input_memory`, `output_memory`: per parameter and
-    output the kind of memory it lies in, None for the device's own; `output_shardings`: per output JAX's sharding,
-    None where it is open.
+    `num_devices`; `devices`: those that arguments are committed to; `kept`: the flat arguments that became parameters;
+    `open_inputs`, `open_outputs`: per parameter and per output, whether JAX lets XLA choose its sharding
+    (the module's `allow_spmd_sharding_propagation_to_*`); `mesh`: the first that a NamedSharding of the boundary, a
+    constraint or the context brings; `callbacks`: the Python functions that custom calls name by their place in the
+    list; `input_memory`, `output_memory`: per parameter and output the kind of memory it lies in, None for the device's
+    own; `output_shardings`: per output JAX's sharding, None where it is open.
     """
-    arguments = getattr(getattr(lowered, "_lowering", None), "compile_args", None) or {}
+    lowering = getattr(lowered, "_lowering", None)
+    arguments = getattr(lowering, "compile_args", None) or {}
     found = {
         "num_devices": arguments.get("num_devices"),
+        "devices": tuple(getattr(lowering, "_device_list", None) or ()) if arguments.get("committed") else None,
         "kept": arguments.get("kept_var_idx"),
         "open_inputs": _open(arguments.get("in_shardings")),
         "open_outputs": _open(arguments.get("out_shardings"), partly=True),

@@ -5,7 +5,7 @@ from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_shard
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
 from hlosharding.frontends.jax.leaves import are_on_several_devices, has_tracers
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
-from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, trace
+from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, mesh_context, trace
 
 __all__ = [
     "MARKS",
@@ -18,6 +18,7 @@ __all__ = [
     "from_compiled",
     "from_lowered",
     "has_tracers",
+    "mesh_context",
     "said_by_jax",
     "shard_alike",
     "trace",

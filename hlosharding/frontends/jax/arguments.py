@@ -27,12 +27,18 @@ class Arguments:
     avals: tuple[Any, ...]
     shardings: tuple[HloSharding | None, ...]
     spelled: tuple[Any, ...]
-    """The same in the user's words: a NamedSharding, say."""
+    """The same in the user's words: a NamedSharding, say; also those of which only JAX knows."""
     memory: tuple[str | None, ...]
     """The kinds of memory that they lie in, as far as they say."""
     mesh: Any
     names: tuple[str, ...]
     """What the function calls each flat one: `params['w']`."""
+
+    @property
+    def known_to_jax(self) -> tuple[Any, ...]:
+        """How arguments lie of which only JAX knows it."""
+        pairs = zip(self.spelled, self.shardings, strict=True)
+        return tuple(said if sharding is None else None for said, sharding in pairs)
 
 
 class _Split(NamedTuple):
@@ -85,12 +91,13 @@ def arguments_of(
         of_numbers(boundary.as_hlo(w, getattr(a, "shape", ()), f"argument {name}"), a)
         for w, a, name in zip(wanted, avals, names, strict=True)
     )
+    spelled = tuple(_placed(leaf) if w is None else w for w, leaf in zip(wanted, leaves, strict=True))
     memory = tuple(getattr(w, "memory_kind", None) for w in wanted)
     handed = [_handed(leaf, aval, w) for leaf, aval, w in zip(leaves, avals, wanted, strict=True)]
     new_args, new_kwargs = split.joined(jax.tree.unflatten(tree, handed))
     place = mesh or boundary.mesh_of(wanted)
     return Arguments(
-        new_args, new_kwargs, tree, tuple(avals), found, tuple(wanted), memory, place, tuple(names)
+        new_args, new_kwargs, tree, tuple(avals), found, spelled, memory, place, tuple(names)
     )  # fmt: skip
 
 
@@ -156,6 +163,11 @@ def _own_sharding(leaf: Any) -> Any:
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
 
 
+def _placed(leaf: Any) -> Any:
+    """The sharding of an array that is committed to its devices."""
+    return leaf.sharding if getattr(leaf, "committed", False) else None
+
+
 def _check_place(leaf: Any, entry: Any, name: str) -> None:
     """TraceError where `in_shardings` say otherwise, in JAX's words, than an array that is committed to its devices."""
     import jax
@@ -179,6 +191,6 @@ def _handed(leaf: Any, aval: Any, wanted: Any) -> Any:
     if wanted is None and isinstance(leaf, (bool, int, float, complex)):
         return leaf
     sharding = wanted if boundary.divides(wanted, aval.shape) else None
-    if wanted is None and getattr(leaf, "committed", False):
-        sharding = leaf.sharding
+    if wanted is None:
+        sharding = _placed(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlosharding import xla_bridge
 from hlosharding.errors import ShardingError, TraceError
-from hlosharding.sharding import HloSharding, has_unconstrained_dims
+from hlosharding.sharding import HloSharding, has_unconstrained_dims, without_partial_extremes
 
 
 def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
@@ -27,8 +28,10 @@ def broadcast(prefix: Any, tree: Any, what: str) -> list[Any]:
         # Boxed, because None is a leaf in a prefix and an empty subtree elsewhere.
         boxes = jax.tree.broadcast(jax.tree.map(_Box, prefix, is_leaf=_is_entry), tree)
     except ValueError as error:
+        found = xla_bridge.prefix_errors(prefix, tree, what)
         raise TraceError(
-            f"{what} do not match the structure they stand for: {error}",
+            f"{what} do not match the structure they stand for. Mismatch details ({len(found)} found):\n"
+            + "\n".join(found),
             remedy="give one sharding for all, or a tree that is a prefix of it (None: open)",
         ) from error
     return [box.entry for box in jax.tree.leaves(boxes)]
@@ -104,7 +107,8 @@ def as_hlo(sharding: Any, shape: Sequence[int], where: str) -> HloSharding | Non
     if has_unconstrained_dims(sharding):
         raise TraceError(f"unconstrained dims in {sharding.spec}", where=where, remedy="use None, or leave it open")
     try:
-        found = sharding if isinstance(sharding, HloSharding) else HloSharding.from_jax(sharding, len(shape))
+        whole = without_partial_extremes(sharding)
+        found = whole if isinstance(whole, HloSharding) else HloSharding.from_jax(whole, len(shape))
         # As XLA spells it; the axis names are those of the module's mesh.
         found = found.without_names()
         if found.is_tuple():

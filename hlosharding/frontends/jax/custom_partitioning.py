@@ -154,7 +154,8 @@ def _check_results(inst: Instruction, module: Module) -> None:
     made, wanted = (list(map(str, i.shape.leaves)) for i in (module.entry.root, inst))
     if made != wanted:
         raise PartitionError(
-            f"the function that partition returned makes {', '.join(made)}; the whole is {', '.join(wanted)}",
+            f"Mismatch in result shapes. The function that partition returned makes {', '.join(made)}; the whole is"
+            f" {', '.join(wanted)}",
             where=_place(inst),
             remedy="return tiles of the shardings that partition returned",
         )

@@ -41,10 +41,11 @@ def has_tracers(tree: Any) -> bool:
 
 
 def are_on_several_devices(tree: Any) -> bool:
-    """Does a leaf lie on several devices, or say that it shall?"""
+    """Does a leaf lie on several devices, or say that it shall?  Uncommitted arrays on several JAX refuses."""
     import jax
 
-    shardings = (getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree))
+    leaves = (leaf for leaf in jax.tree.leaves(tree) if getattr(leaf, "committed", True))
+    shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
     return any((getattr(sharding, "num_devices", 1) or 2) > 1 for sharding in shardings if sharding is not None)
 
 

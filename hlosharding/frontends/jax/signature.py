@@ -5,12 +5,12 @@ Floor: frontends.  A record; whoever runs the module (compiler) reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hlosharding.frontends.jax.leaves import as_described, as_numbers
-from hlosharding.sharding import HloSharding
+from hlosharding.frontends.jax.naming import OutputNames
 from hlosharding.xla_bridge import NO_STATIC_ARGUMENTS, StaticArguments
 
 
@@ -31,15 +31,13 @@ class FunctionSignature:
     static: StaticArguments = NO_STATIC_ARGUMENTS
     devices: tuple[Any, ...] | None = None
     """Those of the mesh, where it has any: partition i runs on the i-th."""
-    mesh: Any = None
-    """The user's own, where not all of its axes are JAX's Auto: results are on a mesh of that kind."""
-    spelled: Mapping[tuple[HloSharding, int], Any] = field(default_factory=dict)
-    """How an argument of that sharding and rank says it: as JAX's, results of the same sharding say it so, too."""
     input_memory: tuple[str | None, ...] = ()
     """Per entry parameter the kind of memory it lies in, None for the device's own; () where all do."""
     output_memory: tuple[str | None, ...] = ()
     output_shardings: tuple[Any, ...] = ()
     """Per output the `NamedSharding` that JAX gave it, None where it gave none; () where all are open."""
+    output_names: tuple[OutputNames, ...] = ()
+    """Per output the words for what it gets, where it is open; () where there are none."""
     num_positional: int | None = None
     """How many positional arguments the function was called with, static ones included."""
 

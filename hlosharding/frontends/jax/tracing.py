@@ -18,7 +18,8 @@ from hlosharding.frontends.hlo import devices_of, from_hlo_proto
 from hlosharding.frontends.jax import boundary
 from hlosharding.frontends.jax.arguments import Arguments, arguments_of
 from hlosharding.frontends.jax.custom_partitioning import custom_partitionings
-from hlosharding.frontends.jax.leaves import is_key, of_numbers
+from hlosharding.frontends.jax.leaves import of_numbers
+from hlosharding.frontends.jax.naming import output_names
 from hlosharding.frontends.jax.signature import FunctionSignature
 from hlosharding.frontends.prepare import prepared
 from hlosharding.frontends.shardy import without_shardy_marks
@@ -65,7 +66,7 @@ class TraceableFunction:
     ) -> None:
         if not callable(fn):
             raise TraceError(f"Expected a callable value, got {fn!r}", remedy="pass a function of arrays")
-        xla_bridge.hide_own_frames()
+        xla_bridge.prepare_tracing()
         self._fn, self._mesh = fn, mesh
         self._options: dict[str, Any] = {**options, "keep_unused": True}
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
@@ -89,7 +90,7 @@ class TraceableFunction:
         call = arguments_of(self._fn, args, kwargs, self._static, self._in_shardings, where_mesh)
         with _for_our_reader(self._mesh):
             traced = self._jitted.trace(*call.args, **call.kwargs)
-            key = traced.jaxpr, call.shardings, call.memory, call.mesh
+            key = traced.jaxpr, call.shardings, call.known_to_jax, call.memory, call.mesh
             results = _results(traced, self._out_shardings, call.mesh)
             if results.for_jax is not None:
                 traced = self._with_results(results).trace(*call.args, **call.kwargs)
@@ -141,6 +142,7 @@ class TracedCall:
         lowered = self._lowered({"lowering_platforms": _platforms(platform, self.call.mesh), **options})
         module = without_shardy_marks(from_hlo_proto(xla_bridge.lowered_to_hlo_proto(lowered)))
         self._attach(module, xla_bridge.lowering_facts(lowered))
+        xla_bridge.forget_lowering(self.jax)
         module.partitionings = custom_partitionings(found, self.call.mesh, trace)
         return prepared(Edit(module)) if prepare else module
 
@@ -166,7 +168,8 @@ class TracedCall:
         module.open_outputs = tuple(
             s is None and o is not False for s, o in zip(self.results.shardings, is_open, strict=True)
         )
-        module.signature = self._signature([p.op_name for p in module.entry.parameters[extra:]], extra, facts)
+        names = [p.op_name for p in module.entry.parameters[extra:]]
+        module.signature = self._signature(names, extra, facts, module.num_partitions)
 
     def _attach_shardings(self, module: Module, extra: int) -> None:
         """`extra`: tokens of ordered effects, which come before the arguments and results proper."""
@@ -178,7 +181,7 @@ class TracedCall:
     @property
     def signature(self) -> FunctionSignature:
         """What the function takes and gives, as far as it is known before it is lowered."""
-        return self._signature(self.call.names, 0, {})
+        return self._signature(self.call.names, 0, {}, 1 if self.call.mesh is None else self.call.mesh.size)
 
     def digest(self) -> bytes | None:
         """A checksum of the program, before it is lowered; None where that takes its HLO, or no devices are named."""
@@ -191,8 +194,11 @@ class TracedCall:
         words = call.mesh, shardings, call.spelled, call.memory, jax.tree.leaves(results.for_jax), results.said
         return xla_bridge.traced_digest(self.jax, words)
 
-    def _signature(self, names: Sequence[str], extra: int, facts: dict[str, Any]) -> FunctionSignature:
+    def _signature(
+        self, names: Sequence[str], extra: int, facts: dict[str, Any], num_partitions: int
+    ) -> FunctionSignature:
         count = len(self.results.avals)
+        mesh = self.call.mesh or facts.get("mesh")
         given = facts.get("output_shardings", (None,) * count)
         return FunctionSignature(
             in_tree=self.call.tree,
@@ -202,23 +208,23 @@ class TracedCall:
             names=tuple(names),
             parameters=tuple(range(extra, extra + len(self.call.avals))),
             static=self.static,
-            devices=_devices(self.call.mesh or facts.get("mesh")),
-            mesh=_typed(self.call.mesh or facts.get("mesh")),
-            spelled=_spelled(self.call),
+            devices=_devices(mesh, facts.get("devices", ()), num_partitions),
             input_memory=(None,) * extra + facts["input_memory"] if "input_memory" in facts else (),
             output_memory=facts.get("output_memory", ()),
             output_shardings=tuple(g if said else None for g, said in zip(given, self.results.said, strict=True)),
+            output_names=output_names(self.call, self.jax.jaxpr.out_avals, mesh),
             num_positional=len(self.call.args),
         )
 
 
 @contextmanager
 def _for_our_reader(mesh: Any) -> Iterator[None]:
-    with _mesh_context(mesh), xla_bridge.keeping_hlo_shardings():
+    with mesh_context(mesh), xla_bridge.keeping_hlo_shardings():
         yield
 
 
-def _mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+    """The mesh as JAX's of the context; none for None."""
     import jax
 
     if mesh is None:
@@ -317,29 +323,13 @@ def _mark_per_device(module: Module) -> None:
             module.shardings.setdefault(inst.id, HloSharding.manual())
 
 
-def _devices(mesh: Any) -> tuple[Any, ...] | None:
+def _devices(mesh: Any, arguments: tuple[Any, ...], count: int) -> tuple[Any, ...] | None:
+    """Those of the mesh; without one those that the arguments lie on, where the program is for them."""
     import jax
 
-    return tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
-
-
-def _spelled(call: Arguments) -> dict[tuple[HloSharding, int], Any]:
-    import jax
-
-    given = zip(call.shardings, call.avals, call.spelled, strict=True)
-    return {
-        (sharding, len(aval.shape)): said
-        for sharding, aval, said in given
-        if sharding is not None and isinstance(said, jax.sharding.NamedSharding) and not is_key(aval)
-    }
-
-
-def _typed(mesh: Any) -> Any:
-    import jax
-
-    auto = jax.sharding.AxisType.Auto
-    is_typed = isinstance(mesh, jax.sharding.Mesh) and any(kind != auto for kind in mesh.axis_types)
-    return mesh if is_typed else None
+    if isinstance(mesh, jax.sharding.Mesh):
+        return tuple(mesh.devices.flat)
+    return arguments if len(arguments) == count else None
 
 
 def _mesh_info(mesh: Any) -> Any:

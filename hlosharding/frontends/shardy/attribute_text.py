@@ -87,10 +87,7 @@ def _one(scan: Scanner, meshes: Meshes) -> SdySharding:
             raise LoadError(f"sharding {scan.text} names mesh @{symbol}, which the module does not define")
         return meshes.forms[symbol]
 
-    found = read_sdy_sharding(scan, find)
-    if found.reduction != "sum":
-        raise LoadError(f"sharding {found} is partial by {found.reduction}", remedy="HLO knows partial sums alone")
-    return found
+    return read_sdy_sharding(scan, find)
 
 
 def parse_manual_axes(text: str) -> tuple[str, ...]:
@@ -110,8 +107,11 @@ def parse_manual_axes(text: str) -> tuple[str, ...]:
 
 
 def to_hlo(sharding: SdySharding, manual: Iterable[str] = ()) -> HloSharding:
-    """As HloSharding, inside a region in which the axes `manual` are manual."""
-    form = sharding.form
+    """As HloSharding, inside a region in which the axes `manual` are manual.
+
+    HLO has no word for pieces of a maximum; each of them may be all of it.
+    """
+    form = sharding.form if sharding.reduction == "sum" else replace(sharding.form, unreduced=())
     if form.whole == "maximal":
         return HloSharding.from_named_form(form).without_names()
     if form.mesh.num_devices == 1:

@@ -256,6 +256,12 @@ def _local_to_global(rewrite: _Rewrite, call: Instruction, manual: tuple[str, ..
     inside = tuple(dict.fromkeys((*manual, *axes)))
     made: list[Instruction] = []
     for operand, sharding in rewrite.operand_shardings(call, "out_shardings"):
+        if sharding.reduction != "sum":
+            raise LoadError(
+                f"sharding {sharding} of what leaves a region is partial by {sharding.reduction}",
+                where=repr(call),
+                remedy="HLO knows partial sums alone; reduce it inside (jax.lax.pmax)",
+            )
         shape = _result_shape(call, len(made))
         every_dim = tuple(range(operand.shape.rank)) if _is_partial(sharding, axes) else ()
         local = rewrite.custom_call(

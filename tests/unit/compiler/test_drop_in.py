@@ -25,6 +25,33 @@ def explicit() -> Mesh:
     return jax.make_mesh((2, 4), ("data", "model"))
 
 
+# Refusals
+
+
+def test_what_xla_refuses_is_jaxs_error_and_ours(mesh_2x4: Mesh) -> None:
+    step = hs.jit(lambda x: x + 1, mesh=mesh_2x4, in_shardings=P("data"), compiler_options={"no_such_option": 1})
+    for kind in (jax.errors.JaxRuntimeError, hs.ExecutionError):
+        with pytest.raises(kind, match="No such compile option: 'no_such_option'"):
+            step(X)
+
+
+def test_every_place_where_out_shardings_do_not_fit_is_told(mesh_2x4: Mesh) -> None:
+    step = hs.jit(lambda x: {"a": x, "b": x}, mesh=mesh_2x4, out_shardings={"a": [None], "b": (None,)})
+    with pytest.raises(ValueError, match=r"Mismatch details \(2 found\)(.|\n)*\['a'\](.|\n)*\['b'\]"):
+        step(X)
+
+
+@pytest.mark.parametrize("jit", [hs.jit, jax.jit])
+def test_uncommitted_arrays_on_several_devices_are_refused(jit: Callable[..., Any], mesh_2x4: Mesh) -> None:
+    from jax._src import array, core
+
+    pieces = [jax.device_put(X, device) for device in mesh_2x4.devices.flat]
+    everywhere = NamedSharding(mesh_2x4, P())
+    uncommitted = array.ArrayImpl(core.ShapedArray(X.shape, X.dtype), everywhere, pieces, committed=False)
+    with pytest.raises(NotImplementedError, match="uncommitted Array"):
+        jit(lambda x: x)(uncommitted)
+
+
 # Explicit meshes
 
 
@@ -240,8 +267,7 @@ def test_what_a_function_closes_over_goes_with_it(mesh_2x4: Mesh) -> None:
     np.testing.assert_array_equal(add(add(1.0)), 2 * np.arange(8) + 1)
     assert kept() is not None
     del add
-    # From 0.12 on something still holds it, which nobody has found yet.
-    assert kept() is None or jax.__version_info__ >= (0, 12)
+    assert kept() is None
 
 
 def test_what_is_no_function_is_refused_in_jaxs_words() -> None:

@@ -96,7 +96,7 @@ def test_the_last_stage_runs(traced: Traced) -> None:
 
 def test_a_compiled_program_refuses_other_arguments(traced: Traced) -> None:
     compiled = traced.propagate().partition().compile()
-    with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|shape"):
+    with pytest.raises((hs.HloShardingError, ValueError), match=r"structure|types differ"):
         compiled(PARAMS, X[:4])
     with pytest.raises(TypeError, match="structure"):
         compiled(X)
@@ -172,3 +172,57 @@ def test_programs_are_found_in_jaxs_persistent_cache(mesh_2x4: Mesh, tmp_path: P
         for name, value in before.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
+
+
+def test_a_compiled_program_says_in_jaxs_words_what_does_not_fit() -> None:
+    step = hs.jit(lambda x, y: x + y.sum(), mesh=mesh_of(2), in_shardings=P("data"))
+    compiled = step.lower(X, np.ones(4, np.float32)).compile()
+    with pytest.raises(TypeError, match=r"types differ .*\nArgument 'y' compiled with float32\[4\] and called"):
+        compiled(X, np.ones(1, np.float32))
+    with pytest.raises(TypeError, match=r"Argument 'x' compiled with float32\[8, 8\] and called with int32\[8, 8\]"):
+        compiled(np.ones((8, 8), np.int32), np.ones(4))  # 64 bits are cut, as by jax.jit
+    np.testing.assert_array_equal(compiled(X, np.ones(4)), X + 4)
+
+
+def mesh_of(count: int) -> Mesh:
+    return Mesh(np.array(jax.devices("cpu")[:count]), ("data",))
+
+
+def test_as_many_devices_as_the_program_is_for() -> None:
+    lowered = hs.jit(lambda x: x + 1, mesh=mesh_of(2), in_shardings=P("data")).lower(X)
+    with pytest.raises(ValueError, match=r"device_assignment passed to .* must match"):
+        lowered.compile(device_assignment=jax.devices()[:1])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_arguments_that_nothing_reads_stay_where_they_are(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = hs.jit(lambda x, y, z: x + z, mesh=mesh_of(2), in_shardings=P("data"), keep_unused=keep)
+    compiled = step.lower(X, X, X).compile()
+    assert compiled._executable._kept_var_idx == ({0, 1, 2} if keep else {0, 2})
+    put: list[Any] = []
+    usual = jax.device_put
+    monkeypatch.setattr(jax, "device_put", lambda array, *place: put.append(array) or usual(array, *place))
+    elsewhere = usual(X, jax.devices()[5])
+    if not keep:
+        np.testing.assert_array_equal(compiled(X, elsewhere, X), 2 * X)
+        put.clear()
+    for _ in range(2):
+        np.testing.assert_array_equal(step(X, X, X), 2 * X)
+    assert len(put) == (3 if keep else 2)
+
+
+def test_compiled_programs_are_serialized_as_jaxs_are() -> None:
+    from jax.experimental import serialize_executable
+
+    compiled = hs.jit(lambda x: 2 * x, mesh=mesh_of(2), in_shardings=P("data")).lower(X).compile()
+    read = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:2]
+    )
+    np.testing.assert_array_equal(read(jax.device_put(X, compiled.input_shardings[0][0])), 2 * X)
+
+
+def test_a_lowered_function_is_read_outside_of_its_context() -> None:
+    with jax.set_mesh(mesh_of(2)):
+        lowered = hs.jit(lambda x: 2 * x, in_shardings=P("data")).lower(X)
+    assert "sdy.mesh" in lowered.as_text()
+    assert lowered.compiler_ir() is not None

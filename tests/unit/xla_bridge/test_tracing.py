@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from contextlib import nullcontext
 from typing import Any
 
@@ -76,7 +78,7 @@ def test_frames_of_this_package_are_hidden() -> None:
     def added(x: Any) -> Any:
         return xla_bridge.weakly_typed(jnp.sin(x))
 
-    xla_bridge.hide_own_frames()
+    xla_bridge.prepare_tracing()
     module = wire.HloModuleProto.FromString(xla_bridge.lowered_to_hlo_proto(jax.jit(added).lower(np.float32(1))))
     names = module.stack_frame_index.file_names
     assert any(name.endswith("xla_bridge/test_tracing.py") for name in names)
@@ -130,3 +132,28 @@ def test_functions_under_custom_partitioning_become_marked_calls_for_a_while(is_
     assert twice.partition is partition
     after = jax.jit(lambda x: twice(x) * 5).lower(np.ones(4, np.float32)).as_text()
     assert "place" not in after
+
+
+def test_what_was_lowered_with_all_its_arguments_goes_when_nobody_has_it() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def lower() -> weakref.ref[jax.Array]:
+        array = jnp.arange(8.0)
+        traced = jax.jit(lambda x: x + array, keep_unused=True).trace(1.0)
+        traced.lower()
+        xla_bridge.forget_lowering(traced)
+        return weakref.ref(array)
+
+    array = lower()
+    gc.collect()
+    assert array() is None
+
+
+def test_the_devices_that_arguments_are_committed_to() -> None:
+    import jax
+
+    double = jax.jit(lambda x: 2 * x)
+    there = jax.device_put(np.ones(4), jax.devices()[3])
+    assert xla_bridge.lowering_facts(double.lower(there))["devices"] == (jax.devices()[3],)
+    assert "devices" not in xla_bridge.lowering_facts(double.lower(np.ones(4)))
