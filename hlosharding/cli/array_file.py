@@ -19,6 +19,8 @@ _SUFFIX = ".npy"
 _REMEDY = "write the arrays with np.savez"
 _MOST_BYTES = 1 << 32
 """Of all arrays together, where nobody says what they must be: some megabytes of zip may hold terabytes of zeros."""
+_MOST_HEADER = 2048
+"""Bytes: of 64 dims of 19 digits each it has 1,400.  numpy reads what Python 2 may have written in quadratic time."""
 
 
 class ArrayFile:
@@ -43,7 +45,7 @@ class ArrayFile:
         with self._reading(name), self._zip.open(info) as file:
             if np.lib.format.read_magic(file) != (1, 0):  # later ones are for headers longer than an array's
                 raise ExecutionError(f"{name} in {self.path} is of an unknown version", remedy=_REMEDY)
-            dims, _, dtype = np.lib.format.read_array_header_1_0(file)
+            dims, _, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_MOST_HEADER)
             if not _is_plain(dtype) or min(dims, default=0) < 0:
                 raise ExecutionError(f"{name} in {self.path} is no array of numbers: {dtype}", remedy=_REMEDY)
             if file.tell() + prod(dims) * dtype.itemsize != info.file_size:
@@ -54,7 +56,7 @@ class ArrayFile:
         """An array whose header fits what is wanted."""
         self.header(name)
         with self._reading(name), self._zip.open(self._members[name]) as file:
-            found: Any = np.lib.format.read_array(file, allow_pickle=False)
+            found: Any = np.lib.format.read_array(file, allow_pickle=False, max_header_size=_MOST_HEADER)
             return found
 
     def read_all(self) -> dict[str, np.ndarray]:
