@@ -8,7 +8,9 @@ second finds what the first left (warm).  First results are in CPU seconds, impo
 sides' warm processes are called in turns.  Bytes and memory are those of all executables that the first call made, once
 each, as XLA compiled them; of the memory that of the largest.  Beside them the bytes that our program lists, over those
 of its executable (outside alone): what XLA's passes added or removed.  Needs the extra `foreign`; what is not installed
-is left out.
+is left out.  Not in the extra: Hugging Face's Flax models (`transformers<5`, where the extra `onnx-models` has newer),
+and MaxText, which wants Python 3.12 and asks for another jax in its own extras: `pip install --no-deps maxtext==0.2.4`,
+then what it imports (`omegaconf pathwaysutils tokamax grain drjax tiktoken sentencepiece transformers<5`).
 """
 
 from __future__ import annotations
