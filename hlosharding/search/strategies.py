@@ -98,7 +98,7 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     ...     return w - m, m
     >>> traced = hs.trace(step)(*map(jnp.ones, [(4, 2), (4, 2), (8, 4)]))
     >>> {n: tuple(spec) for n, spec in zero2(traced, {"data": 2, "tensor": 1}, frozenset({2})).items()}
-    {2: ('data',), 1: ('data',)}
+    {0: (), 1: ('data',), 2: ('data',)}
     """
     state = only_updated(module)
     floating = (p.parameter_number for p in module.entry.parameters if p.shape.is_floating)

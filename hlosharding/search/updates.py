@@ -18,7 +18,9 @@ def updated_arguments(module: Module) -> dict[Instruction, Instruction]:
     Of Adam's results the new moments come from their moment each, and the new weights from both and the weights.
 
     >>> import jax.numpy as jnp, hlosharding as hs
-    >>> step = hs.trace(lambda w, m, g: (w - (0.9 * m + g), 0.9 * m + g))(*[jnp.ones(4)] * 3)
+    >>> step = hs.trace(lambda w, m, x: (w - (0.9 * m + x.sum(0)), 0.9 * m + x.sum(0)))(
+    ...     jnp.ones(4), jnp.ones(4), jnp.ones((8, 4))
+    ... )
     >>> [parameter.op_name for parameter in updated_arguments(step).values()]
     ['w', 'm']
     """

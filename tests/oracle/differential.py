@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from hlosharding.errors import HloShardingError
-from hlosharding.frontends import load
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import Module
 from hlosharding.propagation import Change, Propagation, propagate
 from hlosharding.sharding import HloSharding
@@ -149,7 +149,7 @@ def compare(oracle: OracleProgram, hlo: str, options: dict[str, Any]) -> tuple[A
     """(XLA's answer, the differences, our module and outcome if we had one)."""
     answer = oracle.ask(hlo, **options)
     try:
-        module = load(hlo, format="hlo")
+        module = from_hlo_text(hlo)  # shapes that no op has are propagated as well
         found = propagate(module, **options)
     except HloShardingError as error:
         different: Differences = {} if answer.error else {"error": (str(error), None)}

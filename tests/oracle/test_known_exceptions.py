@@ -7,7 +7,7 @@ import os
 import pytest
 
 from hlosharding.errors import PropagationError
-from hlosharding.frontends import load
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.propagation import propagate
 from tests.oracle.differential import compare
 from tests.oracle.known_exceptions import KNOWN, KnownException, explanation
@@ -23,9 +23,9 @@ def test_there_are_at_most_ten() -> None:
 def test_ours_is_as_the_entry_says(entry: KnownException) -> None:
     if entry.refused:
         with pytest.raises(PropagationError):
-            propagate(load(entry.hlo, format="hlo"))
+            propagate(from_hlo_text(entry.hlo))
         return
-    found = propagate(load(entry.hlo, format="hlo")).shardings
+    found = propagate(from_hlo_text(entry.hlo)).shardings
     assert {name: str(found[name]) for name in entry.ours} == entry.ours
 
 

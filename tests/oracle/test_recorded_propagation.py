@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hlosharding.errors import HloShardingError
-from hlosharding.frontends import load as load_hlo
+from hlosharding.frontends.hlo import from_hlo_text
 from hlosharding.ir import ALL_OPCODES, Module
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.sharding import HloSharding
@@ -41,14 +41,14 @@ def differences(found: Propagation, recorded: dict[str, Any]) -> dict[str, tuple
 
 def check(hlo: str, recorded: dict[str, Any]) -> None:
     if recorded.get("error") != "aborts":
-        module = load_hlo(hlo, format="hlo")
+        module = from_hlo_text(hlo)
         found = propagate(module, **recorded["options"])
         assert differences(found, recorded) == {}, recorded["options"]
         check_cells(module, found, recorded.get("cells", []))
         return
     # XLA dies of this module; we answer, or refuse with a message.
     with suppress(HloShardingError):
-        propagate(load_hlo(hlo, format="hlo"), **recorded["options"])
+        propagate(from_hlo_text(hlo), **recorded["options"])
 
 
 def check_cells(module: Module, found: Propagation, recorded: list[str]) -> None:

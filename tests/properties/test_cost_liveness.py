@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlosharding.cost import peak_memory
+from hlosharding.cost.memory_order import freeing_first
 from hlosharding.ir import Builder, Instruction, Module, Shape
 
 UNIT = 4
@@ -37,10 +38,11 @@ def slow_peak(order: list[Instruction], root: Instruction) -> int:
 
 
 @given(programs)
-def test_peak_is_the_better_of_text_and_post_order(steps: list[tuple[int, int, int]]) -> None:
+def test_peak_is_the_best_of_text_post_order_and_what_frees_first(steps: list[tuple[int, int, int]]) -> None:
     module = build(steps)
     entry = module.entry
     orders = [entry.instructions]
     if len(entry.post_order()) == len(entry.instructions):
         orders.append(entry.post_order())
+    orders.append(freeing_first(orders[-1], frozenset(), frozenset(), entry))
     assert peak_memory(module).bytes == min(slow_peak(order, entry.root) for order in orders)
