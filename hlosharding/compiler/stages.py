@@ -23,6 +23,7 @@ from hlosharding.frontends import TracedCall, has_tracers, load
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
+from hlosharding.rules import count_rules
 from hlosharding.sharding import HloSharding, without_partial_extremes
 
 
@@ -110,9 +111,10 @@ class Traced(_OfOneTrace):
         """
         if for_jax:
             return self.usual().lower(**for_jax)
-        if self.call.key not in self.known:
-            self.known[self.call.key] = partitioned_once(self.module)
-        return PartitionedStage(self, *self.known[self.call.key])
+        key = self.call.key, count_rules()
+        if key not in self.known:
+            self.known[key] = partitioned_once(self.module)
+        return PartitionedStage(self, *self.known[key])
 
     def as_text(self) -> str:
         """HLO text."""
