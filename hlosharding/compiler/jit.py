@@ -25,7 +25,7 @@ from hlosharding.frontends import (
     TraceableFunction,
     TracedCall,
     are_on_several_devices,
-    has_tracers,
+    first_tracer,
     mesh_context,
     said_by_jax,
     with_sharding,
@@ -39,7 +39,13 @@ class Jitted:
     """What `hs.jit` returns: call it, or walk its stages with `trace(...)`."""
 
     def __repr__(self) -> str:
-        return f"<PjitFunction of {self._fn!r}>"
+        return repr(self._call)
+
+    def __copy__(self) -> Jitted:
+        return self
+
+    def __deepcopy__(self, _known: dict[int, Any]) -> Jitted:
+        return self  # as functions are: users copy what holds one
 
     def __init__(
         self,
@@ -106,7 +112,8 @@ class Jitted:
 
     def _answer(self, *arguments: Any, **keywords: Any) -> _Answer:
         """What a call gives that nobody remembers, and how C++ does it again."""
-        if xla_bridge.is_tracing() or has_tracers((arguments, keywords)):  # JAX says where a leaked one comes from
+        tracer = first_tracer((arguments, keywords))  # of a leaked one JAX says where it comes from
+        if xla_bridge.is_tracing() or tracer is not None:
             return self._nested(arguments, keywords)
         if self._is_for_one_device(arguments, keywords):
             return xla_bridge.usual_miss(self._usual, arguments, keywords)

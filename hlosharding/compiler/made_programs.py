@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hlosharding.compiler.partitioned import CompiledFunction, Partitioned
+from hlosharding.rules import count_rules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,14 +31,14 @@ _made: WeakKeyDictionary[Any, dict[Any, MadePrograms]] = WeakKeyDictionary()
 
 
 def made_of(function: Any, said: Any) -> MadePrograms:
-    """Of a function; `said`: all that `hs.jit` was told beside it.
+    """Of a function; `said`: all that `hs.jit` was told beside it.  A rule that is registered later makes it all anew.
 
     Callables that may be equal without being the same (methods) and what cannot be compared share nothing.
     """
     if type(function).__eq__ is not object.__eq__:
         return MadePrograms()
     try:
-        return _made.setdefault(function, {}).setdefault(_comparable(said), MadePrograms())
+        return _made.setdefault(function, {}).setdefault((count_rules(), *_comparable(said)), MadePrograms())
     except TypeError:  # no hash, or no weak reference
         return MadePrograms()
 

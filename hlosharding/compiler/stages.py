@@ -19,7 +19,7 @@ from hlosharding.compiler.warm_start import ProgramOnce, Trace, once_lowered, on
 from hlosharding.cost import Machine, Topology, cost
 from hlosharding.errors import TraceError
 from hlosharding.executor import NO_OPTIONS
-from hlosharding.frontends import TracedCall, has_tracers, load
+from hlosharding.frontends import TracedCall, first_tracer, load
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Explanation, Propagation, propagate
@@ -271,10 +271,11 @@ class Compiled(_OfOneTrace):
         return f"Compiled({self.partitioned!r})"
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if has_tracers((arguments, keywords)):
+        tracer = first_tracer((arguments, keywords))
+        if tracer is not None:
             raise TypeError(
-                "Cannot apply JAX transformations to a function lowered and compiled for a particular signature:"
-                " an argument is being traced.  Call the function that hs.jit made instead"
+                "Cannot apply JAX transformations to a function lowered and compiled for a particular signature."
+                f" Detected argument of Tracer type {type(tracer)}; call the function that hs.jit made instead"
             )
         flat = self.function.boundary.flatten(arguments, keywords)
         self._check_types(flat)

@@ -22,6 +22,7 @@ from hlosharding.frontends import TracedCall
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import Propagation, propagate
+from hlosharding.rules import count_rules
 
 _REMEMBERED = 256
 """Executables of functions that may be gone: libraries jit a new closure for each call."""
@@ -49,7 +50,7 @@ class Trace:
         """What the executable depends on beside the program."""
         devices = self.call.signature.devices or ()
         compilation = xla_bridge.compilation_key(devices, self.compiler_options) if devices else None
-        return compilation, self.call.donated, self.keep_unused, sorted(self.compiler_options.items())
+        return compilation, self.call.donated, self.keep_unused, count_rules(), sorted(self.compiler_options.items())
 
 
 class ProgramOnce:
@@ -67,6 +68,7 @@ class ProgramOnce:
     ) -> None:
         self._trace, self._key, self._source = trace, key, source
         self._shared: dict[Any, Partitioned] = {} if shared is None else shared
+        self._place = trace.call.key, count_rules()  # a rule that is registered later makes it anew
         self._machine, self._options = machine, options
         self._cache = ProgramCache.of_jax() if key is not None else None
         self._seconds: float | None = None
@@ -83,9 +85,9 @@ class ProgramOnce:
     @cached_property
     def partitioned(self) -> Partitioned:
         """The per-device program.  Of a module whose program is read nothing is propagated."""
-        if self._trace.call.key not in self._shared:
-            self._shared[self._trace.call.key] = self._partitioned()
-        return self._shared[self._trace.call.key]
+        if self._place not in self._shared:
+            self._shared[self._place] = self._partitioned()
+        return self._shared[self._place]
 
     def _partitioned(self) -> Partitioned:
         source = self._source()
@@ -171,7 +173,7 @@ def once_traced(trace: Trace, source: Callable[[], Module], shared: dict[Any, Pa
     `shared`: what other calls of the function were partitioned to; no trace is kept there, nor what it closes over.
     """
     key = trace.key()
-    if key is None and trace.call.key not in shared:
+    if key is None and (trace.call.key, count_rules()) not in shared:
         return once_lowered(trace, source(), shared=shared)
     return ProgramOnce(trace, key, source, shared=shared)
 

@@ -4,7 +4,7 @@ from hlosharding.rules.affine_indices import Steps, affine_indices
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
-from hlosharding.rules.custom_calls import has_users_rule, register_rule
+from hlosharding.rules.custom_calls import count_rules, has_users_rule, register_rule
 from hlosharding.rules.elementwise import is_splat
 from hlosharding.rules.interface import LoopRule, register_interface, rule_of_maps
 from hlosharding.rules.iota_indices import addressing, iota_columns, iota_constant, iota_signature
@@ -47,6 +47,7 @@ __all__ = [
     "affine_indices",
     "catalog",
     "check_signature",
+    "count_rules",
     "has_local_attributes",
     "has_users_rule",
     "iota_columns",

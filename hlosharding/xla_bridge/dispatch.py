@@ -81,6 +81,7 @@ def dispatcher(jitted: Any, function: Callable[..., Any], said: Any, miss: Miss)
             pxla.cc_shard_arg,
             _users_memory() or _own_memory(),
         )
+        made.__wrapped__ = function  # whose name it shows
         made._fun = function  # whom JAX runs again where it finds a NaN
         return made
     except (AttributeError, TypeError):

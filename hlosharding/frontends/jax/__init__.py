@@ -3,7 +3,7 @@
 from hlosharding.frontends.jax.boundary import divides, said_by_jax
 from hlosharding.frontends.jax.constraints import MARKS, shard_alike, with_sharding
 from hlosharding.frontends.jax.custom_partitioning import CustomPartitioning, PerDevice
-from hlosharding.frontends.jax.leaves import are_on_several_devices, has_tracers
+from hlosharding.frontends.jax.leaves import are_on_several_devices, first_tracer
 from hlosharding.frontends.jax.lowered import from_compiled, from_lowered
 from hlosharding.frontends.jax.tracing import TraceableFunction, TracedCall, mesh_context, trace
 
@@ -15,9 +15,9 @@ __all__ = [
     "TracedCall",
     "are_on_several_devices",
     "divides",
+    "first_tracer",
     "from_compiled",
     "from_lowered",
-    "has_tracers",
     "mesh_context",
     "said_by_jax",
     "shard_alike",

@@ -32,12 +32,12 @@ def is_key(array: Any) -> bool:
     return jnp.issubdtype(dtype, prng_key)
 
 
-def has_tracers(tree: Any) -> bool:
-    """Is a leaf a value that JAX is tracing?"""
+def first_tracer(tree: Any) -> Any:
+    """The first leaf that is a value that JAX is tracing, if there is one."""
     import jax
     from jax.core import Tracer
 
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+    return next((leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, Tracer)), None)
 
 
 def are_on_several_devices(tree: Any) -> bool:

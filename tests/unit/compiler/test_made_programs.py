@@ -91,6 +91,20 @@ def test_what_was_called_is_not_lowered_again(partitioned: list[Any]) -> None:
     assert len(partitioned) == 2
 
 
+def test_a_rule_that_comes_later_is_heeded(partitioned: list[Any]) -> None:
+    def function(x: Any) -> Any:
+        return x - 1
+
+    step = hs.jit(function)
+    step.lower(laid_out("data"))
+    hs.register_rule("made_programs_test", "n m -> n m")
+    step.lower(laid_out("data"))
+    hs.jit(function)(laid_out("data"))
+    assert len(partitioned) == 3
+    hs.jit(function)(laid_out("data"))
+    assert len(partitioned) == 3
+
+
 def test_all_goes_with_the_function() -> None:
     def make() -> tuple[Any, weakref.ref[Any]]:
         weights = laid_out("data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -110,3 +111,26 @@ def test_what_names_no_devices_is_traced_once_and_run_by_jax(said: Any, times: i
     assert len(traced) == times
     assert len(found.sharding.device_set) == (8 if times == 2 else 1)
     np.testing.assert_allclose(found, said(jnp.asarray(X)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [hs.jit, jax.jit])
+def test_copies_of_what_holds_a_jitted_function_hold_it_too(jit: Any) -> None:
+    def add_one(x: Any) -> Any:
+        return x + 1
+
+    for copied in (copy.copy, copy.deepcopy):
+        (held,) = copied([jit(add_one)])
+        np.testing.assert_array_equal(held(laid_out(X, "data")), X + 1)
+
+
+class Nameless:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+    def __repr__(self) -> str:
+        raise ValueError("not now")
+
+
+@pytest.mark.parametrize("function", [jnp.tanh, laid_out, Nameless()])
+def test_it_is_shown_as_jaxs(function: Any) -> None:
+    assert repr(hs.jit(function)) == repr(jax.jit(function))
