@@ -69,7 +69,7 @@ def _pays(
             annotated = context.wanted(source) or annotated
         if annotated is not None and context.wanted(inst) != annotated:
             return False
-        if (may_defer and inst in may_defer and not rule.is_sum) or are_wanted_partial(context, inst):
+        if (may_defer and inst in may_defer and not rule.is_sum) or is_wanted_partial(context.wanted(inst)):
             return True
         if len(source.users) == 1 and _reduces_less(context, first, inst):
             return True
@@ -84,9 +84,8 @@ def _pays(
     return False
 
 
-def are_wanted_partial(context: Context, inst: Instruction) -> bool:
-    """Does the caller want the partial sums, and not their sum?"""
-    wanted = context.wanted(inst)
+def is_wanted_partial(wanted: HloSharding | None) -> bool:
+    """Are partial sums wanted, and not their sum?"""
     return wanted is not None and (wanted.is_unreduced() or "unreduced" in wanted.subgroup_types)
 
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 from hlosharding.ir import ElementReaders, Instruction
 from hlosharding.partitioner.context import Context
-from hlosharding.partitioner.partial_sums.deferred_reductions import waiting_pays
+from hlosharding.partitioner.partial_sums.deferred_reductions import is_wanted_partial, waiting_pays
 from hlosharding.partitioner.partial_sums.partial_sum_ops import STACKING, WIDE, deferral_rule, is_linear, terms_of
 from hlosharding.partitioner.value import DeferredReduction, Value
-from hlosharding.sharding import without_partials
 
 Paths = dict[int, tuple[Instruction, ...]]
 """By its leaf's number in the carry, all that an accumulator goes through, from its element to what is given back."""
@@ -115,8 +114,7 @@ def only_stacks(path: tuple[Instruction, ...]) -> bool:
 
 def is_awaited(context: Context, loop: Instruction, leaf: int) -> bool:
     """Would the reduction wait on behind the loop, too: for the caller, for other sums, for who wants less of it?"""
-    wanted = context.wanted_leaves(loop)[leaf]
-    if wanted is not None and without_partials(wanted) is not wanted:
+    if is_wanted_partial(context.wanted_leaves(loop)[leaf]):
         return True
     taken = (user for user in loop.users if user.opcode == "get-tuple-element" and user.shape.is_array)
     read = [user for user in taken if loop.shape.first_leaves[user.tuple_index] == leaf]

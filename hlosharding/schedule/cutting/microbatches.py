@@ -19,7 +19,7 @@ from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.microbatch_number import take_number
 from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
 from hlosharding.schedule.cutting.openings import with_openings
-from hlosharding.schedule.cutting.sums_in_loops import sums_behind_loops
+from hlosharding.schedule.cutting.sums_in_loops import sum_behind, sums_behind_loops
 from hlosharding.schedule.cutting.time_axis import partition_over_time
 from hlosharding.schedule.shares import check_pieces
 from hlosharding.sharding import REPLICATED, HloSharding
@@ -156,10 +156,7 @@ def _behind_widening(inst: Instruction) -> Instruction:
         last = value if value.opcode == "convert" else last
     if last is None or last.shape.element_type == inst.shape.element_type:
         return inst
-    place, name = last.computation.instructions.index(last) + 1, rewrite.fresh_name(inst.module, f"{last.name}_sum")
-    made = rewrite.insert(last.computation, place, "copy", last.shape, (), name=name, like=inst)
-    rewrite.replace_uses(last, made)
-    rewrite.set_operands(made, (last,))
+    made = sum_behind(last, like=inst)
     rewrite.replace_uses(inst, inst.operands[0])
     rewrite.remove(inst)
     return made

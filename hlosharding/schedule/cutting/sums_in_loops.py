@@ -48,7 +48,7 @@ def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruct
                 operands = [_with_terms_handed_on(inst, operands[0], found, walk)]
             kinds[inst] = walk.kind(inst, operands)
         if kinds[inst] == Leaf.TERM:
-            found.append(_copied(module, inst))
+            found.append(sum_behind(inst, like=inst))
             kinds[found[-1]] = Leaf.SAME
     return found
 
@@ -73,10 +73,11 @@ def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction
     return given
 
 
-def _copied(module: Module, term: Instruction) -> Instruction:
+def sum_behind(term: Instruction, *, like: Instruction) -> Instruction:
+    """The copy that stands for the sum of a term, which is read in its place.  `like` gives its metadata."""
     place = term.computation.instructions.index(term) + 1
-    name = rewrite.fresh_name(module, f"{term.name}_sum")
-    made = rewrite.insert(term.computation, place, "copy", term.shape, (), name=name, like=term)
+    name = rewrite.fresh_name(term.module, f"{term.name}_sum")
+    made = rewrite.insert(term.computation, place, "copy", term.shape, (), name=name, like=like)
     rewrite.replace_uses(term, made)
     rewrite.set_operands(made, (term,))
     return made
