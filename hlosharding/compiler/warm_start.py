@@ -46,6 +46,11 @@ class Trace:
         """Of its program, partitioned with the defaults; found without lowering.  None: only the HLO has one."""
         return traced_key(self.call.digest(), self.call.jax.fun_name, *self.said())
 
+    @property
+    def shared_key(self) -> tuple[Any, int]:
+        """Equal for calls of a function that are the same program, until another rule is registered."""
+        return self.call.key, count_rules()
+
     def said(self) -> tuple[Any, ...]:
         """What the executable depends on beside the program."""
         devices = self.call.signature.devices or ()
@@ -68,7 +73,7 @@ class ProgramOnce:
     ) -> None:
         self._trace, self._key, self._source = trace, key, source
         self._shared: dict[Any, Partitioned] = {} if shared is None else shared
-        self._place = trace.call.key, count_rules()  # a rule that is registered later makes it anew
+        self._shared_key = trace.shared_key
         self._machine, self._options = machine, options
         self._cache = ProgramCache.of_jax() if key is not None else None
         self._seconds: float | None = None
@@ -85,9 +90,9 @@ class ProgramOnce:
     @cached_property
     def partitioned(self) -> Partitioned:
         """The per-device program.  Of a module whose program is read nothing is propagated."""
-        if self._place not in self._shared:
-            self._shared[self._place] = self._partitioned()
-        return self._shared[self._place]
+        if self._shared_key not in self._shared:
+            self._shared[self._shared_key] = self._partitioned()
+        return self._shared[self._shared_key]
 
     def _partitioned(self) -> Partitioned:
         source = self._source()
@@ -173,7 +178,7 @@ def once_traced(trace: Trace, source: Callable[[], Module], shared: dict[Any, Pa
     `shared`: what other calls of the function were partitioned to; no trace is kept there, nor what it closes over.
     """
     key = trace.key()
-    if key is None and (trace.call.key, count_rules()) not in shared:
+    if key is None and trace.shared_key not in shared:
         return once_lowered(trace, source(), shared=shared)
     return ProgramOnce(trace, key, source, shared=shared)
 
