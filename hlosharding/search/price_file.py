@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from hlosharding.compiler import versions
 from hlosharding.cost import Machine
@@ -133,10 +133,30 @@ def _line(asked: Asked, outcome: Outcome) -> str:
 def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
     try:
         said: dict[str, Any] = json.loads(line)
-        asked = Asked(SizedPlan(Plan(**said["plan"]), said["batch_size"]), said["exact"])
+        plan = Plan(**said["plan"])
+        _check_types(plan, Plan)
+        asked = Asked(SizedPlan(plan, said["batch_size"]), said["exact"])
+        _check_types(asked, Asked)
+        _check_types(asked.plan, SizedPlan)
         if "refused" in said:
             return asked, str(said["refused"])
-        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan}
-        return asked, PricedPlan(**priced)
+        priced: dict[str, Any] = {**said["priced"], "plan": plan}
+        outcome = PricedPlan(**priced)
+        _check_types(outcome, PricedPlan)
+        return asked, outcome
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error
+
+
+def _check_types(value: object, kind: type) -> None:
+    """Raises TypeError where a field is not what it should be: JSON has lists and endless numbers, too."""
+    for name, wanted in get_type_hints(kind).items():
+        found = getattr(value, name)
+        is_whole = type(found) is int
+        fits = type(found) is wanted or (is_whole and wanted is float)
+        if not fits or (is_whole and not 0 <= found < _MOST):
+            raise TypeError(f"{name} is no {wanted.__name__}")
+
+
+_MOST = 1 << 53
+"""More devices, examples or microbatches than anybody has, and a float still holds it."""
