@@ -20,6 +20,8 @@ from hlosharding.xla_bridge.private import first_import
 from hlosharding.xla_bridge.tracing import OWN_PRIMITIVES
 
 _PLAIN = frozenset({str, bytes, bool, int, float, complex, type(None), type(...)})
+_HOLDING = (str, bytes, int, float, complex)
+"""Plain types whose subclasses hold what they are made of beside their fields."""
 # What differentiation alone reads: functions, where the lowering reads the jaxpr beside them.
 _NOT_LOWERED = {
     "custom_jvp_call": frozenset({"jvp_jaxpr_fun"}),
@@ -106,7 +108,7 @@ class _Speller:
     def _object(self, value: Any) -> str:
         """A value of a class that JAX wrote in Python: all of its fields."""
         kind = type(value)
-        if not _is_jax(kind) or any(base.__module__.startswith("jaxlib") for base in kind.__mro__):
+        if not _is_jax(kind) or any(map(_hides_what_it_holds, kind.__mro__)):
             raise _NoChecksumError
         return f"{_name(kind)}({','.join(f'{name}={self.text(field)}' for name, field in _fields(value))})"
 
@@ -139,6 +141,13 @@ def _is_jax(kind: type) -> bool:
     return kind.__module__.split(".")[0] in ("jax", "jaxlib")
 
 
+def _hides_what_it_holds(base: type) -> bool:
+    """Is a class written in C, and what its values hold in no field that we know of?"""
+    if base.__module__ == "builtins":
+        return base not in (object, tuple, *_HOLDING)
+    return base.__module__.startswith("jaxlib")
+
+
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -149,6 +158,8 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(value, tuple):
         yield from ((str(number), part) for number, part in enumerate(value))
+    # JAX's literals are numbers that have a dtype as well; what a number holds is no field.
+    yield from (("value", base(value)) for base in _HOLDING if isinstance(value, base))
     for kind in type(value).__mro__:
         for name in kind.__dict__.get("__slots__", ()):
             if name != "__weakref__" and hasattr(value, name):

@@ -101,6 +101,12 @@ def test_static_arguments_are_part_of_the_program(mesh_2x4: Mesh, static: int | 
     assert all(isinstance(n, int) for n in seen)
 
 
+def test_static_numbers_beside_plain_ones_are_part_of_the_program(mesh_2x4: Mesh) -> None:
+    """JAX keeps them as literals that are no arrays."""
+    times = hs.jit(lambda x, y: x * y, static_argnums=1, mesh=mesh_2x4)
+    assert [float(times(x, y)) for x in (2, 2.5) for y in (0, 1, 3)] == [0, 2, 6, 0, 2.5, 7.5]
+
+
 def test_a_static_argument_must_be_hashable(mesh_2x4: Mesh) -> None:
     step = hs.jit(lambda x, names: x, mesh=mesh_2x4, static_argnums=1)
     with pytest.raises(ValueError, match="hash"):
