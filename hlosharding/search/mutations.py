@@ -118,7 +118,7 @@ class _Climb:
         self.planner, self.sized, self.machine, self.steps = planner, start, machine, steps
         self.module: Module = planner.module
         self.parameters = {p.parameter_number: p for p in self.module.entry.parameters}
-        self.ways: Ways = {"data": start.plan.data, "tensor": start.plan.tensor}
+        self.ways: Ways = start.plan.ways
         self.runs = PipelineRuns(machine)
         self.changes: list[Change] = []
         self.known: dict[object, PricedPlan | None] = {}

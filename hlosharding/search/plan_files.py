@@ -13,7 +13,7 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
 from hlosharding.schedule import Cutter, Layout, Schedule
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import REPLICAS, Plan
+from hlosharding.search.plans import CONTEXT, REPLICAS, Plan
 from hlosharding.sharding import MeshInfo
 
 _WAYS = ("data", "tensor")
@@ -63,11 +63,12 @@ def schedule_of(plan: PlanFile, module: Module, machine: Machine | None = None) 
     steps = plan.pipeline or PipelineSteps()
     annotated = plan.apply(module)
     sizes = dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)) if plan.mesh is not None else {}
-    replicas = sizes.pop(REPLICAS, 1)
-    data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions) // replicas, 1)
+    replicas, context = sizes.pop(REPLICAS, 1), sizes.pop(CONTEXT, 1)
+    parts = replicas * context
+    data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions) // parts, 1)
     stages = steps.stages or module.stages or 1
     layout = Layout.of(stages, steps.schedule)
-    cut = Plan(data * replicas, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
+    cut = Plan(data * parts, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     if not steps.batch and steps.microbatches > 1:
         raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"] under [pipeline]')
     pipeline = Cutter(module, steps.batch).pipeline(

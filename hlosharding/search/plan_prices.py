@@ -54,7 +54,7 @@ def family(wanted: SizedPlan) -> object:
     """The same of all that differ in the size of a microbatch alone.  One microbatch is cut otherwise than several."""
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)
-    return plan.data, plan.layout, tuple(plan.submeshes), plan.strategy, plan.microbatches == 1, divides or wanted
+    return plan.stage, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
 
 
 class _Family:
@@ -78,7 +78,7 @@ class _Family:
             found = self._resizable(self.sizes[low], self.sizes[high])
             try:
                 if isinstance(found, ResizablePipeline):
-                    return found.at(wanted.examples // wanted.plan.data, wanted.plan.microbatches)
+                    return found.at(wanted.examples // wanted.plan.batch_ways, wanted.plan.microbatches)
             except HloShardingError:  # no size between these two that it can have
                 pass
             if high - low < 2:
@@ -101,5 +101,5 @@ class _Family:
             ends = {pick(member.batch_size for member in self.members) for pick in (min, max)}
             of_size = [member for member in self.members if member.examples == size]
             chosen = min(of_size, key=lambda member: (member.batch_size not in ends, member))
-            self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.data, chosen.plan.microbatches)
+            self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.batch_ways, chosen.plan.microbatches)
         return self._samples[size]

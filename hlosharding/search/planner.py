@@ -90,7 +90,7 @@ def _check_divides(parameter: Instruction, plan: Plan) -> None:
     """Raises ScheduleError unless all microbatches, and all their tiles, have as many examples."""
     dims = parameter.shape.dims
     if not dims or not plan.divides(dims[0]):
-        pieces = f"{plan.microbatches} microbatches, each {plan.data} ways"
+        pieces = f"{plan.microbatches} microbatches, each {plan.batch_ways} ways"
         raise ScheduleError(
             f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",
             remedy="take another batch size, fewer microbatches or fewer ways",

@@ -14,6 +14,8 @@ from hlosharding.schedule import Layout
 
 REPLICAS = "replicas"
 """The axis of those data ways that hold copies of what is split over the others."""
+CONTEXT = "context"
+"""The axis of those data ways that have parts of a sequence."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 
@@ -40,6 +42,8 @@ class Plan:
     """Which dims are split: one of `STRATEGIES`, or a name that the user gave one; "": megatron, if no other has it."""
     replicas: int = 1
     """Of the data ways, how many hold copies of what the strategy splits over data (HSDP)."""
+    context: int = 1
+    """Of the data ways, how many have parts of each sequence, the second dim of the batch, not other examples."""
 
     def __post_init__(self) -> None:
         needed = {way for way, size in self._sizes.items() if size > 1}
@@ -47,29 +51,40 @@ class Plan:
             ways = f"{self.data}/{self.tensor}/{self.stages}"
             raise ScheduleError(f"{self.order!r} is no order of {ways}", remedy="write P, D and T, each once, as PTD")
 
-        if self.replicas < 1 or self.data % self.replicas:
-            raise ScheduleError(f"{self.data} data ways are not {self.replicas} replicas", remedy="take a divisor")
+        if min(self.replicas, self.context) < 1 or self.data % (self.replicas * self.context):
+            parts = f"{self.replicas} replicas x {self.context} parts of sequences"
+            raise ScheduleError(f"{self.data} data ways are not {parts}", remedy="take divisors")
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, and schedule, order, strategy and replicas if they are said."""
+        """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy, replicas and context if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
-        replicas = f"replicas={self.replicas}" if self.replicas > 1 else ""
-        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy, replicas)))
+        parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
+        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy, *parts)))
 
     @property
     def ways(self) -> dict[str, int]:
         """The mesh of a stage, its axes by name, the outermost first.
 
-        >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways
-        ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1})
+        >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways, Plan(8, context=4).ways
+        ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1}, {'data': 2, 'context': 4, 'tensor': 1})
         """
-        copies = {REPLICAS: self.replicas} if self.replicas > 1 else {}
-        return {**copies, "data": self.data // self.replicas, "tensor": self.tensor}
+        data = {"data": self.batch_ways // self.replicas}
+        sizes = {REPLICAS: self.replicas, **data, CONTEXT: self.context, "tensor": self.tensor}
+        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in self._parts}
+
+    @property
+    def _parts(self) -> dict[str, int]:
+        return {REPLICAS: self.replicas, CONTEXT: self.context}
+
+    @property
+    def batch_ways(self) -> int:
+        """Into how many pieces the examples are cut."""
+        return self.data // self.context
 
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return Plan(self.data, self.tensor, strategy=self.strategy, replicas=self.replicas)
+        return Plan(self.data, self.tensor, strategy=self.strategy, **self._parts)
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -110,7 +125,7 @@ class Plan:
 
     def divides(self, batch_size: int) -> bool:
         """Do all microbatches, and all their tiles, have as many examples?"""
-        return batch_size % (self.microbatches * self.data) == 0
+        return batch_size % (self.microbatches * self.batch_ways) == 0
 
 
 class SizedPlan(NamedTuple):

@@ -5,6 +5,7 @@ Floor: search.  A strategy says specs; what they mean on devices, and whether th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +14,14 @@ from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call
-from hlosharding.search.plans import REPLICAS
+from hlosharding.search.plans import CONTEXT, REPLICAS
 from hlosharding.search.tensor_parallel import tensor_splits
 from hlosharding.search.updates import only_updated, updated_arguments
 from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
 
 Ways = Mapping[str, int]
-"""Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", and `REPLICAS` where data ways hold
-copies of what others split."""
+"""Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", `REPLICAS` where data ways hold
+copies of what others split, and `CONTEXT` where they have parts of sequences."""
 Specs = Mapping[str | int, Any] | Mapping[str, Any] | Mapping[int, Any]
 """Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
 Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
@@ -28,11 +29,13 @@ Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 
 
 def over_batch(axis: str) -> Strategy:
-    """The first dim of the batch arguments over an axis, and over that of the replicas of a plan that has some."""
+    """The first dim of the batch arguments over an axis, and over that of the replicas of a plan that has some; the
+    second one over the parts of sequences, if there are such."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        axes = tuple(each for each in (REPLICAS, axis) if each in ways)
-        return {number: spec_of({0: axes}) for number in sorted(batch)}
+        examples, sequence = ([each for each in axes if each in ways] for axes in ((REPLICAS, axis), (CONTEXT,)))
+        ranks = {p.parameter_number: p.shape.rank for p in module.entry.parameters if p.parameter_number in batch}
+        return {number: spec_of({0: examples, 1: sequence if rank > 1 else ()}) for number, rank in ranks.items()}
 
     return strategy
 
@@ -109,15 +112,21 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
 def _also_over_data(module: Module, ways: Ways, batch: frozenset[int], numbers: frozenset[int]) -> Specs:
     """`megatron`, with these arguments split over data, too."""
     specs: dict[Any, Any] = {**megatron(module, ways, batch)}
-    if ways["data"] > 1:
+    axes = _sharing(ways)
+    if axes:
         lies = _propagated(split(module, ways, specs), ways)
         for parameter in module.entry.parameters:
             number = parameter.parameter_number
             dims = lies.get(number, {})
             dim = _largest(parameter, dims, ways) if number in numbers else None
             if dim is not None:
-                specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), "data")})
+                specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), *axes)})
     return specs
+
+
+def _sharing(ways: Ways) -> tuple[str, ...]:
+    """The axes over which weights may be split and gathered: of devices that have other parts of the batch."""
+    return tuple(axis for axis in ("data", CONTEXT) if ways.get(axis, 1) > 1)
 
 
 STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero2": zero2}
@@ -216,13 +225,14 @@ def _propagated(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str,
 
 def _largest(parameter: Instruction, split_already: Mapping[int, Sequence[str]], ways: Ways) -> int | None:
     """The dim of a weight with most elements a device that data ways divide."""
-    if not parameter.shape.is_floating or any("data" in axes for axes in split_already.values()):
+    if not parameter.shape.is_floating or any(set(_sharing(ways)) & set(axes) for axes in split_already.values()):
         return None
     left = dict(enumerate(parameter.shape.dims))
     for dim, axes in split_already.items():
         for axis in axes:
             left[dim] //= ways[axis]
-    dims = [dim for dim, size in left.items() if size and size % ways["data"] == 0]
+    count = math.prod(ways[axis] for axis in _sharing(ways))
+    dims = [dim for dim, size in left.items() if size and size % count == 0]
     # Two axes on one dim would be one split for propagation, which keeps or loses both.
     free = [dim for dim in dims if dim not in split_already]
     return max(free or dims, key=lambda dim: left[dim], default=None)

@@ -1,4 +1,4 @@
-"""Where the batch flows: of each value that has one row an example, along which dim; and that it stays split there.
+"""Where the batch flows, and what else its arguments are split along, as sequences: and that it stays split there.
 
 Floor: schedule.  A strategy says how arguments lie.  What lies between them propagation decides, and where weights are
 split over the devices that share the batch (FSDP, ZeRO), their split would spread to the activations, which then lose
@@ -36,37 +36,60 @@ def batch_flow(module: Module, batch: Mapping[int, int]) -> dict[Instruction, Di
     return flow.dims
 
 
-def keep_batch_split(module: Module, batch: Mapping[int, int]) -> dict[Instruction, Instruction]:
-    """Constrain what the batch flows through to the split of the first parameter whose batch is split, in place.
+def split_flows(batch: Mapping[int, int], shardings: Mapping[int, HloSharding]) -> list[Mapping[int, int]]:
+    """What flows: the batch, and each other dim along which its parameters are split, as sequences are.
+
+    >>> split_flows({0: 0}, {0: HloSharding.parse("{devices=[2,4]<=[8]}"), 1: HloSharding.parse("{devices=[8]<=[8]}")})
+    [{0: 0}, {0: 1}]
+    """
+    others: dict[int, dict[int, int]] = {}
+    for number, batch_dim in batch.items():
+        ways = shardings[number].data_dims if number in shardings and shardings[number].is_tiled() else ()
+        for dim in (dim for dim, count in enumerate(ways) if count > 1 and dim != batch_dim):
+            others.setdefault(dim, {})[number] = dim
+    return [batch, *others.values()]
+
+
+def keep_split(module: Module, flows: Sequence[Mapping[int, int]]) -> dict[Instruction, Instruction]:
+    """Constrain all through which a flow goes to its split, in place: as the first parameter lies that has one.
 
     Other dims stay open.  Gives the constraint of each value that has one.
     """
-    split = _split_of(module, batch)
-    if split is None:
+    source = _split_of(module, flows)
+    if source is None:
         return {}
-    sharding, source = split
-    found = batch_flow(module, batch)
+    sharding, sources = source
+    found = [batch_flow(module, flow) for flow in flows]
     wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
-    for inst, dims in found.items():
-        dim = dims[0] if inst.shape.is_array and _is_kept(inst) else None
-        if dim is not None and inst.shape.dims[dim] % sharding.num_tiles_along(source) == 0:
-            open_dims = [other for other in range(inst.shape.rank) if other != dim]
-            wanted[inst] = along_dims(sharding, (source,), (dim,), inst.shape.rank), open_dims
+    for inst in filter(_is_kept, found[0]):
+        places = {dim: dims[inst][0] for dim, dims in zip(sources, found, strict=True) if dim is not None}
+        kept = {to: dim for dim, to in places.items() if to is not None and _divides(inst, to, sharding, dim)}
+        if kept:
+            open_dims = [other for other in range(inst.shape.rank) if other not in kept]
+            wanted[inst] = along_dims(sharding, tuple(kept.values()), tuple(kept), inst.shape.rank), open_dims
     return constrain(module, wanted)
 
 
-def _split_of(module: Module, batch: Mapping[int, int]) -> tuple[HloSharding, int] | None:
+def _divides(inst: Instruction, dim: int, sharding: HloSharding, source: int) -> bool:
+    return inst.shape.dims[dim] % sharding.num_tiles_along(source) == 0
+
+
+def _split_of(module: Module, flows: Sequence[Mapping[int, int]]) -> tuple[HloSharding, list[int | None]] | None:
+    """The sharding of a parameter along which something that flows is split, and which dim each flow enters along."""
     for parameter in module.entry.parameters:
-        sharding, dim = module.sharding(parameter), batch.get(parameter.parameter_number)
-        if sharding is not None and dim is not None and sharding.is_tiled() and sharding.num_tiles_along(dim) > 1:
-            return sharding, dim
+        sharding, dims = module.sharding(parameter), [flow.get(parameter.parameter_number) for flow in flows]
+        if sharding is not None and sharding.is_tiled():
+            split = [dim if dim is not None and sharding.num_tiles_along(dim) > 1 else None for dim in dims]
+            if any(dim is not None for dim in split):
+                return sharding, split
     return None
 
 
 def _is_kept(inst: Instruction) -> bool:
     """An op that could be split otherwise, or an array of a loop's carry."""
-    is_carried = inst.opcode == "get-tuple-element" and inst.operands[0].opcode == "parameter"
-    return inst.opcode in _CHOOSES or (is_carried and inst.computation is not inst.module.entry)
+    is_taken = inst.opcode == "get-tuple-element" and inst.operands[0].opcode == "parameter"
+    is_carried = is_taken and inst.computation is not inst.module.entry
+    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried)
 
 
 def _leaves(inst: Instruction) -> int:

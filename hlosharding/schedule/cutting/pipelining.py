@@ -14,7 +14,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.propagation import propagate
-from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_batch_split
+from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_split, split_flows
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
@@ -210,10 +210,15 @@ def _propagated(program: Microbatched, said: _Annotations, number: int) -> Mappi
     for name, sharding in said.items():
         made.shardings[made.by_name(name).id] = sharding
     is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
-    kept = {call.name: value.name for value, call in keep_batch_split(made, program.batch).items()}
+    kept = {call.name: value.name for value, call in keep_split(made, _flows(program, said)).items()}
     found = propagate(made, to_outputs=True, to_parameters=is_open).module
     shardings = {inst.name: found.sharding(inst) for inst in found.entry.instructions}
     return shardings | {kept[name]: sharding for name, sharding in shardings.items() if name in kept}
+
+
+def _flows(program: Microbatched, said: _Annotations) -> list[Mapping[int, int]]:
+    parameters = {p.parameter_number: said[p.name] for p in program.module.entry.parameters if p.name in said}
+    return split_flows(program.batch, parameters)
 
 
 def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> _Annotations:
@@ -261,6 +266,11 @@ def _is_below(path: str, name: str) -> bool:
     return path == name or path.startswith((f"{name}[", f"{name}."))
 
 
+def _only(dims: Sequence[int | None]) -> int | None:
+    """Of an array; what is read of tuples are their elements."""
+    return dims[0] if len(dims) == 1 else None
+
+
 class _Writer:
     """Partitions the parts, each with the shardings that the whole has where it is cut, and joins them again."""
 
@@ -277,7 +287,7 @@ class _Writer:
     ) -> None:
         self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
         self.shardings, self.said, self.made, self.donated = dict(shardings), said, made, donated
-        self.flow = batch_flow(program.module, program.batch)
+        self.flows = [batch_flow(program.module, flow) for flow in _flows(program, said)]
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         self._keep_order()
 
@@ -349,7 +359,8 @@ class _Writer:
         known = {inst: self.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
         places = enumerate(part.module.instructions)
         inside = tuple((n, sharding) for n, inst in places if (sharding := known.get(inst)) is not None)
-        shardings = PartShardings(reads, inside, makes, tuple(map(self._batch_dim, part.reads)))
+        flows = tuple(tuple(_only(dims[inst]) for inst in part.reads) for dims in self.flows)
+        shardings = PartShardings(reads, inside, makes, flows)
         found = self.made.of(part, shardings, self._deferrable(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
@@ -360,9 +371,6 @@ class _Writer:
     def _may_be_said(inst: Instruction) -> bool:
         """Of computations that others call only constraints, which are copies by now, keep their names."""
         return inst.opcode != "parameter" if inst.computation.is_entry else inst.opcode == "copy"
-
-    def _batch_dim(self, inst: Instruction) -> int | None:
-        return self.flow[inst][0] if inst.shape.is_array else None
 
     def _overwritten(self, part: Part) -> list[int]:
         """Of what a part reads the donated parameters that lie where it runs, and that nobody reads behind it."""

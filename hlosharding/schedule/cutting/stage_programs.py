@@ -14,7 +14,7 @@ from hlosharding.cost import Machine
 from hlosharding.executor import Structure
 from hlosharding.ir import COLLECTIVES, Instruction
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule.cutting.batch_flow import keep_batch_split
+from hlosharding.schedule.cutting.batch_flow import keep_split
 from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.sharding import HloSharding, copies_as_partials
@@ -27,8 +27,8 @@ class PartShardings(NamedTuple):
     inside: tuple[tuple[int, HloSharding], ...]
     """Of some of its instructions, by place."""
     makes: tuple[HloSharding, ...]
-    batch: tuple[int | None, ...]
-    """Of what it reads, the dim along which the batch lies."""
+    flows: tuple[tuple[int | None, ...], ...]
+    """Of each of `split_flows`, the dim of what it reads along which it lies."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Submesh:
         for parameter, sharding in zip(module.entry.parameters, shardings.reads, strict=True):
             module.shardings[parameter.id] = sharding
         module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
-        keep_batch_split(module, {n: dim for n, dim in enumerate(shardings.batch) if dim is not None})
+        keep_split(module, [{n: dim for n, dim in enumerate(dims) if dim is not None} for dims in shardings.flows])
         return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
 
 

@@ -56,6 +56,15 @@ def test_so_they_are_of_any_step(name: str) -> None:
     check(BatchSizes(step.function, step.arguments, step.batch), Plan(1, 1, 2), (40, 80, 160))
 
 
+def test_how_data_ways_are_parted_counts() -> None:
+    every = [SizedPlan(Plan(8, strategy="fsdp", replicas=replicas), 64) for replicas in (1, 2, 4)]
+    sizes = mlp_sizes()
+    together = PlanPrices(sizes, every, MACHINE)
+    alone = [PlanPrices(sizes, [each], MACHINE).simulated(each).time_s for each in every]
+    assert [together.simulated(each).time_s for each in every] == alone
+    assert len(set(alone)) == 3
+
+
 def test_few_are_cut() -> None:
     every = [SizedPlan(Plan(1, 1, 2, count), size) for count in (2, 4, 8) for size in (64, 128, 256, 512)]
     sizes, cut = mlp_sizes(), list[int]()

@@ -3,6 +3,7 @@ both forms of the model move as many bytes."""
 
 from __future__ import annotations
 
+import math
 from functools import cache, partial
 from typing import Any
 
@@ -36,6 +37,10 @@ PLANS = (
     Plan(4, 2, strategy="fsdp"),
     Plan(8, strategy="fsdp", replicas=2),
     Plan(8, strategy="zero2"),
+    Plan(8, context=4),
+    Plan(8, strategy="fsdp", context=8),
+    Plan(4, 2, context=2),
+    Plan(4, 1, 2, 2, strategy="fsdp", context=2),
     Plan(4, 2, microbatches=2),
     Plan(4, 1, 2, 2, strategy="fsdp"),
     Plan(2, 2, 2, 2, strategy="zero2"),
@@ -90,6 +95,18 @@ def test_fsdp_gathers_weights_twice_and_reduces_gradients_once(form: str) -> Non
     weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(parameters(SMALL)))
     most = 3 * 7 / 8 * weights
     assert 0.85 * most < received(form, Plan(8, strategy="fsdp")) < 1.01 * most
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_of_sequences_gather_keys_and_values_and_nothing_else(form: str) -> None:
+    """Context parallelism: keys and values for both passes that read them, gradients of both reduced to parts; and
+    gradients of weights, the loss's neighbours and its mean."""
+    context, devices = 4, 8
+    shapes = jax.tree.leaves(parameters(SMALL))
+    weights = 4 * sum(math.prod(leaf.shape) for leaf in shapes)
+    keys = 4 * BATCH // (devices // context) * SMALL.length * SMALL.kv * SMALL.dim
+    expected = SMALL.layers * 6 * keys * (context - 1) / context + 2 * weights * (devices - 1) / devices
+    assert received(form, Plan(devices, context=context)) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("form", FORMS)

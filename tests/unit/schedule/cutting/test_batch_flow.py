@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 import hlosharding as hs
 from hlosharding.ir import Module
-from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_batch_split
+from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_split
 from hlosharding.sharding import HloSharding
 
 WEIGHTS, ROWS = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8), jnp.float32)
@@ -57,7 +57,7 @@ def test_weights_that_are_split_over_the_same_devices_do_not_take_it_away() -> N
         weights.id: HloSharding.parse("{devices=[1,1,8]<=[8]}"),
         rows.id: HloSharding.parse("{devices=[8,1]<=[8]}"),
     }
-    kept = keep_batch_split(module, {1: 0})
+    kept = keep_split(module, [{1: 0}])
     assert [value.opcode for value in kept] == ["dot", "dot"]
     assert [inst.id for inst in module.instructions] == list(range(len(list(module.instructions))))
     found = hs.partition(hs.propagate(module, to_outputs=True))
@@ -66,4 +66,4 @@ def test_weights_that_are_split_over_the_same_devices_do_not_take_it_away() -> N
 
 
 def test_a_batch_that_lies_whole_is_constrained_to_nothing() -> None:
-    assert keep_batch_split(scanned(), {1: 0}) == {}
+    assert keep_split(scanned(), [{1: 0}]) == {}
