@@ -84,7 +84,7 @@ class Plan:
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return Plan(self.data, self.tensor, strategy=self.strategy, **self._parts)
+        return Plan(self.data, self.tensor, strategy=self.strategy, replicas=self.replicas, context=self.context)
 
     @property
     def _sizes(self) -> dict[str, int]:

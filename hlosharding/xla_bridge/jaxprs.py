@@ -159,7 +159,7 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, tuple):
         yield from ((str(number), part) for number, part in enumerate(value))
     # JAX's literals are numbers that have a dtype as well; what a number holds is no field.
-    yield from (("value", base(value)) for base in _HOLDING if isinstance(value, base))
+    yield from (("value", base.__repr__(value)) for base in _HOLDING if isinstance(value, base))
     for kind in type(value).__mro__:
         for name in kind.__dict__.get("__slots__", ()):
             if name != "__weakref__" and hasattr(value, name):
