@@ -1,4 +1,5 @@
-"""Decoders as people write them: GPT, MPT, Llama 3; layers in a scan or listed, each under `jax.checkpoint`.
+"""Decoders as people write them: GPT, MPT, Llama 3, Mixtral and DeepSeek; layers in a scan or listed, each under
+`jax.checkpoint`.
 
 Weights, moments and the update are f32, the layers compute in bf16; heads are a dim of their own, as in Flax.
 """
@@ -12,6 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from benchmarks.published.experts import Experts, feed_forward
 
 Tree = Any
 
@@ -41,6 +44,12 @@ class Config:
     remat: str = "full"
     """`none`, `full`, or the name of one of `jax.checkpoint_policies`."""
     compute: Any = jnp.bfloat16
+    experts: Experts | None = None
+
+    @property
+    def dense_layers(self) -> int:
+        """The first ones, that lie apart from those of experts."""
+        return self.experts.dense_layers if self.experts else 0
 
     @property
     def kv(self) -> int:
@@ -69,6 +78,17 @@ LLAMA_8B = Config(
     positions="rotary",
     tied=False,
 )
+MIXTRAL_8X7B = replace(LLAMA_8B, vocabulary=32000, experts=Experts(count=8, chosen=2, hidden=14336))
+DEEPSEEK_16B = replace(
+    LLAMA_8B,
+    layers=28,
+    width=2048,
+    heads=16,
+    kv_heads=16,
+    vocabulary=102400,
+    hidden=10944,
+    experts=Experts(count=64, chosen=6, hidden=1408, shared=2, dense_layers=1),
+)
 
 
 def parameters(config: Config, dtype: Any = jnp.float32) -> Tree:
@@ -78,25 +98,29 @@ def parameters(config: Config, dtype: Any = jnp.float32) -> Tree:
         return jax.ShapeDtypeStruct(dims, dtype)
 
     width, dim = config.width, config.dim
-    layer = {
+    attention = {
         "attention_norm": array(width),
         "q": array(width, config.heads, dim),
         "k": array(width, config.kv, dim),
         "v": array(width, config.kv, dim),
         "o": array(config.heads, dim, width),
         "mlp_norm": array(width),
-        "up": array(width, config.hidden),
-        "down": array(config.hidden, width),
     }
+    dense = {**attention, "up": array(width, config.hidden), "down": array(config.hidden, width)}
     if config.gated:
-        layer["gate"] = array(width, config.hidden)
-    whole = {"embedding": array(config.vocabulary, width), "norm": array(width)}
+        dense["gate"] = array(width, config.hidden)
+    sparse = config.experts.shapes(width) if config.experts else {}
+    layer = attention | {name: array(*dims) for name, dims in sparse.items()} if sparse else dense
+    whole: dict[str, Any] = {"embedding": array(config.vocabulary, width), "norm": array(width)}
     if config.positions == "learned":
         whole["positions"] = array(config.length, width)
     if not config.tied:
         whole["output"] = array(width, config.vocabulary)
-    stacked = {name: array(config.layers, *leaf.shape) for name, leaf in layer.items()}
-    return {**whole, "layers": stacked if config.scanned else [layer] * config.layers}
+    if config.dense_layers:
+        whole["first"] = [dense] * config.dense_layers
+    rest = config.layers - config.dense_layers
+    stacked = {name: array(rest, *leaf.shape) for name, leaf in layer.items()}
+    return {**whole, "layers": stacked if config.scanned else [layer] * rest}
 
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
@@ -105,6 +129,8 @@ def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     if config.positions == "learned":
         x = x + weights["positions"].astype(config.compute)
     layer = _checkpointed(config, partial(_layer, config))
+    for one in weights.get("first", ()):
+        x = layer(one, x)
     if config.scanned:
         x, _ = jax.lax.scan(lambda x, one: (layer(one, x), None), x, weights["layers"])
     else:
@@ -112,7 +138,12 @@ def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
             x = layer(one, x)
     x = _norm(x, weights["norm"])
     output = weights["embedding"].T if config.tied else weights["output"]
-    logits = (x @ output.astype(config.compute)).astype(jnp.float32)
+    return cross_entropy(x @ output.astype(config.compute), tokens)
+
+
+def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Mean over all tokens that have a successor."""
+    logits = logits.astype(jnp.float32)
     picked = jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], axis=-1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits[:, :-1], axis=-1) - picked)
 
@@ -159,18 +190,25 @@ def _alibi(config: Config, dtype: Any) -> jax.Array:
 
 
 def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
+    if config.experts and "router" in weights:
+        return feed_forward(config.experts, weights, x)
     up, down = (weights[name].astype(x.dtype) for name in ("up", "down"))
     hidden = jax.nn.silu(x @ weights["gate"].astype(x.dtype)) * (x @ up) if config.gated else jax.nn.gelu(x @ up)
     return hidden @ down
 
 
 def train_step(config: Config, weights: Tree, moments: tuple[Tree, Tree], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
-    """Adam (Kingma and Ba 2015), its bias corrections left to the learning rate: (weights, moments, loss)."""
+    """A step of `adam`: (weights, moments, loss)."""
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
+    return *adam(weights, moments, gradients), value
+
+
+def adam(weights: Tree, moments: tuple[Tree, Tree], gradients: Tree) -> tuple[Tree, tuple[Tree, Tree]]:
+    """Kingma and Ba 2015, its bias corrections left to the learning rate: (weights, moments)."""
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
     second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, moments[1], gradients)
     weights = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), weights, first, second)
-    return weights, (first, second), value
+    return weights, (first, second)
 
 
 def arguments(config: Config, batch: int) -> tuple[Tree, tuple[Tree, Tree], jax.ShapeDtypeStruct]:
