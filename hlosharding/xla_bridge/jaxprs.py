@@ -20,7 +20,7 @@ from hlosharding.xla_bridge.private import first_import
 from hlosharding.xla_bridge.tracing import OWN_PRIMITIVES
 
 _PLAIN = frozenset({str, bytes, bool, int, float, complex, type(None), type(...)})
-_HOLDING = (str, bytes, int, float, complex)
+_HOLDING: Mapping[type, Callable[[Any], str]] = {kind: kind.__repr__ for kind in (str, bytes, int, float, complex)}
 """Plain types whose subclasses hold what they are made of beside their fields."""
 # What differentiation alone reads: functions, where the lowering reads the jaxpr beside them.
 _NOT_LOWERED = {
@@ -159,7 +159,7 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, tuple):
         yield from ((str(number), part) for number, part in enumerate(value))
     # JAX's literals are numbers that have a dtype as well; what a number holds is no field.
-    yield from (("value", base.__repr__(value)) for base in _HOLDING if isinstance(value, base))
+    yield from (("value", text(value)) for base, text in _HOLDING.items() if isinstance(value, base))
     for kind in type(value).__mro__:
         for name in kind.__dict__.get("__slots__", ()):
             if name != "__weakref__" and hasattr(value, name):
