@@ -177,8 +177,13 @@ def _add_search(commands: Any) -> None:
         "PDT,PTD...|all",
         "of stages, data and tensors on the links, the outermost first (default: PDT)",
     )
-    _words_option(
-        command, "--strategies", "NAME,NAME...", "which weights are split: megatron, fsdp, zero2 (default: megatron)"
+    _words_option(command, "--strategy", "NAME,NAME...", "which arguments are split, as fsdp,zero2 (default: megatron)")
+    for name, parts in (("--replicas", "copies of what is split over data"), ("--context", "parts of sequences")):
+        command.add_argument(
+            name, type=_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many are {parts}"
+        )
+    command.add_argument(
+        "--donate", metavar="PATH", action="append", default=[], help="an argument that the update may overwrite"
     )
     command.add_argument("--resume", metavar="FILE", help="keep prices there, and go on from those that are there")
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes that price (default: 1)")

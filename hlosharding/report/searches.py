@@ -126,6 +126,8 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "schedule": plan.schedule,
         "order": plan.order,
         "strategy": plan.strategy,
+        "replicas": plan.replicas,
+        "context": plan.context,
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from hlosharding.cost import CostReport, Machine
+from hlosharding.errors import ScheduleError
 from hlosharding.schedule import SPLIT_BACKWARD
 from hlosharding.search.plans import Plan
 
@@ -31,9 +32,12 @@ def plan_space(
     schedules: Sequence[str] = ("",),
     orders: Sequence[str] = ("",),
     strategies: Iterable[str] = ("",),
+    replicas: Sequence[int] = (1,),
+    context: Sequence[int] = (1,),
 ) -> Iterator[Plan]:
     """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it, by each
-    strategy; pipelines with each number of microbatches and each schedule.  Raises ScheduleError for no order.
+    strategy; of the data ways as many replicas and parts of sequences, where these divide them; pipelines with each
+    number of microbatches and each schedule.  Raises ScheduleError for no order.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
     75
@@ -41,7 +45,12 @@ def plan_space(
     ['1/1/2/4 1f1b', '1/1/2/4 zb-h1', '1/2/1/1', '2/1/1/1']
     >>> [str(plan) for plan in plan_space(4, (4,), orders=("", "TDP")) if plan.stages < 4]
     ['1/2/2/4', '1/2/2/4 TP', '1/4/1/1', '2/1/2/4', '2/1/2/4 DP', '2/2/1/1', '2/2/1/1 TD', '4/1/1/1']
+    >>> [str(plan) for plan in plan_space(4, strategies=["fsdp"], replicas=(1, 2)) if plan.stages == 1]
+    ['1/4/1/1 fsdp', '2/2/1/1 fsdp', '2/2/1/1 fsdp replicas=2', '4/1/1/1 fsdp', '4/1/1/1 fsdp replicas=2']
     """
+    parts = list(product(replicas, context))
+    if not all(copies > 0 < pieces for copies, pieces in parts):
+        raise ScheduleError("replicas and parts of sequences are counted from 1", remedy="leave out what is less")
     for data, tensor in product(divisors(num_devices), repeat=2):
         stages, rest = divmod(num_devices, data * tensor)
         if not stages or rest:
@@ -49,8 +58,9 @@ def plan_space(
         ways = Plan(data, tensor, stages)
         found = dict.fromkeys(replace(ways, order=order).shortest_order for order in orders)
         counts = product(microbatches, schedules) if stages > 1 else [(1, "")]
-        for (count, schedule), order, strategy in product(counts, found, strategies):
-            yield Plan(data, tensor, stages, count, schedule, order, strategy)
+        fitting = [(copies, pieces) for copies, pieces in parts if data % (copies * pieces) == 0]
+        for (count, schedule), order, strategy, part in product(counts, found, strategies, fitting):
+            yield Plan(data, tensor, stages, count, schedule, order, strategy, *part)
 
 
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:

@@ -29,11 +29,22 @@ def test_orders(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
-    plans = found(capsys, "--strategies", "megatron,fsdp", machine="h100:4")["plans"]
+    plans = found(capsys, "--strategy", "megatron,fsdp", machine="h100:4")["plans"]
     assert {plan["strategy"] for plan in plans} == {"megatron", "fsdp"}
-    command = ["search", MLP, "--machine", "h100:4", "--batch", "x", "--strategies", "zero"]
+    command = ["search", MLP, "--machine", "h100:4", "--batch", "x", "--strategy", "zero"]
     assert main(command) == 1
     assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err
+
+
+def test_data_ways_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    plans = found(capsys, "--strategy", "fsdp", "--replicas", "1,2", "--context", "1,2", machine="h100:4")["plans"]
+    parts = {(plan["replicas"], plan["context"]) for plan in plans if plan["data"] == 4}
+    assert parts == {(1, 1), (1, 2), (2, 1), (2, 2)}
+
+
+def test_an_argument_to_donate_must_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", MLP, "--machine", "h100:4", "--batch", "x", "--donate", "moments"]) == 1
+    assert "no argument 'moments'; there are" in capsys.readouterr().err
 
 
 def test_jobs(capsys: pytest.CaptureFixture[str]) -> None:
