@@ -222,8 +222,10 @@ _U32 = Shape.array("u32", ())
 
 def in_order(types: Sequence[ValueType]) -> None:
     """Raise ScheduleError where pieces that are to be joined do not come in their order."""
-    members = [share.members for each in types for share in each.shares if not share.is_sum]
-    if members != sorted(members):
+    along: dict[str, list[tuple[int, ...]]] = {}
+    for share in (share for each in types for share in each.shares if not share.is_sum):
+        along.setdefault(share.axis, []).append(share.members)
+    if any(members != sorted(members) for members in along.values()):
         raise ScheduleError("the pieces come in another order than they were cut in", remedy="give piece 0 first")
 
 

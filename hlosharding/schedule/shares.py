@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
 
 from hlosharding.errors import ScheduleError
 
@@ -66,7 +68,8 @@ Shares = tuple[Share, ...]
 def joined(several: Sequence[Shares], *, is_sum: bool) -> Shares:
     """Shares of the sum of several values (`is_sum`), or of their concatenation; the whole has none.
 
-    They differ along one axis.  Raises ScheduleError where a term would be in the sum twice, or they do not fit.
+    Pieces join along one axis.  Terms may differ along several, as of data and of microbatches: where none is in the
+    sum twice, and they make up all combinations of some members of each axis.  Raises ScheduleError otherwise.
 
     >>> terms = [(Share("micro", 2, (n,), is_sum=True),) for n in range(2)]
     >>> joined(terms, is_sum=True), joined(terms[:1], is_sum=True) == terms[0]
@@ -75,37 +78,88 @@ def joined(several: Sequence[Shares], *, is_sum: bool) -> Shares:
     Traceback (most recent call last):
         ...
     hlosharding.errors.ScheduleError: term 0 of micro is in the sum twice; reduce each term once
+    >>> of_both = [(Share("data", 2, (d,), is_sum=True), *term) for d in range(2) for term in terms]
+    >>> [str(share) for share in joined(of_both[:2], is_sum=True)], joined(of_both, is_sum=True)
+    (['sum 0/2 of data'], ())
     """
-    first, *others = several
-    places = {place for shares in others if (place := _differing(first, shares, is_sum=is_sum)) is not None}
-    if len(places) > 1:
-        raise ScheduleError(f"{_text(first)} and the others do not {'add' if is_sum else 'join'}")
-    found = list(first)
-    for place in places:
-        found[place] = _united([shares[place] for shares in several])
+    found = _added(several) if is_sum else _concatenated(several)
     return tuple(share for share in found if share.missing)
 
 
-def _differing(left: Shares, right: Shares, *, is_sum: bool) -> int | None:
-    """The place of the axis along which they are joined; None where there is nothing to be joined."""
+def _concatenated(several: Sequence[Shares]) -> Shares:
+    first, *others = several
+    places = {place for shares in others for place in [_differing(first, shares)] if place is not None}
+    if len(places) > 1:
+        raise ScheduleError(f"{_text(first)} and the others do not join")
+    return tuple(_united([s[n] for s in several]) if n in places else share for n, share in enumerate(first))
+
+
+def _differing(left: Shares, right: Shares) -> int | None:
+    """The place of the axis along which pieces are joined; None where there is nothing to be joined."""
     if [s.axis for s in left] != [s.axis for s in right]:
         raise ScheduleError(f"{_text(left)} and {_text(right)} are shares of different wholes")
-    differing = [n for n, (a, b) in enumerate(zip(left, right, strict=True)) if a != b or (a.is_sum and is_sum)]
-    if not left or (is_sum and not differing):
+    differing = [n for n, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
+    if not left:
         return None
-    own = [n for n in differing if left[n].is_sum == right[n].is_sum == is_sum]
-    if len(differing) == 1 and own == differing:
-        return own[0]
-    if all(a == b for a, b in zip(left, right, strict=True)) and not is_sum:
+    if not differing:
         raise ScheduleError(f"{_text(left)} is there twice", remedy="join each piece once")
-    raise ScheduleError(f"{_text(left)} and {_text(right)} do not {'add' if is_sum else 'join'}")
+    if len(differing) > 1 or left[differing[0]].is_sum or right[differing[0]].is_sum:
+        raise ScheduleError(f"{_text(left)} and {_text(right)} do not join")
+    return differing[0]
 
 
-def _united(shares: Sequence[Share]) -> Share:
+def _added(several: Sequence[Shares]) -> Shares:
+    first, *others = several
+    for shares in others:
+        if [s for s in shares if not s.is_sum] != [s for s in first if not s.is_sum]:
+            raise ScheduleError(f"{_text(first)} and {_text(shares)} do not add")
+    axes = {share.axis: share.size for shares in several for share in shares if share.is_sum}
+    terms = {axis: [_terms(shares, axis, size) for shares in several] for axis, size in axes.items()}
+    unlike = {axis: shares for axis, shares in terms.items() if len(set(shares)) > 1}
+    if len(unlike) > 1:
+        _check_tiles(list(unlike.values()))
+        united = {axis: _union(shares) for axis, shares in terms.items()}
+    else:  # what is alike along all axes is there twice along any
+        along = next(iter(unlike or terms), "")
+        united = {axis: _united(shares) if axis == along else shares[0] for axis, shares in terms.items()}
+    return tuple(sorted([*(share for share in first if not share.is_sum), *united.values()]))
+
+
+def _terms(shares: Shares, axis: str, size: int) -> Share:
+    """All of them, where a value is summed along an axis already."""
+    return next((s for s in shares if s.axis == axis), Share(axis, size, tuple(range(size)), is_sum=True))
+
+
+def _union(shares: Sequence[Share]) -> Share:
+    _check_sizes(shares)
+    return replace(shares[0], members=tuple(sorted({member for share in shares for member in share.members})))
+
+
+def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
+    """Raises ScheduleError unless values, each the terms in a box of members, are all of a box, and each term once."""
+    boxes = [tuple(frozenset(share.members) for share in box) for box in zip(*axes, strict=True)]
+    for box, other in combinations(range(len(boxes)), 2):
+        common = [a & b for a, b in zip(boxes[box], boxes[other], strict=True)]
+        if all(common):
+            term = " and ".join(f"{min(m)} of {shares[0].axis}" for m, shares in zip(common, axes, strict=True))
+            raise ScheduleError(f"term {term} is in the sum twice", remedy="reduce each term once")
+    whole = [_union(shares) for shares in axes]
+    there, wanted = sum(prod(map(len, box)) for box in boxes), prod(len(share.members) for share in whole)
+    if there != wanted:
+        what = f"{there} of {wanted} terms of {' and '.join(share.axis for share in whole)} do not add up to a part"
+        raise ScheduleError(what, remedy="sum along one axis after the other, or add the terms that are missing")
+
+
+def _check_sizes(shares: Sequence[Share]) -> None:
     first = shares[0]
     other = next((share for share in shares if share.size != first.size), None)
     if other is not None:
         raise ScheduleError(f"{first} and {other} are shares of different wholes")
+
+
+def _united(shares: Sequence[Share]) -> Share:
+    first = shares[0]
+    _check_sizes(shares)
     times = Counter(member for share in shares for member in share.members)
     twice = sorted(member for member, count in times.items() if count > 1)
     if twice and first.is_sum:
