@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hlosharding.cost import machines
@@ -110,3 +111,34 @@ def test_memory_over_the_limit_names_device_and_step() -> None:
         schedule.verify(replace(machines.h100(4), memory_bytes=8e9))
     with pytest.raises(ScheduleError, match="there is no device 2"):
         schedule.verify(machines.h100(2))
+
+
+TWO_AXES = """func @main(%x: f32[8,4] on {0}, %w: f32[4] on {0}) {
+%a, %b = split(%x) dim=0 parts=2 axis=data
+%c = send(%b) to={1}
+%v = send(%w) to={1}
+%a0, %a1 = split(%a) dim=0 parts=2 axis=micro
+%c0, %c1 = split(%c) dim=0 parts=2 axis=micro
+%g0 = @grad(%w, %a0)
+%g1 = @grad(%w, %a1)
+%h0 = @grad(%v, %c0)
+%h1 = @grad(%v, %c1)
+"""
+SUMS = {
+    "microbatches first": "%g = add(%g0, %g1)\n%h = add(%h0, %h1)\n%y, %z = all-reduce(%g, %h)\nreturn %y\n}",
+    "data first": "%p = reduce(%g0, %h0) to={0}\n%q = reduce(%g1, %h1) to={0}\n%y = add(%p, %q)\nreturn %y\n}",
+}
+
+
+@pytest.mark.parametrize("order", SUMS)
+def test_gradients_add_over_data_and_microbatches(order: str) -> None:
+    grad = UserOp("grad", lambda w, x: w, lambda w, x: w * x.sum(0), sums=(0,))
+    x, w = np.arange(32, dtype=np.float32).reshape(8, 4), np.arange(4, dtype=np.float32)
+    [found] = parse_schedule(TWO_AXES + SUMS[order], {"grad": grad}).run_reference(x, w)
+    np.testing.assert_array_equal(found, w * x.sum(0))
+
+
+def test_a_sum_over_data_of_one_microbatch_is_not_the_whole() -> None:
+    grad = UserOp("grad", lambda w, x: w, sums=(0,))
+    with pytest.raises(ScheduleError, match="not the whole"):
+        parse_schedule(f"{TWO_AXES}%y = reduce(%g0, %h0) to={{0}}\nreturn %y\n}}", {"grad": grad})
