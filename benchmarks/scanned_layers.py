@@ -31,6 +31,7 @@ LIMIT, BYTES = 1.02, 1.01
 PLANS = (
     Plan(64, strategy="fsdp"),
     Plan(64, strategy="fsdp", replicas=8),
+    Plan(64, strategy="fsdp", context=8),
     Plan(8, 8, strategy="fsdp"),
     Plan(64, strategy="zero2"),
     Plan(16, 2, 2, 16),
