@@ -91,7 +91,10 @@ def _concatenated(several: Sequence[Shares]) -> Shares:
     places = {place for shares in others for place in [_differing(first, shares)] if place is not None}
     if len(places) > 1:
         raise ScheduleError(f"{_text(first)} and the others do not join")
-    return tuple(_united([s[n] for s in several]) if n in places else share for n, share in enumerate(first))
+    united = tuple(_union([shares[n] for shares in several]) for n in range(len(first)))
+    for place in places:
+        _check_once([shares[place] for shares in several])
+    return united
 
 
 def _differing(left: Shares, right: Shares) -> int | None:
@@ -116,13 +119,12 @@ def _added(several: Sequence[Shares]) -> Shares:
     axes = {share.axis: share.size for shares in several for share in shares if share.is_sum}
     terms = {axis: [_terms(shares, axis, size) for shares in several] for axis, size in axes.items()}
     unlike = {axis: shares for axis, shares in terms.items() if len(set(shares)) > 1}
+    united = [_union(shares) for shares in terms.values()]
     if len(unlike) > 1:
         _check_tiles(list(unlike.values()))
-        united = {axis: _union(shares) for axis, shares in terms.items()}
-    else:  # what is alike along all axes is there twice along any
-        along = next(iter(unlike or terms), "")
-        united = {axis: _united(shares) if axis == along else shares[0] for axis, shares in terms.items()}
-    return tuple(sorted([*(share for share in first if not share.is_sum), *united.values()]))
+    elif terms:  # what is alike along all axes is there twice along any
+        _check_once(next(iter((unlike or terms).values())))
+    return tuple(sorted([*(share for share in first if not share.is_sum), *united]))
 
 
 def _terms(shares: Shares, axis: str, size: int) -> Share:
@@ -131,8 +133,11 @@ def _terms(shares: Shares, axis: str, size: int) -> Share:
 
 
 def _union(shares: Sequence[Share]) -> Share:
-    _check_sizes(shares)
-    return replace(shares[0], members=tuple(sorted({member for share in shares for member in share.members})))
+    first = shares[0]
+    other = next((share for share in shares if share.size != first.size), None)
+    if other is not None:
+        raise ScheduleError(f"{first} and {other} are shares of different wholes")
+    return replace(first, members=tuple(sorted({member for share in shares for member in share.members})))
 
 
 def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
@@ -150,23 +155,14 @@ def _check_tiles(axes: Sequence[Sequence[Share]]) -> None:
         raise ScheduleError(what, remedy="sum along one axis after the other, or add the terms that are missing")
 
 
-def _check_sizes(shares: Sequence[Share]) -> None:
-    first = shares[0]
-    other = next((share for share in shares if share.size != first.size), None)
-    if other is not None:
-        raise ScheduleError(f"{first} and {other} are shares of different wholes")
-
-
-def _united(shares: Sequence[Share]) -> Share:
-    first = shares[0]
-    _check_sizes(shares)
-    times = Counter(member for share in shares for member in share.members)
+def _check_once(shares: Sequence[Share]) -> None:
+    """Raises ScheduleError where a member is there twice."""
+    first, times = shares[0], Counter(member for share in shares for member in share.members)
     twice = sorted(member for member, count in times.items() if count > 1)
     if twice and first.is_sum:
         raise ScheduleError(f"term {twice[0]} of {first.axis} is in the sum twice", remedy="reduce each term once")
     if twice:
         raise ScheduleError(f"piece {twice[0]} of {first.axis} is there twice", remedy="join each piece once")
-    return replace(first, members=tuple(sorted(times)))
 
 
 def mapped(operands: Sequence[Shares], sums: Sequence[bool]) -> list[Shares]:
