@@ -68,8 +68,8 @@ class Plan:
         >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways, Plan(8, context=4).ways
         ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1}, {'data': 2, 'context': 4, 'tensor': 1})
         """
-        data = {"data": self.batch_ways // self.replicas}
-        sizes = {REPLICAS: self.replicas, **data, CONTEXT: self.context, "tensor": self.tensor}
+        data = self.batch_ways // self.replicas
+        sizes = {REPLICAS: self.replicas, "data": data, CONTEXT: self.context, "tensor": self.tensor}
         return {axis: size for axis, size in sizes.items() if size > 1 or axis not in self._parts}
 
     @property

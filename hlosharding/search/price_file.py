@@ -133,24 +133,22 @@ def _line(asked: Asked, outcome: Outcome) -> str:
 def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
     try:
         said: dict[str, Any] = json.loads(line)
-        plan = Plan(**said["plan"])
-        _check_types(plan, Plan)
-        asked = Asked(SizedPlan(plan, said["batch_size"]), said["exact"])
-        _check_types(asked, Asked)
-        _check_types(asked.plan, SizedPlan)
+        asked = Asked(SizedPlan(Plan(**said["plan"]), said["batch_size"]), said["exact"])
+        for value in (asked, asked.plan, asked.plan.plan):
+            _check_types(value)
         if "refused" in said:
             return asked, str(said["refused"])
-        priced: dict[str, Any] = {**said["priced"], "plan": plan}
+        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan}
         outcome = PricedPlan(**priced)
-        _check_types(outcome, PricedPlan)
+        _check_types(outcome)
         return asked, outcome
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error
 
 
-def _check_types(value: object, kind: type) -> None:
+def _check_types(value: object) -> None:
     """Raises TypeError where a field is not what it should be: JSON has lists and endless numbers, too."""
-    for name, wanted in get_type_hints(kind).items():
+    for name, wanted in get_type_hints(type(value)).items():
         found = getattr(value, name)
         is_whole = type(found) is int
         fits = type(found) is wanted or (is_whole and wanted is float)
