@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from functools import cache, partial
 from pathlib import Path
-from statistics import correlation, mean, median
+from statistics import mean
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import hlosharding as hs
+from benchmarks.published.planning import planner_of
 from benchmarks.published.runs import TABLES, Run, UnsaidError, runs
-from benchmarks.published.transformer import Config, arguments, train_step
 from hlosharding.cost import machines
 from hlosharding.errors import HloShardingError
-from hlosharding.search import Planner
-
-
-@cache
-def planner_of(config: Config, batch: int) -> Planner:
-    """A model is traced once for all its plans."""
-    traced = hs.trace(partial(train_step, config))(*arguments(config, batch))
-    return Planner(traced, ["tokens"], ["weights", "moments"])
+from hlosharding.search.rank_figures import median_error, spearman
 
 
 def priced(run: Run) -> tuple[float, float]:
@@ -37,12 +27,6 @@ def priced(run: Run) -> tuple[float, float]:
     machine = getattr(machines, run.machine)(run.plan.num_devices)
     found = planner_of(run.config, run.batch).schedule(run.plan, machine).simulate(machine)
     return found.time_s, found.peak_memory_bytes / 2**30
-
-
-def rank_correlation(left: list[float], right: list[float]) -> float:
-    """Spearman's, of figures without ties."""
-    ranks = [np.argsort(np.argsort(figures)).tolist() for figures in (left, right)]
-    return correlation(*ranks)
 
 
 def show_table(name: str, rows: list[Run | UnsaidError], only: int) -> None:
@@ -70,9 +54,9 @@ def show_table(name: str, rows: list[Run | UnsaidError], only: int) -> None:
 def _errors(pairs: list[tuple[float, float]]) -> list[str]:
     if not pairs:
         return []
-    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
-    rank = f", rank correlation {rank_correlation(*map(list, zip(*pairs, strict=True))):.2f}" if len(pairs) > 2 else ""
-    return [f"error: mean {mean(errors):.1%}, median {median(errors):.1%}{rank}"]
+    error = mean(abs(predicted / measured - 1) for predicted, measured in pairs)
+    rank = f", rank correlation {spearman(pairs):.2f}" if len(pairs) > 2 else ""
+    return [f"error: mean {error:.1%}, median {median_error(pairs):.1%}{rank}"]
 
 
 def main() -> None:

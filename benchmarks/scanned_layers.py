@@ -13,17 +13,15 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
 from rich.table import Table
 
-import hlosharding as hs
-from benchmarks.published.transformer import LLAMA_8B, Config, arguments, parameters, train_step
+from benchmarks.published.planning import planner_of, received_bytes
+from benchmarks.published.transformer import LLAMA_8B, Config, parameters
 from benchmarks.verdict import finish, judged
 from hlosharding.cost import machines
-from hlosharding.schedule import StageProgram
 from hlosharding.search import Plan, Planner
 
 DEVICES, BATCH = 64, 512
@@ -57,10 +55,7 @@ def cost_of(planner: Planner, plan: Plan) -> Cost:
     pipeline = planner.pipeline(plan, machine)
     run = planner.schedule(plan, machine).simulate(machine)
     cpu = time.process_time() - start
-    ops = [each.op for each in (*pipeline.pieces, *pipeline.closings)]
-    programs = [op.program.module for op in ops if isinstance(op, StageProgram)]
-    moved = sum(hs.cost(program, machine=machine).comm_bytes for program in programs)
-    return Cost(run.time_s, run.peak_memory_bytes / 1e9, moved / 1e9, cpu)
+    return Cost(run.time_s, run.peak_memory_bytes / 1e9, received_bytes(pipeline, machine) / 1e9, cpu)
 
 
 def closed_form(config: Config) -> float:
@@ -76,10 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Plans of scanned and of listed layers.")
     parser.add_argument("layers", nargs="?", type=int, default=8)
     config = replace(LLAMA_8B, layers=parser.parse_args().layers)
-    planners = [
-        Planner(hs.trace(partial(train_step, form))(*arguments(form, BATCH)), ["tokens"], ["weights", "moments"])
-        for form in (config, config.listed())
-    ]
+    planners = [planner_of(form, BATCH) for form in (config, config.listed())]
     heads = "plan", "step, scanned / listed", "ratio", "memory, GB", "ratio", "moved, GB", "CPU s"
     table = Table(*heads, title=f"Llama 8B, {config.layers} layers, {DEVICES} H100s, {BATCH} sequences")
     kept: list[bool] = []

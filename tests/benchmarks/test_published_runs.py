@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published.runs import Run, UnsaidError, runs
-from benchmarks.published_runs import rank_correlation
 from hlosharding.search import Plan
+from hlosharding.search.rank_figures import spearman
 
 HEADER = "hidden,heads,layers,sequence,vocabulary,tensor,pipeline,data,global_batch,micro_batch,interleaved_chunks,"
 
@@ -38,5 +38,5 @@ def test_a_row_that_cannot_be_said_has_a_reason(ways: str, reason: str, tmp_path
 
 
 def test_rank_correlation_is_of_orders() -> None:
-    assert rank_correlation([1.0, 2.0, 9.0], [3.0, 4.0, 5.0]) == pytest.approx(1)
-    assert rank_correlation([1.0, 2.0, 9.0], [5.0, 4.0, 3.0]) == pytest.approx(-1)
+    assert spearman([(1.0, 3.0), (2.0, 4.0), (9.0, 5.0)]) == pytest.approx(1)
+    assert spearman([(1.0, 5.0), (2.0, 4.0), (9.0, 3.0)]) == pytest.approx(-1)
