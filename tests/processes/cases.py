@@ -119,12 +119,23 @@ def device_put_of_uneven_tiles_under_a_jax_sharding(mesh: Mesh) -> Any:
     return whole(put)
 
 
-@gives([2.0, 3.0, 4.0, 5.0, 6.0])
-def uneven_tiles_gathered_by_jax(mesh: Mesh) -> Any:
+def _uneven_tiles(mesh: Mesh) -> Any:
+    return hs.jit(lambda x: x + 2, mesh=mesh, in_shardings=P("data"), out_shardings=P("data"))(FIVE)
+
+
+@gives(FIVE + 2)
+def uneven_tiles_as_an_array_of_jax_gathered_by_jax(mesh: Mesh) -> Any:
     from jax.experimental import multihost_utils
 
-    f = hs.jit(lambda x: x + 2, mesh=mesh, in_shardings=P("data"), out_shardings=P("data"))
-    return multihost_utils.process_allgather(f(FIVE), tiled=True)
+    return multihost_utils.process_allgather(_uneven_tiles(mesh).as_jax(), tiled=True)
+
+
+@fails("call `np.asarray(x.as_jax())` in every process")
+def uneven_tiles_gathered_by_jax(mesh: Mesh) -> Any:
+    """They are one leaf, which JAX would have to make a numpy array of in each process."""
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(_uneven_tiles(mesh), tiled=True)
 
 
 @gives(np.float64(2) ** 40 + np.arange(6))
