@@ -4,6 +4,7 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
 from hlosharding.schedule.cutting import (
     Cutter,
     Layout,
+    StageAxes,
     argument_numbers,
     arguments_by_name,
     is_layout_call,
@@ -54,6 +55,7 @@ __all__ = [
     "ScheduleSimulation",
     "Share",
     "Sized",
+    "StageAxes",
     "StageProgram",
     "StepEvent",
     "Usage",

@@ -5,7 +5,8 @@ Floor: search.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ REPLICAS = "replicas"
 """The axis of those data ways that hold copies of what is split over the others."""
 CONTEXT = "context"
 """The axis of those data ways that have parts of a sequence."""
+EXPERTS = "experts"
+"""The axis of those data ways that have other experts each."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 
@@ -44,6 +47,10 @@ class Plan:
     """Of the data ways, how many hold copies of what the strategy splits over data (HSDP)."""
     context: int = 1
     """Of the data ways, how many have parts of each sequence, the second dim of the batch, not other examples."""
+    experts: int = 1
+    """Of the data ways, over how many the experts are split: what these read goes there, and back."""
+    sequence: bool = False
+    """Sequence parallelism: is a sequence split over the tensor ways where no weight's split is?"""
 
     def __post_init__(self) -> None:
         needed = {way for way, size in self._sizes.items() if size > 1}
@@ -51,15 +58,17 @@ class Plan:
             ways = f"{self.data}/{self.tensor}/{self.stages}"
             raise ScheduleError(f"{self.order!r} is no order of {ways}", remedy="write P, D and T, each once, as PTD")
 
-        if min(self.replicas, self.context) < 1 or self.data % (self.replicas * self.context):
-            parts = f"{self.replicas} replicas x {self.context} parts of sequences"
-            raise ScheduleError(f"{self.data} data ways are not {parts}", remedy="take divisors")
+        parts = self._parts
+        if min(parts.values()) < 1 or self.data % math.prod(parts.values()):
+            said = " x ".join(f"{size} {axis}" for axis, size in parts.items() if size != 1)
+            raise ScheduleError(f"{self.data} data ways are not {said}", remedy="take divisors")
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy, replicas and context if said."""
+        """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy and the parts of data ways if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
-        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy, *parts)))
+        said = self.schedule, self.order, self.strategy, *parts, "sequence" if self.sequence else ""
+        return " ".join(filter(None, (ways, *said)))
 
     @property
     def ways(self) -> dict[str, int]:
@@ -68,13 +77,18 @@ class Plan:
         >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways, Plan(8, context=4).ways
         ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1}, {'data': 2, 'context': 4, 'tensor': 1})
         """
-        data = self.batch_ways // self.replicas
-        sizes = {REPLICAS: self.replicas, "data": data, CONTEXT: self.context, "tensor": self.tensor}
-        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in self._parts}
+        parts = self._parts
+        sizes = {
+            REPLICAS: self.replicas,
+            "data": self.data // math.prod(parts.values()),
+            **parts,
+            "tensor": self.tensor,
+        }
+        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in parts}
 
     @property
     def _parts(self) -> dict[str, int]:
-        return {REPLICAS: self.replicas, CONTEXT: self.context}
+        return {REPLICAS: self.replicas, CONTEXT: self.context, EXPERTS: self.experts}
 
     @property
     def batch_ways(self) -> int:
@@ -84,7 +98,7 @@ class Plan:
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return Plan(self.data, self.tensor, strategy=self.strategy, replicas=self.replicas, context=self.context)
+        return replace(self, stages=1, microbatches=1, schedule="", order="")
 
     @property
     def _sizes(self) -> dict[str, int]:
