@@ -16,6 +16,7 @@ from hlosharding.ir import Shape
 from hlosharding.schedule import (
     Known,
     Op,
+    Schedule,
     ScheduleBuilder,
     UserOp,
     ValueType,
@@ -24,7 +25,7 @@ from hlosharding.schedule import (
 )
 from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.op import Value
-from hlosharding.schedule.steps import Apply
+from hlosharding.schedule.steps import Apply, Function, Parameter
 from tests.support.mlp_ops import FIGURES
 
 
@@ -127,6 +128,15 @@ def test_a_shape_that_only_some_runs_have() -> None:
     text = "func @main(%x: f32[4,6] on {0}, %to: s32[2] on {0}) {\n  %y = @reshape(%x, %to)\n  return %y\n}"
     with pytest.raises(ScheduleError, match=r"elements of operand 1 of @reshape are not known.* at line 2"):
         parse_schedule(text, OPS)
+
+
+def test_a_shape_that_the_caller_gives() -> None:
+    """The paper's mixture: of the first argument the shape, of the second the elements."""
+    kinds = ValueType(Shape.array("f32", (4, 6)), (0,)), ValueType(Shape.array("s32", (2,)), (0,))
+    parameters = tuple(map(Parameter, ("x", "to"), kinds))
+    main = Function("main", parameters, (Apply(OPS["reshape"], ("x", "to"), ("y",)),), ("y",))
+    [found] = Schedule({"main": main}, OPS).interpret(jax.ShapeDtypeStruct((4, 6), np.float32), [-1, 8])
+    assert found == jax.ShapeDtypeStruct((3, 8), np.float32)
 
 
 def test_built_in_python() -> None:
