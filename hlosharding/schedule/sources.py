@@ -53,7 +53,7 @@ class Constant(Source):
     """
 
     value: str
-    """The elements in row-major order, as HLO writes them; of a scalar without braces."""
+    """The elements in row-major order, in braces; of a scalar without."""
     shape: Shape
     to: tuple[int, ...]
 
@@ -92,10 +92,10 @@ def _array(words: Sequence[str], shape: Shape) -> np.ndarray:
         elements = [read(word) for word in words]
         with np.errstate(over="raise"):
             array = np.array(elements, shape.dtype)
-    except (KeyError, ValueError, ArithmeticError) as error:
-        raise ScheduleError(f"no elements of {shape}: {error}") from None
-    if shape.is_integral and array.tolist() != elements:  # numpy takes some that do not fit
-        raise ScheduleError(f"no elements of {shape}: {','.join(words)}")
+        if shape.is_integral and array.tolist() != elements:  # numpy lets those of four bits wrap around
+            raise OverflowError
+    except (KeyError, ValueError, ArithmeticError):
+        raise ScheduleError(f"no elements of {shape}: {','.join(words)[:80]}") from None
     return array.reshape(shape.dims)
 
 
