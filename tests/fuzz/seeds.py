@@ -237,6 +237,13 @@ func @main(%x: f32[8] on {0}) {
 }
 """,
     "func @main(%x: f32[4] on {0}, sum 0,1/4 of micro) {\n  return %x\n}\n",
+    """func @main() {
+  %a = constant() value={1,-2} shape=s32[2] to={0}
+  %b = constant() value=1.5e-3 shape=f32[] to={0-1}
+  %c = concat(%a, %a) dim=0
+  return %b, %c
+}
+""",
 )
 SCHEDULE_WORDS = _lines("""
  on {0-3}
@@ -256,6 +263,9 @@ to={1}
  as {replicated}
 split
 concat
+constant
+value={1,2}
+shape=s32[2]
 add
 reduce-scatter
 all-gather
