@@ -11,7 +11,7 @@ from itertools import product
 
 from hlosharding.cost import CostReport, Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule import SPLIT_BACKWARD
+from hlosharding.schedule import SPLIT_BACKWARD, order_and_chunks
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -79,7 +79,7 @@ def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     kinds = machine.parts or (machine,)  # of unlike nodes: nobody is faster than the fastest
     fastest = max(max(kind.vector_flops, *(rate for _, rate in kind.peak_flops)) for kind in kinds)
     seconds = whole.flops / fastest / (plan.data * plan.tensor)
-    count = plan.microbatches
-    if plan.schedule in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
+    order, chunks = order_and_chunks(plan.schedule)
+    if order in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
         return seconds / plan.stages
-    return seconds * (1 / count + (count - 1) / (count * plan.stages))
+    return seconds / plan.stages * (1 + (plan.stages - 1) / (chunks * plan.microbatches))
