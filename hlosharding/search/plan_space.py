@@ -66,8 +66,9 @@ def plan_space(
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     """No schedule of the plan takes less: its arithmetic at the machine's peak, with the pipeline's bubble.
 
-    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices, a microbatch takes W/K
-    through all stages; behind the first one the slowest stage, which has at least a P-th, works on the K-1 others.
+    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices a stage of P has a P-th, a
+    microbatch in one of its v chunks W/(P*v*K): so long, P-1 times over, the last devices wait for the first microbatch
+    on its way there and the first ones for the last on its way back.
 
     >>> import hlosharding as hs
     >>> from hlosharding.cost import machines

@@ -196,7 +196,7 @@ class _Placing:
             raise ScheduleError(
                 f"the forward pass fills {len(used)} of {self.count} stages: {what}",
                 where=place_in_source(longest),
-                remedy="take fewer stages; a loop over layers is cut where its trips divide, others may be unrolled",
+                remedy="take fewer stages; a loop that is none over layers may be unrolled",
             )
 
     def _join_last_passes(self) -> None:

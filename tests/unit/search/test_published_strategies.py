@@ -24,6 +24,8 @@ PLANS = (
     Plan(4, 2, microbatches=2),
     Plan(4, 1, 2, 2, strategy="fsdp"),
     Plan(2, 2, 2, 2, strategy="zero2"),
+    Plan(2, 1, 2, 4, "1f1b-x2"),
+    Plan(4, 1, 2, 2, "1f1b-x2", strategy="fsdp"),
 )
 
 

@@ -60,7 +60,7 @@ def test_so_it_does_with_gradients_of_weights_in_passes_of_their_own(name: str) 
 @pytest.mark.parametrize("order", ["1f1b", "breadth-first"])
 def test_so_it_does_where_each_submesh_has_several_stages(name: str, order: str) -> None:
     step, module, expected = with_expected(name)
-    made = pipelined(module, batch=step.batch, stages=2, chunks=2, microbatches=2, schedule=order)
+    made = pipelined(module, batch=step.batch, stages=2, microbatches=2, schedule=f"{order}-x2")
     assert sorted(made.devices) == [0, 1]
     assert "@forward_3" in str(made)
     assert_equal(made.run_reference(*step.flat()), expected)
