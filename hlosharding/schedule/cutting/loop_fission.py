@@ -1,4 +1,4 @@
-"""Loops over layers cut between trips: as many loops as a pipeline has stages on all its devices, each with its rows of the stacks.
+"""Loops over layers cut between trips: as many loops as a pipeline has stages, each with its rows of the stacks.
 
 Floor: schedule.  Weights of all layers in one array, their gradients and their updates are had in parts, each of which
 lies where its layers do: ops that work row by row are done part by part, and the caller's stacked arrays are cut where

@@ -1,4 +1,4 @@
-"""What pipelines with chunks take: the published bubble, in a scan what listed layers take, and no less than the bound."""
+"""What pipelines with chunks take: the published bubble, scanned what listed layers do, no less than the bound."""
 
 from __future__ import annotations
 

@@ -65,11 +65,19 @@ def test_each_stage_has_the_weights_of_its_layers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer", "two_scans"])
-@pytest.mark.parametrize("stages", [2, 4])
-def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int) -> None:
+@pytest.mark.parametrize(("stages", "order"), [(2, "1f1b"), (4, "1f1b"), (2, "1f1b-x2")])
+def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int, order: str) -> None:
     """What a step gives is taken by the next one as it lies."""
     step, module, expected = of(name)
-    run = pipelined(module, batch=step.batch, stages=most(name, stages), microbatches=2, devices_per_stage=2).compile()
+    cut = pipelined(
+        module,
+        batch=step.batch,
+        stages=most(name, stages),
+        microbatches=2,
+        schedule=order,
+        devices_per_stage=2,
+    )
+    run = cut.compile()
     made = run(*step.flat())
     for found, wanted in zip(made, expected, strict=True):
         assert_close(name, found, wanted)
