@@ -33,6 +33,7 @@ PLANS = (
     Plan(8, 8, strategy="fsdp"),
     Plan(64, strategy="zero2"),
     Plan(16, 2, 2, 16),
+    Plan(16, 2, 2, 16, "1f1b-x2"),
     Plan(64, microbatches=4),
 )
 
