@@ -95,7 +95,9 @@ class StackedArrays:
 
     def _tiles_of_part(self, tiles: Mapping[Any, Any], array: _Array, part: int) -> dict[Any, Any]:
         ways = zip(self._on(array.home(part)), self._on(array.kinds[part]), strict=True)
-        return {there: _sent(_rows_of_part(tiles[here], array, part), there) for here, there in ways if here in tiles}
+        return {
+            there: _sent(_rows_of_part(tiles[here], array, part), here, there) for here, there in ways if here in tiles
+        }
 
     def together(self, made: Sequence[Any]) -> list[Any]:
         """The caller's arrays from @main's results."""
@@ -114,7 +116,7 @@ class StackedArrays:
             tiles = tiles_by_device(part)
             for here, there in zip(self._on(array.kinds[n]), self._on(array.home(n)), strict=True):
                 if here in tiles:
-                    found[there].append(_sent(tiles[here], there))
+                    found[there].append(_sent(tiles[here], here, there))
         joined = {device: _next_to_each_other(own, array.stack.dim) for device, own in found.items()}
         return array_of_tiles(joined, whole.shape, whole.sharding, self._on(whole))
 
@@ -131,10 +133,10 @@ def _rows_of_part(tile: Any, array: _Array, part: int) -> Any:
     return tile if whole else jax.lax.slice_in_dim(tile, place * rows, (place + 1) * rows, axis=array.stack.dim)
 
 
-def _sent(tile: Any, device: Any) -> Any:
+def _sent(tile: Any, here: Any, there: Any) -> Any:
     import jax
 
-    return jax.device_put(tile, device)
+    return tile if here == there else jax.device_put(tile, there)
 
 
 def _next_to_each_other(tiles: Sequence[Any], dim: int) -> Any:
