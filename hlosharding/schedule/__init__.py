@@ -23,6 +23,7 @@ from hlosharding.schedule.pipelines import (
     PipelineRuns,
     ResizablePipeline,
     Sized,
+    order_and_chunks,
     orders,
 )
 from hlosharding.schedule.ranks import RankProgram, RankRun, run_ranks
@@ -67,6 +68,7 @@ __all__ = [
     "devices_text",
     "is_layout_call",
     "on",
+    "order_and_chunks",
     "orders",
     "parse_schedule",
     "pipelined",

@@ -38,7 +38,7 @@ class Plan:
     stages: int = 1
     microbatches: int = 1
     schedule: str = ""
-    """As of `pipelined`; "": 1F1B of a training step."""
+    """As of `pipelined`, as "1f1b-x2" with two chunks of the layers a device; "": 1F1B of a training step."""
     order: str = ""
     """The ways on the machine's devices, the outermost first, as "TPD"; those of one way may be left out; "": PDT."""
     strategy: str = ""

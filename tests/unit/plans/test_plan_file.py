@@ -240,7 +240,12 @@ def test_a_found_plan_comes_back_from_its_file_with_the_same_schedule(tmp_path: 
     from hlosharding.search import schedule_of
 
     arrays = jax.ShapeDtypeStruct((2, 64, 64), jnp.float32), jax.ShapeDtypeStruct((32, 64), jnp.float32)
-    for plan in (hs.Plan(2, 1, 2, 4), hs.Plan(2, 2), hs.Plan(2, 2, 2, 2, order="TDP")):
+    for plan in (
+        hs.Plan(2, 1, 2, 4),
+        hs.Plan(2, 2),
+        hs.Plan(2, 2, 2, 2, order="TDP"),
+        hs.Plan(2, 1, 2, 4, "forward-x2"),
+    ):
         machine = hs.machines.h100(plan.num_devices)
         found = hs.search(two_layers, *arrays, batch=["x"], machine=machine, plans=[plan])
         found.plan_file().write(tmp_path / "found.toml")
