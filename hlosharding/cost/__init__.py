@@ -23,11 +23,12 @@ from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import STREAMS, Event
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
-from hlosharding.cost.work import OpCost, op_cost
+from hlosharding.cost.work import PART_READERS, OpCost, op_cost
 
 __all__ = [
     "LARGEST_FIGURE",
     "NOTHING",
+    "PART_READERS",
     "STREAMS",
     "Calibration",
     "Chip",

@@ -33,12 +33,18 @@ def test_interleaved_chunks_are_said_by_the_schedule(tmp_path: Path) -> None:
     assert run.plan == Plan(4, 2, 2, 4, "1f1b-x2")
 
 
+def test_selective_recomputation_comes_with_sequence_parallelism(tmp_path: Path) -> None:
+    (run,) = table(tmp_path, "2,2,4,32,2,1,selective_sequence_parallel")
+    assert isinstance(run, Run)
+    assert run.plan == Plan(4, 2, 2, 4, sequence=True)
+    assert run.config.remat == "dots_with_no_batch_dims_saveable"
+
+
 @pytest.mark.parametrize(
     ("ways", "reason"),
     [
         ("2,2,4,32,2,3,full", "4 layers are not cut into 6"),
         ("2,3,4,32,2,1,full", "4 layers are not cut into 3"),
-        ("2,2,4,32,2,1,selective", "sequence"),
     ],
 )
 def test_a_row_that_cannot_be_said_has_a_reason(ways: str, reason: str, tmp_path: Path) -> None:

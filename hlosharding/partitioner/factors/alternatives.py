@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hlosharding.ir import Shape
 from hlosharding.partitioner.choice import FactorChoice
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
 from hlosharding.partitioner.factors.factor_choice import choose, promising_splits
 from hlosharding.partitioner.factors.factor_roles import num_points
 from hlosharding.partitioner.factors.lowering_choice import Asked
-from hlosharding.partitioner.factors.split_prices import priced_split
+from hlosharding.partitioner.factors.split_prices import memory_bytes, priced_split
 from hlosharding.partitioner.prices import Cost, Number, Prices
 from hlosharding.sharding import HloSharding
 
@@ -146,7 +145,7 @@ class _Pricing:
             comm_bytes=in_bytes.communication,
             seconds=in_seconds.seconds,
             work=num_points(problem.signature, num_tiles) / (num_points(problem.signature, whole) or 1),
-            memory_bytes=_memory(problem, by_objective),
+            memory_bytes=memory_bytes(problem, by_objective),
             price=by_objective.seconds,
             excluded=excluded,
         )
@@ -156,12 +155,3 @@ def _split(problem: ChoiceProblem, space: HloSharding, prices: Prices) -> Factor
     choice = priced_split(problem, space, prices)
     assert choice is not None, "no limit, so nothing is above it"
     return choice
-
-
-def _memory(problem: ChoiceProblem, choice: FactorChoice) -> int:
-    """Bytes of the tiles that the local op reads and writes."""
-    tensors: list[tuple[Shape, HloSharding]] = [
-        *((o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True)),
-        *((r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)),
-    ]
-    return sum(shape.with_dims(s.tile_shape(shape.dims)).byte_size for shape, s in tensors if shape.is_array)

@@ -38,6 +38,8 @@ class Operand:
     """Of a loop that needs it moved but once."""
     reversed_dims: tuple[int, ...] = ()
     """Dims whose first tile meets the last tile of other operands."""
+    is_read_in_part: bool = False
+    """Does the op read no more of it than it makes, as a slice does?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,11 @@ class ChoiceProblem:
     def products_a_point(self) -> int:
         """How many a device computes at a point of the iteration space, over all its windows."""
         return math.prod(window.products for window in self.windows if window is not None)
+
+    @property
+    def result_passes(self) -> int:
+        """How often memory sees a result: once, and once more for each operand of which so much is read."""
+        return 1 + sum(operand.is_read_in_part for operand in self.operands)
 
     def num_tiles(self, space: HloSharding) -> Sequence[int]:
         """How often each factor is split."""

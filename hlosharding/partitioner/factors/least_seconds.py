@@ -120,7 +120,8 @@ def compute_seconds(problem: ChoiceProblem, splits: Splits, prices: Prices) -> N
     points = np.full(len(splits), float(problem.products_a_point))
     for n in computed:
         points *= -(-sizes[n] // splits.num_tiles[:, n])
-    tensors = [(o.shape, o.dims) for o in problem.operands] + [(r.shape, r.dims) for r in problem.results]
+    tensors = [(o.shape, o.dims) for o in problem.operands if not o.is_read_in_part]
+    tensors += [(r.shape, r.dims) for r in problem.results] * problem.result_passes
     nbytes = sum((_tile_bytes(problem, splits, *tensor) for tensor in tensors if tensor[0].is_array), np.zeros(1))
     reduced = [f for f in range(len(sizes)) if is_reduced(signature, f)]
     plain, reducing = (prices.compute_seconds(points, nbytes, how) for how in (False, True))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hlosharding.cost import PART_READERS
 from hlosharding.ir import Instruction, Shape
 from hlosharding.partitioner.broadcast_dims import broadcast_dims_of_results
 from hlosharding.partitioner.choice import FactorChoice, Lowering
@@ -191,6 +192,7 @@ def _operands(inst: Instruction, op: _Op, number: int, values: Sequence[Value]) 
             copies=value.copies,
             trips=value.trips,
             reversed_dims=taps if index == 1 else (),
+            is_read_in_part=index == 0 and inst.opcode in PART_READERS,
         )
         for index, (value, dims) in enumerate(zip(values, op.signatures[number].operands, strict=True))
     )

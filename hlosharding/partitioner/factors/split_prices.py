@@ -60,12 +60,16 @@ def priced_split(
 def _compute_seconds(problem: ChoiceProblem, choice: FactorChoice, prices: Prices) -> float:
     """Seconds of one device's part of the op alone."""
     points = num_points(choice.signature, problem.num_tiles(choice.space)) * problem.products_a_point
-    tensors = [
-        *((o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True)),
-        *((r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)),
-    ]
-    nbytes = sum(_tile(shape, sharding).byte_size for shape, sharding in tensors if shape.is_array)
+    nbytes = memory_bytes(problem, choice)
     return prices.compute_seconds(points, nbytes, bool(choice.deferred) or reduces(choice.signature))
+
+
+def memory_bytes(problem: ChoiceProblem, choice: FactorChoice) -> int:
+    """What one device's part of the op reads and writes."""
+    reads = [(o.shape, s) for o, s in zip(problem.operands, choice.operands, strict=True) if not o.is_read_in_part]
+    results = [(r.shape, s) for r, s in zip(problem.results, choice.results, strict=True)]
+    tensors = reads + results * problem.result_passes
+    return sum(_tile(shape, sharding).byte_size for shape, sharding in tensors if shape.is_array)
 
 
 def _tile(shape: Shape, sharding: HloSharding) -> Shape:

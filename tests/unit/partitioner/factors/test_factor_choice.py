@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import hlosharding as hs
+from hlosharding.cost import machines
 from tests.support.split_programs import counts, mark, opcodes, right, root_dims, split
 
 # Tiling of lhs f32[m,k], rhs f32[k,n] and of the result, on eight devices; "" is replicated, None left open.
@@ -418,3 +420,17 @@ def test_what_waits_for_another_sum_keeps_its_operands() -> None:
         b = f32[512,512] dot(y, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
         ROOT s = f32[512,512] add(a, b){mark("")}""")
     assert counts(local) == {"all-reduce": 1}
+
+
+def test_a_row_of_a_stack_is_cut_out_where_the_stack_lies() -> None:
+    """Memory gives the row, not the stack: it costs less than what would be sent if each device cut out a piece."""
+    lies = "{devices=[1,1,8,32]<=[32,8]T(1,0) last_tile_dim_replicate}"
+    module = hs.load(f"""HloModule m, num_partitions=256
+    ENTRY e {{
+      stack = f32[48,8192,8192] parameter(0), sharding={lies}
+      row = s32[] parameter(1), sharding={{replicated}}
+      zero = s32[] constant(0)
+      ROOT cut = f32[1,8192,8192] dynamic-slice(stack, row, zero, zero), sharding={lies},
+        dynamic_slice_sizes={{1,8192,8192}}
+    }}""")
+    assert not hs.partition(module, machine=machines.a100(256)).collectives
