@@ -25,6 +25,7 @@ def execute(arguments: Namespace) -> None:
             module,
             batch=arguments.batch,
             machine=named_machine(*arguments.machine),
+            plans=arguments.plans,
             microbatches=arguments.microbatches or MICROBATCHES,
             schedules=arguments.schedules,
             orders=ORDERS if arguments.orders == ["all"] else arguments.orders,

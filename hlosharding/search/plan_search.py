@@ -21,7 +21,7 @@ from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
 from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_files import plan_file
-from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
+from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plans_for
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
 from hlosharding.search.price_workers import PriceWorkers
@@ -167,16 +167,17 @@ def search(
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
     `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
 
-    Raises ScheduleError for arguments that are not there, for no order or strategy, for a file of another search, and
-    for a strategy that cannot be handed to other processes; HloShardingError where one of these dies.
+    Raises ScheduleError for arguments that are not there, for no schedule, order or strategy, for plans that need more
+    devices or with which `microbatches`, `schedules` and the like are said, for a file of another search, and for a
+    strategy that cannot be handed to other processes; HloShardingError where one of these dies.
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
-    if machine.topology == "switch" and machine.num_nodes == 1:
-        orders = ("",)  # whoever is next to whom
-    grid = plan_space(machine.num_devices, microbatches, schedules, orders, strategies, replicas, context)
-    space = list(plans if plans is not None else grid)
+    space = plans_for(
+        machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,
+        replicas=replicas, context=context,
+    )  # fmt: skip
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]

@@ -270,6 +270,23 @@ PLANS = _all(
     "version = 1\n[mesh]\na = 8\n[annotations]\n'*' = \"P(('a',))\"\n",
 )
 JSON_PLANS = tuple(PlanFile.parse(text.decode()).to_text("json").encode() for text in PLANS)
+PLAN_TEXTS = _all(
+    "8/2/2/16 zb-h1 PTD fsdp replicas=2 context=2",
+    "1/1/8/128 breadth-first",
+    " 4/2/1/1  context=4 own.strategy TD",
+)
+PLAN_WORDS = _lines("""
+8/2/2/16
+1f1b
+gpipe
+forward
+PDT
+megatron
+replicas=2
+context=1
+=
+/
+""")
 TOML_WORDS = _lines("""
 [a]
 [[parts]]

@@ -36,6 +36,18 @@ def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err
 
 
+def test_plans_are_named_as_tables_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    named = "4/1/1/1 fsdp replicas=2,2/2/1/1,1/2/2/4 gpipe"
+    command = ["search", MLP, "--machine", "h100:4", "--batch", "x"]
+    assert main([*command, "--plans", named, "--emit", "json"]) == 0
+    assert {plan["plan"] for plan in json.loads(capsys.readouterr().out)["plans"]} == set(named.split(","))
+    assert main([*command, "--plans", "4/1/1/1", "--strategy", "fsdp"]) == 1
+    assert "strategies are said, and plans, which say all" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--plans", "4/1/1/1,4/1/1/1 fsdp fsdp"])
+    assert "argument --plans: a second strategy; at position 13: 4/1/1/1 fsdp >>>fsdp" in capsys.readouterr().err
+
+
 def test_data_ways_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
     plans = found(capsys, "--strategy", "fsdp", "--replicas", "1,2", "--context", "1,2", machine="h100:4")["plans"]
     parts = {(plan["replicas"], plan["context"]) for plan in plans if plan["data"] == 4}
