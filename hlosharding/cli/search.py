@@ -10,7 +10,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from hlosharding.cli.files import counting, write
+from hlosharding.cli.files import write
 from hlosharding.cli.programs import load_program, named_machine, present
 from hlosharding.plans import PlanFile
 from hlosharding.report import pareto_svg, search_view
@@ -20,24 +20,22 @@ from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
 def execute(arguments: Namespace) -> None:
     """Print the plans, the fastest first, and why it won."""
     module = load_program(arguments)
-    with counting("pricing plans") as progress:
-        found = search(
-            module,
-            batch=arguments.batch,
-            machine=named_machine(*arguments.machine),
-            plans=arguments.plans,
-            microbatches=arguments.microbatches or MICROBATCHES,
-            schedules=arguments.schedules,
-            orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
-            strategies=arguments.strategy,
-            replicas=arguments.replicas,
-            context=arguments.context,
-            donate=arguments.donate,
-            prune=not arguments.all,
-            progress=progress,
-            resume=arguments.resume,
-            jobs=arguments.jobs,
-        )
+    found = search(
+        module,
+        batch=arguments.batch,
+        machine=named_machine(*arguments.machine),
+        plans=arguments.plans,
+        microbatches=arguments.microbatches or MICROBATCHES,
+        schedules=arguments.schedules,
+        orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
+        strategies=arguments.strategy,
+        replicas=arguments.replicas,
+        context=arguments.context,
+        donate=arguments.donate,
+        prune=not arguments.all,
+        resume=arguments.resume,
+        jobs=arguments.jobs,
+    )
     if arguments.plot:
         write(pareto_svg(found), arguments.plot)
     if arguments.output:

@@ -16,6 +16,7 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.plans import PlanFile
+from hlosharding.progress import Progress, counting
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained
@@ -81,16 +82,16 @@ class SearchResult(InNotebooks):
         best = self.best
         return plan_file(self.sizes.planner(self.table[0].batch_size), best, self.machine)
 
-    def measured(self, most: int = 10) -> Ranking:
+    def measured(self, most: int = 10, *, progress: Progress | bool = True) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
         size = self.table[0].batch_size if self.table else self.sizes.given
         plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
-        return ranked(self.sizes.planner(size), plans, self.machine)
+        return ranked(self.sizes.planner(size), plans, self.machine, progress=progress)
 
-    def improved(self, steps: int = 200) -> Improved:
+    def improved(self, steps: int = 200, *, progress: Progress | bool = True) -> Improved:
         """The first of the table by a strategy of its own: its strategy changed for one argument at a time, each change
         propagated and simulated, and kept where it saves time (or memory, as long as the plan does not fit), until none
-        does or `steps` were priced.
+        does or `steps` were priced.  `progress`: as of `search`.
 
         Raises ScheduleError where no plan was priced.
 
@@ -107,7 +108,7 @@ class SearchResult(InNotebooks):
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
         first = self.table[0].sized_plan
-        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps)
+        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
 
     def explain(self) -> str:
         """Why the winner won: against the best of each pure kind, and the next best; and what donating would save."""
@@ -147,7 +148,7 @@ def search(
     donate: Sequence[str | int] = (),
     keep: int = 10,
     prune: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool = True,
     resume: str | Path | None = None,
     jobs: int = 1,
 ) -> SearchResult:
@@ -162,8 +163,9 @@ def search(
     function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
     arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  All are priced as
     propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
-    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: told (plans
-    done, plans in all).
+    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: shows a bar
+    where a person watches, on a terminal's standard error or in a notebook; False shows none, a function is told (done,
+    at most).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
     `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
 
@@ -200,7 +202,7 @@ class _Search:
         machine: Machine,
         known: KnownPrices,
         most: int,
-        progress: Callable[[int, int], None] | None,
+        progress: Progress | bool,
     ) -> None:
         self.sizes, self.plans, self.machine, self.known = sizes, plans, machine, known
         self.most, self.progress = most, progress
@@ -209,9 +211,12 @@ class _Search:
         """`priced`: who prices."""
         bounds = self._bounds()
         order = sorted(self.plans, key=lambda each: (bounds[each], each))
-        found = self._outcomes(priced, [self._task(each, bounds[each], exact=False) for each in order])
-        first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
-        found |= self._outcomes(priced, [self._task(each.sized_plan, 0.0, exact=True) for each in first])
+        tasks = [self._task(each, bounds[each], exact=False) for each in order]
+        with counting("pricing plans", self.progress) as progress:
+            found = self._outcomes(priced, tasks, progress, again=min(self.most, len(tasks)))
+            first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
+            again = [self._task(each.sized_plan, 0.0, exact=True) for each in first]
+            found |= self._outcomes(priced, again, progress, before=len(tasks))
         return SearchResult(
             self.sizes,
             self.machine,
@@ -232,12 +237,14 @@ class _Search:
         asked = Asked(plan, exact)
         return Task(asked, bound, self.known.found.get(asked))
 
-    def _outcomes(self, priced: Prices, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
-        """Of each plan, in the order of the tasks; known from then on."""
+    def _outcomes(
+        self, priced: Prices, tasks: Sequence[Task], progress: Progress, *, before: int = 0, again: int = 0
+    ) -> dict[SizedPlan, Outcome | None]:
+        """Of each plan, in the order of the tasks; known from then on.  `before`: how many were asked
+        for; `again`: how many will be."""
         answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
         for done in range(len(tasks)):
-            if self.progress is not None and not tasks[0].asked.exact:
-                self.progress(done, len(tasks))
+            progress(before + done, before + len(tasks) + again)
             asked, outcome = next(answers)
             if outcome is not None and asked not in self.known.found:
                 self.known.keep(asked, outcome)
