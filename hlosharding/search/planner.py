@@ -64,6 +64,11 @@ class Planner:
         names = dict.fromkeys(re.split(r"[\[.]", p.op_name or p.name)[0] for p in updated)
         return made, list(names)
 
+    @property
+    def donated(self) -> frozenset[int]:
+        """Numbers of the arguments that the update may overwrite."""
+        return self._cutter.donated
+
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
         cut = self.pipeline(plan, machine)
