@@ -265,8 +265,9 @@ PLANS = _all(
         'machine = "h100:8"\nobjective = "bytes"\ncomment = "a.b"\ndevice_ids = [1, 0, 2, 3]\n'
         "[mesh]\ndata = 2\nmodel = 2\n"
         '[annotations]\n"params[*]" = "P(data)"\nx = "{devices=[2,2]<=[4]}"\n'
-        '[pipeline]\nstages = 2\nmicrobatches = 4\nbatch = ["x"]\nschedule = "1f1b"\norder = "PDT"\n'
+        '[pipeline]\nstages = 2\nmicrobatches = 4\nschedule = "1f1b"\norder = "PDT"\n'
     ).to_text(),
+    'strategy = "fsdp"\nbatch = ["x"]\ndonate = ["params", "moments[0]"]\n[mesh]\nreplicas = 2\ndata = 2\n',
     "version = 1\n[mesh]\na = 8\n[annotations]\n'*' = \"P(('a',))\"\n",
 )
 JSON_PLANS = tuple(PlanFile.parse(text.decode()).to_text("json").encode() for text in PLANS)

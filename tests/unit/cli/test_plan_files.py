@@ -71,30 +71,41 @@ def test_suggestions_are_saved_on_top_of_the_plan(
     assert found.num_tiles > 1
 
 
-def test_a_found_plan_is_saved_and_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    saved = tmp_path / "plan.toml"
-    search = ("search", MLP, "--batch", "x", "--machine", "h100:8", "--microbatches", "2")
-    run(capsys, *search, "--save-plan", str(saved))
-    assert hs.PlanFile.read(saved).machine == "h100:8"
-    assert "h100(8)" in run(capsys, "simulate", MLP, "--plan", str(saved), "--emit", "json")
+@pytest.mark.parametrize("plans", ["8/1/1/1 fsdp", "2/2/2/2 zero2", "4/2/1/1"])
+def test_a_found_plan_is_saved_and_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path, plans: str) -> None:
+    """At the price that the search found."""
+    saved = str(tmp_path / "plan.toml")
+    search = ("search", MLP, "--batch", "x", "--donate", "w1", "--machine", "h100:8", "--plans", plans)
+    [found] = json.loads(run(capsys, *search, "--save-plan", saved, "--emit", "json"))["plans"]
+    kept = hs.PlanFile.read(saved)
+    assert (kept.machine, kept.batch, kept.donate) == ("h100:8", ("x",), ("w1",))
+    again = json.loads(run(capsys, "simulate", MLP, "--plan", saved, "--emit", "json"))
+    figures = "time_s", "peak_memory_bytes"
+    assert [again[figure] for figure in figures] == [found[figure] for figure in figures]
+
+
+def test_a_strategy_is_what_it_splits(capsys: pytest.CaptureFixture[str], plan: str) -> None:
+    Path(plan).write_text("strategy = 'megatron'\nbatch = ['x']\n[mesh]\ndata = 2\ntensor = 4\n")
+    said = ("--annotate", "x=P(data)", "--annotate", "w1=P(None,tensor)", "--annotate", "w2=P(tensor)")
+    by_hand = run(capsys, "partition", MLP, "--mesh", "data=2,tensor=4", *said)
+    assert run(capsys, "partition", MLP, "--plan", plan) == by_hand
 
 
 def test_a_plan_of_stages_is_simulated_and_nothing_else(capsys: pytest.CaptureFixture[str], plan: str) -> None:
-    steps = "[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n"
-    Path(plan).write_text('machine = "h100:2"\n' + steps)
+    Path(plan).write_text("machine = 'h100:2'\nbatch = ['x']\n[pipeline]\nstages = 2\nmicrobatches = 2\n")
     assert main(["partition", MLP, "--plan", plan]) == 1
     assert "2 stages and 2 microbatches" in capsys.readouterr().err
 
 
 def test_a_model_brings_its_own_stages(capsys: pytest.CaptureFixture[str], plan: str, tmp_path: Path) -> None:
-    Path(plan).write_text("[pipeline]\nmicrobatches = 2\nbatch = ['x']\n")
+    Path(plan).write_text("batch = ['x']\n[pipeline]\nmicrobatches = 2\n")
     staged, stages = tmp_path / "staged.onnx", {"/fc1/MatMul": 0, "/fc1/Add": 1, "Relu(y)": 2}
     staged.write_bytes(hs.write_onnx_shardings(mlp(), {}, configuration="pp", stages=stages).SerializeToString())
     options = ("--plan", plan, "--configuration", "pp", "--emit", "json")
     found = json.loads(run(capsys, "simulate", str(staged), *options))
     assert "{2}" in json.dumps(found)
     assert "{3}" not in json.dumps(found)
-    Path(plan).write_text("[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n")
+    Path(plan).write_text("batch = ['x']\n[pipeline]\nstages = 2\nmicrobatches = 2\n")
     assert "{2}" not in run(capsys, "simulate", str(staged), *options)
     assert main(["partition", str(staged), *options[:4]]) == 1
     assert "2 stages and 2 microbatches" in capsys.readouterr().err

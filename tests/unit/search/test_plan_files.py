@@ -1,0 +1,151 @@
+"""Found plans come back from their files: the same plan, the same program, the same price.  What people write, too."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import hlosharding as hs
+from hlosharding.cost import machines
+from hlosharding.errors import PlanError, ScheduleError
+from hlosharding.plans import PlanFile
+from hlosharding.search import Plan, Planner, megatron, schedule_of, written_out
+from hlosharding.search.plan_files import plan_of
+
+Arrays = list[Any]
+
+
+def step(weights: Arrays, moments: Arrays, x: Any) -> tuple[Arrays, Arrays, Any]:
+    """Two layers with momentum; the batch's second dim are sequences."""
+
+    def loss(weights: Arrays) -> Any:
+        up, down = weights
+        return jnp.mean((jnp.tanh(x @ up) @ down) ** 2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    moments = [0.9 * m + g for m, g in zip(moments, gradients, strict=True)]
+    return [w - 0.1 * m for w, m in zip(weights, moments, strict=True)], moments, value
+
+
+def arguments(*rows: int) -> tuple[Arrays, Arrays, Any]:
+    weights = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((16, 64), (64, 16))]
+    return weights, weights, jax.ShapeDtypeStruct((*(rows or (16, 8)), 16), jnp.float32)
+
+
+def first_by_rows(module: hs.Module, ways: Any, batch: frozenset[int]) -> dict[Any, Any]:
+    return {**megatron(module, ways, batch), "weights[0]": P("tensor")}
+
+
+PLANS = [
+    "2/1/2/4",
+    "2/2/1/1",
+    "2/2/1/1 TD",
+    "2/2/2/2 TDP",
+    "1/1/2/4 gpipe",
+    "1/1/2/4 zb-h1",
+    "4/1/1/4 fsdp",
+    "4/1/1/1 fsdp replicas=2",
+    "4/2/2/2 TPD fsdp replicas=2",
+    "4/1/1/1 fsdp context=2",
+    "4/1/1/1 zero2",
+    "4/2/1/1 rows",
+]
+
+
+@pytest.mark.parametrize("donate", [(), ("weights", "moments"), ("weights[1]",)], ids=str)
+@pytest.mark.parametrize("text", PLANS)
+def test_a_found_plan_comes_back(text: str, donate: tuple[str | int, ...], tmp_path: Path) -> None:
+    plan = Plan.parse(text)
+    own = {"rows": first_by_rows}
+    machine = machines.h100(16 if plan.order else plan.num_devices)
+    module = hs.trace(step)(*arguments())
+    found = hs.search(module, batch=["x"], machine=machine, plans=[plan], strategies=own, donate=donate)
+    found.plan_file().write(tmp_path / "plan.toml")
+    kept = PlanFile.read(tmp_path / "plan.toml")
+    assert kept.machine_for(machine.num_devices) == machine
+    again = schedule_of(kept, module, machine)
+    assert again.to_text() == found.schedule.to_text()
+    run, [priced] = again.simulate(machine), found.table
+    assert (run.time_s, run.peak_memory_bytes) == (priced.time_s, priced.peak_memory_bytes)
+
+
+@pytest.mark.parametrize("text", [text for text in PLANS if "rows" not in text])
+def test_the_words_come_back(text: str) -> None:
+    plan = Plan.parse(text)
+    found = hs.search(
+        step, *arguments(), batch=["x"], machine=machines.h100(16), plans=[plan], donate=[0, "moments[1]"]
+    )
+    file = found.plan_file()
+    assert (file.batch, file.donate) == (("x",), ("weights", "moments[1]"))
+    said = plan_of(PlanFile.parse(file.to_text()))
+    assert said is not None
+    assert str(said) == (text if plan.strategy else f"{text} megatron")
+
+
+@pytest.mark.parametrize("text", ["4/1/1/1 fsdp", "2/2/2/2 zero2"])
+def test_a_strategy_needs_no_annotations(text: str) -> None:
+    """What the words alone mean is what the same plan means."""
+    plan, module = Plan.parse(text), hs.trace(step)(*arguments())
+    ways = "\n".join(f"{axis} = {size}" for axis, size in plan.ways.items())
+    steps = f"stages = {plan.stages}\nmicrobatches = {plan.microbatches}"
+    said = f"strategy = '{plan.strategy}'\nbatch = ['x']\n[mesh]\n{ways}\n[pipeline]\n{steps}"
+    machine = machines.h100(plan.num_devices)
+    expected = Planner(module, ["x"]).schedule(plan, machine)
+    assert schedule_of(PlanFile.parse(said), module, machine).to_text() == expected.to_text()
+
+
+def test_annotations_lie_on_top_of_the_strategy() -> None:
+    module = hs.trace(step)(*arguments())
+    hidden = next(inst.name for inst in module.instructions if inst.opcode == "tanh")
+    said = "strategy = 'megatron'\nbatch = ['x']\n[mesh]\ndata = 2\ntensor = 2\n[annotations]\n"
+    file = PlanFile.parse(f"{said}'weights[0]' = \"P('tensor')\"\n'{hidden}' = \"P('data')\"\n")
+    made = schedule_of(file, module)
+    types = {parameter.name: str(parameter.type) for parameter in made.functions["main"].parameters}
+    for parameter in module.entry.parameters[:2]:  # the second one as the strategy says, by rows too
+        assert "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}" in types[parameter.name]
+    rng = np.random.default_rng(0)
+    flat = [rng.normal(size=leaf.shape).astype(np.float32) for leaf in jax.tree.leaves(arguments())]
+    expected = jax.tree.leaves(jax.jit(step)(flat[:2], flat[2:4], flat[4]))
+    for ours, theirs in zip(made.run_reference(*flat), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_plan_of_one_program_is_written_out() -> None:
+    module = hs.trace(step)(*arguments())
+    file = PlanFile.parse("strategy = 'fsdp'\nbatch = ['x']\n[mesh]\ndata = 4\n[annotations]\n'weights[0]' = 'P()'")
+    said = dict(written_out(file, module).annotations)
+    assert said["weights[1]"] == "P('data', None)"
+    assert said["weights[0]"] == "P()"
+    assert written_out(PlanFile.parse("batch = ['x']"), module) == PlanFile.parse("batch = ['x']")
+
+
+def test_bad_words() -> None:
+    module = hs.trace(step)(*arguments())
+    for text, error, says in [
+        ("strategy = 'fdsp'\n[mesh]\ndata = 2", ScheduleError, "no strategy 'fdsp'; there are megatron, fsdp, zero2"),
+        ("strategy = 'fsdp'\n[mesh]\nx = 2", PlanError, "call them replicas, data, context, tensor, in this order"),
+        ("strategy = 'fsdp'\n[mesh]\ntensor = 2\ndata = 2", PlanError, "splits over no axes of the mesh"),
+        ("strategy = 'fsdp'", PlanError, "splits over no axes of the mesh None"),
+        ("batch = ['y']\n[mesh]\ndata = 2", ScheduleError, "no argument 'y'; there are weights"),
+        ("batch = ['x']\ndonate = ['w']\n[mesh]\ndata = 2", ScheduleError, "no argument 'w'; there are weights"),
+        ("batch = ['x']\n[mesh]\ndata = 2\n[pipeline]\nschedule = '1f1c'", ScheduleError, "no schedule '1f1c'"),
+        ("[pipeline]\nmicrobatches = 2", ScheduleError, r'no batch; write batch = \["x"\]'),
+    ]:
+        with pytest.raises(error, match=says):
+            schedule_of(PlanFile.parse(text), module)
+
+
+def test_a_batch_is_not_cut_into_a_million_pieces() -> None:
+    text = "HloModule m\nENTRY e {\n  x = f32[1048576] parameter(0)\n  ROOT y = f32[1048576] negate(x)\n}\n"
+    plan = PlanFile.parse("batch = ['x']\n[mesh]\nd = 1\n[pipeline]\nmicrobatches = 1048576\n")
+    began = time.process_time()
+    with pytest.raises(ScheduleError, match="1048576 pieces are more than the 4096"):
+        schedule_of(plan, hs.load(text))
+    assert time.process_time() - began < 1
