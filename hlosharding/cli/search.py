@@ -18,7 +18,7 @@ from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the plans, the fastest first, and why it won."""
+    """Print the plans, the fastest first, and why it won.  Raises ScheduleError where none could be priced."""
     module = load_program(arguments)
     found = search(
         module,
@@ -43,6 +43,8 @@ def execute(arguments: Namespace) -> None:
     if arguments.save_plan:
         _as_file(found, arguments).write(arguments.save_plan)
     present(search_view(found, most=arguments.most), arguments.emit)
+    if not found.table:
+        _ = found.best  # raises, with the reason
 
 
 def _as_file(found: SearchResult, arguments: Namespace) -> PlanFile:

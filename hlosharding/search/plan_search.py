@@ -19,7 +19,7 @@ from hlosharding.plans import PlanFile
 from hlosharding.progress import Progress, counting
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.comparison import explained
+from hlosharding.search.comparison import explained, shared_reason
 from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_files import plan_file
 from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plans_for
@@ -60,8 +60,10 @@ class SearchResult(InNotebooks):
 
     @property
     def best(self) -> Plan:
-        """The fastest that fits.  Raises ScheduleError where none does."""
-        if not self.table or not self.table[0].fits:
+        """The fastest that fits.  Raises ScheduleError where none does, with the reason."""
+        if not self.table:
+            raise ScheduleError(self.explain())
+        if not self.table[0].fits:
             raise ScheduleError(
                 f"no plan fits {self.machine.name}",
                 where=f"{len(self.table)} priced, {len(self.refused)} refused",
@@ -111,7 +113,12 @@ class SearchResult(InNotebooks):
         return improved(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
 
     def explain(self) -> str:
-        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save."""
+        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save.
+
+        Where no plan could be priced, the reason that most of them share.
+        """
+        if not self.table:
+            return f"no plan could be priced on {self.machine.name}; {shared_reason(self.refused)}"
         return "\n".join(filter(None, (explained(self.table, self.machine), self._undonated)))
 
     @cached_property

@@ -18,6 +18,7 @@ from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.progress import Progress, counting
 from hlosharding.search import rank_figures
+from hlosharding.search.comparison import shared_reason
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
@@ -59,7 +60,7 @@ class Ranking(InNotebooks):
     def best(self) -> Plan:
         """The fastest that was run.  Raises ScheduleError where none could be."""
         if not self.table:
-            raise ScheduleError("no plan could be run", remedy="look at .refused for the reasons")
+            raise ScheduleError(f"no plan could be run; {shared_reason(self.refused)}")
         return self.table[0].plan
 
     @property

@@ -59,6 +59,17 @@ def test_an_argument_to_donate_must_be_there(capsys: pytest.CaptureFixture[str])
     assert "no argument 'moments'; there are" in capsys.readouterr().err
 
 
+def test_where_no_plan_suits_one_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["search", MLP, "--machine", "h100:8", "--batch", "x", "--plans", "3/1/1/1,6/1/1/1", "--emit", "json"])
+        == 1
+    )
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)["refused"]) == 2
+    assert "no plan could be priced on h100(8); 1 of 2 refused: the batch of %x f32[64,128] is not cut into" in err
+    assert err.count("\n") == 1
+
+
 def test_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found(capsys, "--all", "--jobs", "2", machine="h100:4") == found(capsys, "--all", machine="h100:4")
 
