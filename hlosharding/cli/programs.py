@@ -23,7 +23,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
-from hlosharding.search import written_out
+from hlosharding.search import applied
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.whole_files import read_whole
 
@@ -74,8 +74,7 @@ def annotated_program(arguments: Namespace, source: Path | bytes | None = None) 
         steps = f"{plan.pipeline.stages or 'its own'} stages and {plan.pipeline.microbatches} microbatches"
         remedy = "take `hlosharding simulate`, or leave out [pipeline]"
         raise PlanError(f"{arguments.plan} has {steps}, this is for one program", remedy=remedy)
-    module = load_program(arguments, source)
-    return written_out(plan, module).apply(module)
+    return applied(plan, load_program(arguments, source))
 
 
 def plan_of(arguments: Namespace) -> PlanFile:

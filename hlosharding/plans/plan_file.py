@@ -114,11 +114,12 @@ class PlanFile:
     def apply(self, module: Module) -> Module:
         """The program with the plan's annotations and mesh.
 
-        Raises AnnotationError, ModuleError; PlanError for a strategy without annotations, which say what it means.
+        Raises AnnotationError, ModuleError; PlanError for a strategy or a batch, which `hlosharding.search.applied`
+        knows.
         """
-        if self.strategy and not self.annotations:
-            remedy = "take hlosharding.search.written_out, or the command line"
-            raise PlanError(f"what strategy {self.strategy!r} splits is not written out", remedy=remedy)
+        if self.strategy or self.batch:
+            what = "the plan has a strategy, or a batch, which say more than its annotations"
+            raise PlanError(what, remedy="take hlosharding.search.applied(plan, module)")
         if not self.annotations and self.mesh is None:
             return module
         made = annotate(module, dict(self.annotations), mesh=self.mesh)

@@ -7,7 +7,9 @@ from hlosharding.schedule.cutting import (
     argument_numbers,
     arguments_by_name,
     is_layout_call,
+    keep_split,
     pipelined,
+    split_flows,
 )
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
@@ -64,10 +66,12 @@ __all__ = [
     "arguments_by_name",
     "devices_text",
     "is_layout_call",
+    "keep_split",
     "on",
     "orders",
     "parse_schedule",
     "pipelined",
     "run_ranks",
     "simulate",
+    "split_flows",
 ]

@@ -14,10 +14,11 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule
+from hlosharding.schedule import Cutter, Layout, Schedule, argument_numbers, keep_split, split_flows
 from hlosharding.search.planner import Planner
 from hlosharding.search.plans import CONTEXT, ORDERS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of
+from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
 
 _AXES = (REPLICAS, "data", CONTEXT, "tensor")
@@ -68,26 +69,42 @@ def _argument(parameter: Instruction) -> str:
     return re.split(r"[\[.]", _path(parameter))[0]
 
 
-def written_out(file: PlanFile, module: Module) -> PlanFile:
-    """The same plan with what its strategy gives each argument of a program among its annotations, below its own.
+def applied(file: PlanFile, module: Module) -> Module:
+    """One program of all devices with what a plan says: its annotations, above what its strategy gives each argument.
 
-    Raises ScheduleError for no strategy, PlanError for a mesh over which none can split.
+    What the step updates lies as it did, and the batch stays split wherever it flows.  Raises ScheduleError for no
+    strategy or argument, PlanError for a mesh over which no strategy splits, AnnotationError, ModuleError.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> module = hs.trace(lambda w, x: jnp.tanh(x @ w))(jnp.ones((4, 4)), jnp.ones((8, 4)))
     >>> file = PlanFile.parse("strategy = 'fsdp'\\nbatch = ['x']\\n[mesh]\\ndata = 2")
-    >>> written_out(file, module).annotations
-    (('w', "P('data', None)"), ('x', "P('data', None)"))
+    >>> [str(applied(file, module).sharding(name)) for name in module.entry.parameters]
+    ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
     """
+    made = _written_out(file, module).apply(module)
+    numbers = argument_numbers(module, file.batch)
+    if numbers:
+        given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
+        results = {result.id: given[p] for result, p in updated_arguments(made).items() if p in given}
+        made.shardings = {**results, **made.shardings}
+        shardings = {parameter.parameter_number: sharding for parameter, sharding in given.items()}
+        keep_split(made, split_flows(dict.fromkeys(numbers, 0), shardings))
+    return made
+
+
+def _written_out(file: PlanFile, module: Module) -> PlanFile:
+    """Annotations alone: what a plan's strategy gives each argument of a program, and above it its own."""
+    plain = replace(file, strategy="", batch=())
     if not file.strategy:
-        return file
+        return plain
     plan = plan_of(file)
     if plan is None:
         raise PlanError(
             f"strategy {file.strategy!r} splits over no axes of the mesh {file.mesh}",
             remedy=f"call them {', '.join(_AXES)}, in this order; some may be left out",
         )
-    return replace(file, annotations=_annotations(Planner(module, file.batch), plan) + file.annotations)
+    given = _annotations(Planner(module, file.batch), plan)
+    return replace(plain, annotations=given + file.annotations)
 
 
 def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) -> Schedule:
@@ -107,7 +124,7 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     plan = plan_of(file) if steps.stages or not module.stages else None
     if plan is not None:
         return _planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
-    annotated = written_out(file, module).apply(module)
+    annotated = _written_out(file, module).apply(module)
     layout = Layout.of(steps.stages or module.stages or 1, steps.schedule)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)

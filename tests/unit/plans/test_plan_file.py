@@ -230,6 +230,7 @@ def test_names_that_match_nothing_and_meshes_of_another_size() -> None:
         PlanFile.parse("[mesh]\na = 2").apply(module)
 
 
-def test_a_strategy_that_is_not_written_out_is_not_ignored() -> None:
-    with pytest.raises(hs.PlanError, match="what strategy 'fsdp' splits is not written out; take"):
-        PlanFile.parse("strategy = 'fsdp'\n[mesh]\ndata = 2").apply(hs.load(TEXT))
+@pytest.mark.parametrize("said", ["strategy = 'fsdp'", "batch = ['w1']"])
+def test_what_annotations_do_not_say_is_not_ignored(said: str) -> None:
+    with pytest.raises(hs.PlanError, match=r"which say more than its annotations; take hlosharding\.search\.applied"):
+        PlanFile.parse(f"{said}\n[mesh]\ndata = 2").apply(hs.load(TEXT))

@@ -16,7 +16,9 @@ import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.plans import PlanFile
-from hlosharding.search import Plan, Planner, megatron, schedule_of, written_out
+from hlosharding.schedule import StageProgram
+from hlosharding.schedule.steps import Apply
+from hlosharding.search import Plan, Planner, applied, megatron, schedule_of
 from hlosharding.search.plan_files import plan_of
 
 Arrays = list[Any]
@@ -37,6 +39,17 @@ def step(weights: Arrays, moments: Arrays, x: Any) -> tuple[Arrays, Arrays, Any]
 def arguments(*rows: int) -> tuple[Arrays, Arrays, Any]:
     weights = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((16, 64), (64, 16))]
     return weights, weights, jax.ShapeDtypeStruct((*(rows or (16, 8)), 16), jnp.float32)
+
+
+def random_arguments() -> tuple[Arrays, Arrays, Any]:
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), arguments())
+
+
+def check(found: Any) -> None:
+    """Is it what one device gives?"""
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(step)(*random_arguments())), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def first_by_rows(module: hs.Module, ways: Any, batch: frozenset[int]) -> dict[Any, Any]:
@@ -110,20 +123,29 @@ def test_annotations_lie_on_top_of_the_strategy() -> None:
     types = {parameter.name: str(parameter.type) for parameter in made.functions["main"].parameters}
     for parameter in module.entry.parameters[:2]:  # the second one as the strategy says, by rows too
         assert "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}" in types[parameter.name]
-    rng = np.random.default_rng(0)
-    flat = [rng.normal(size=leaf.shape).astype(np.float32) for leaf in jax.tree.leaves(arguments())]
-    expected = jax.tree.leaves(jax.jit(step)(flat[:2], flat[2:4], flat[4]))
-    for ours, theirs in zip(made.run_reference(*flat), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    check(made.run_reference(*jax.tree.leaves(random_arguments())))
 
 
-def test_a_plan_of_one_program_is_written_out() -> None:
+@pytest.mark.parametrize("text", ["4/1/1/1 fsdp", "4/2/1/1 zero2", "4/1/1/1 fsdp replicas=2", "2/2/1/1 TD megatron"])
+def test_as_one_program_a_found_plan_moves_no_more(text: str) -> None:
+    """Than the schedule's stage programs: no activations, which are a hundred times as large as the weights."""
+    plan, module = Plan.parse(text), hs.trace(step)(*arguments(512, 8))
+    machine = machines.h100(16 if plan.order else plan.num_devices)
+    found = hs.search(module, batch=["x"], machine=machine, plans=[plan])
+    whole = hs.partition(applied(found.plan_file(), module), machine=machine.with_devices(plan.num_devices))
+    ops = {each.op for each in found.schedule.steps() if isinstance(each, Apply)}
+    parts = [hs.cost(op.program.module) for op in ops if isinstance(op, StageProgram)]
+    assert 0 < whole.comm_bytes_per_device <= sum(part.comm_bytes for part in parts)
+
+
+def test_one_program_computes_what_one_device_does(cpu_devices: list[Any]) -> None:
+    said = "strategy = 'fsdp'\nbatch = ['x']\n[mesh]\ndata = 4\ntensor = 2\n[annotations]\n'weights[0]' = 'P()'"
     module = hs.trace(step)(*arguments())
-    file = PlanFile.parse("strategy = 'fsdp'\nbatch = ['x']\n[mesh]\ndata = 4\n[annotations]\n'weights[0]' = 'P()'")
-    said = dict(written_out(file, module).annotations)
-    assert said["weights[1]"] == "P('data', None)"
-    assert said["weights[0]"] == "P()"
-    assert written_out(PlanFile.parse("batch = ['x']"), module) == PlanFile.parse("batch = ['x']")
+    made = applied(PlanFile.parse(said), module)
+    lies = {p.op_name: str(made.sharding(p)) for p in made.entry.parameters}
+    assert lies["weights[0]"] == "{replicated}"
+    assert lies["weights[1]"] == "{devices=[2,4]<=[4,2]T(1,0)}"
+    check(hs.partition(made).run(*random_arguments()))
 
 
 def test_bad_words() -> None:
