@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 
 import hlosharding as hs
 from benchmarks.published.transformer import Config, arguments, train_step
 from hlosharding.cost import Machine
-from hlosharding.schedule import Pipeline, StageProgram
+from hlosharding.schedule import Closing, Piece, Pipeline, StageProgram
 from hlosharding.search import Planner
 
 
@@ -20,6 +21,10 @@ def planner_of(config: Config, batch: int) -> Planner:
 
 def received_bytes(pipeline: Pipeline, machine: Machine | None = None) -> float:
     """What a device of each stage receives inside its programs, added up."""
-    ops = [each.op for each in (*pipeline.pieces, *pipeline.closings)]
-    programs = [op.program.module for op in ops if isinstance(op, StageProgram)]
+    return received_by((*pipeline.pieces, *pipeline.closings), machine)
+
+
+def received_by(steps: Iterable[Piece | Closing], machine: Machine | None = None) -> float:
+    """The same of some of its programs."""
+    programs = [step.op.program.module for step in steps if isinstance(step.op, StageProgram)]
     return sum(hs.cost(program, machine=machine).comm_bytes for program in programs)

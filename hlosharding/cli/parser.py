@@ -164,6 +164,13 @@ def _add_simulate(commands: Any) -> None:
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
 
 
+_PARTS_OF_DATA = {
+    "--replicas": "are copies of what is split over data",
+    "--context": "are parts of sequences",
+    "--experts": "have other experts",
+}
+
+
 def _add_search(commands: Any) -> None:
     command = _command(commands, "search", "find the best data, tensor and pipeline parallelism for a machine")
     _load_options(command)
@@ -179,10 +186,11 @@ def _add_search(commands: Any) -> None:
         "of stages, data and tensors on the links, the outermost first (default: PDT)",
     )
     _words_option(command, "--strategy", "NAME,NAME...", "which arguments are split, as fsdp,zero2 (default: megatron)")
-    for name, parts in (("--replicas", "copies of what is split over data"), ("--context", "parts of sequences")):
+    for name, parts in _PARTS_OF_DATA.items():
         command.add_argument(
-            name, type=_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many are {parts}"
+            name, type=_counts, default=(1,), metavar="N,N...", help=f"of the data ways, how many {parts}"
         )
+    command.add_argument("--sequence", action="store_true", help="with sequence parallelism, too")
     command.add_argument(
         "--donate", metavar="PATH", action="append", default=[], help="an argument that the update may overwrite"
     )

@@ -31,6 +31,8 @@ def execute(arguments: Namespace) -> None:
         strategies=arguments.strategy,
         replicas=arguments.replicas,
         context=arguments.context,
+        experts=arguments.experts,
+        sequence=(False, True) if arguments.sequence else (False,),
         donate=arguments.donate,
         prune=not arguments.all,
         resume=arguments.resume,

@@ -252,8 +252,11 @@ def _intern(
 ) -> Shape:
     key = element_type, dims, tuple_shapes, dynamic
     found = _interned.get(key)
-    # Two threads may both make it: the first to enter it made the one that both take.
-    return found if found is not None else _interned.setdefault(key, _lawful(Shape(*key)))
+    if found is not None:
+        return found
+    # Sizes may be numpy's, whose products wrap around.  Two threads may both make it: they take the first one's.
+    made = Shape(element_type, tuple(map(int, dims)), tuple_shapes, dynamic)
+    return _interned.setdefault(key, _lawful(made))
 
 
 def _lawful(made: Shape) -> Shape:

@@ -56,6 +56,8 @@ class PlanFile:
     strategy: str = ""
     """Which arguments are split over the mesh, by a name that `hs.search` knows; "": what is annotated, which comes on
     top of it."""
+    sequence: bool = False
+    """Is it with sequence parallelism?"""
     batch: tuple[str, ...] = ()
     """Arguments whose first dim is the batch, by path; that of a tree stands for all in it."""
     donate: tuple[str, ...] = ()
@@ -155,6 +157,7 @@ class PlanFile:
             "machine": self.machine,
             "objective": self.objective,
             "strategy": self.strategy,
+            "sequence": self.sequence,
             "batch": list(self.batch),
             "donate": list(self.donate),
             "device_ids": list(mesh.device_ids) if mesh is not None and not mesh.is_plain else [],

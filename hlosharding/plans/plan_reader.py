@@ -132,6 +132,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Unlike("true or false")
+    return value
+
+
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
         raise _Unlike("a whole number from 1 on")
@@ -176,6 +182,7 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "machine": _text,
     "objective": _objective,
     "strategy": _text,
+    "sequence": _truth,
     "batch": _ARGUMENTS,
     "donate": _ARGUMENTS,
     "device_ids": partial(_list, _device, "a list of device numbers"),

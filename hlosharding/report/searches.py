@@ -128,6 +128,8 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "strategy": plan.strategy,
         "replicas": plan.replicas,
         "context": plan.context,
+        "experts": plan.experts,
+        "sequence": plan.sequence,
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

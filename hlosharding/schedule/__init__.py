@@ -4,12 +4,13 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder, on
 from hlosharding.schedule.cutting import (
     Cutter,
     Layout,
+    StageAxes,
     argument_numbers,
     arguments_by_name,
+    flows_of,
     is_layout_call,
     keep_split,
     pipelined,
-    split_flows,
 )
 from hlosharding.schedule.op import Known, Op, UserOp, Work
 from hlosharding.schedule.parser import parse_schedule
@@ -56,6 +57,7 @@ __all__ = [
     "ScheduleSimulation",
     "Share",
     "Sized",
+    "StageAxes",
     "StageProgram",
     "StepEvent",
     "Usage",
@@ -65,6 +67,7 @@ __all__ = [
     "argument_numbers",
     "arguments_by_name",
     "devices_text",
+    "flows_of",
     "is_layout_call",
     "keep_split",
     "on",
@@ -73,5 +76,4 @@ __all__ = [
     "pipelined",
     "run_ranks",
     "simulate",
-    "split_flows",
 ]

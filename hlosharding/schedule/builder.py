@@ -11,9 +11,11 @@ from typing import Any
 
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule.local_ops import Add, Concat, Number, Split
+from hlosharding.schedule.interpreter import look_at
+from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op, Value, type_of
 from hlosharding.schedule.schedule import Schedule
+from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.steps import Apply, Free, Function, Parameter, Step, place_of
 from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
 from hlosharding.schedule.value_type import ValueType
@@ -25,10 +27,15 @@ class Ref:
     """A value of a schedule that is being built."""
 
     name: str
-    type: ValueType
+    value: Value
+
+    @property
+    def type(self) -> ValueType:
+        """Where it lies, and how."""
+        return type_of(self.value)
 
     def __str__(self) -> str:
-        return f"%{self.name}: {self.type}"
+        return f"%{self.name}: {self.value}"
 
 
 class ScheduleBuilder:
@@ -60,9 +67,8 @@ class ScheduleBuilder:
 
     def run(self, op: Op, *operands: Ref, names: Sequence[str] = ()) -> list[Ref]:
         """A step; its results.  Raises ScheduleError where the operands do not fit."""
-        types: list[Value] = [operand.type for operand in operands]
         try:
-            made = [type_of(value) for value in op.infer(types)]
+            made = look_at(op, [operand.value for operand in operands])
         except HloShardingError as error:
             step = Apply(op, tuple(o.name for o in operands), ())
             raise ScheduleError(error.what, where=place_of("main", step), remedy=error.remedy) from None
@@ -70,7 +76,7 @@ class ScheduleBuilder:
         self._steps.append(Apply(op, tuple(o.name for o in operands), tuple(results)))
         if op.name.startswith("@"):
             self._keep(op)
-        return [Ref(name, kind) for name, kind in zip(results, made, strict=True)]
+        return [Ref(name, value) for name, value in zip(results, made, strict=True)]
 
     def _keep(self, op: Op) -> None:
         word = op.name[1:]
@@ -84,6 +90,10 @@ class ScheduleBuilder:
     def concat(self, *pieces: Ref, dim: int = 0) -> Ref:
         """The pieces joined again."""
         return self.run(Concat(dim), *pieces)[0]
+
+    def constant(self, value: Any, to: Sequence[int]) -> Ref:
+        """An array, or a number, that every run has."""
+        return self.run(Constant.of(value, to))[0]
 
     def number(self, piece: int, parts: int, to: Sequence[int], *, axis: str = "micro") -> Ref:
         """The number of a piece, as u32[]."""

@@ -49,16 +49,22 @@ class Interface:
         """The caller's arrays as @main's.  Raises ScheduleError for another number of arrays."""
         if len(arrays) != len(self.parameters):
             raise ScheduleError(f"{len(arrays)} arrays for {len(self.parameters)} arguments")
-        return [
-            part(array, kind, n) if kind.parts > 1 else array
-            for array, kind in zip(arrays, self.parameters, strict=True)
-            for n in range(kind.parts)
-        ]
+        numbered = enumerate(zip(arrays, self.parameters, strict=True))
+        return [each for number, (array, kind) in numbered for each in _parts(number, array, kind, part)]
 
     def joined(self, values: Sequence[Any], join: Callable[[Sequence[Any], Stack], Any]) -> list[Any]:
         """@main's results as the caller's."""
         taken = zip(by_stack(self.results, values), self.results, strict=True)
         return [join(parts, kind) if kind.parts > 1 else parts[0] for parts, kind in taken]
+
+
+def _parts(number: int, array: Any, kind: Stack, part: Callable[[Any, Stack, int], Any]) -> list[Any]:
+    if kind.parts == 1:
+        return [array]
+    try:
+        return [part(array, kind, n) for n in range(kind.parts)]
+    except ScheduleError as error:
+        raise ScheduleError(error.what, where=f"argument {number}") from None
 
 
 def by_stack(stacks: Sequence[Stack], values: Sequence[T]) -> list[list[T]]:
@@ -72,15 +78,30 @@ def whole_arrays(parameters: int, results: int) -> Interface:
     return Interface((Stack(),) * parameters, (Stack(),) * results)
 
 
+def is_abstract(array: Any) -> bool:
+    """Is it a shape and a dtype without elements, as `jax.ShapeDtypeStruct` is?"""
+    return hasattr(array, "dtype") and not hasattr(array, "__array__")
+
+
 def part_of(array: Any, kind: Stack, part: int) -> Any:
-    """One part of an array.  Raises ScheduleError for one that is not cut so."""
+    """One part of an array, or of a ShapeDtypeStruct.  Raises ScheduleError for one that is not cut so."""
     dims = np.shape(array)
     if kind.dim >= len(dims) or dims[kind.dim] % kind.parts:
         raise ScheduleError(f"an array of shape {list(dims)} is not cut into {kind.parts} parts along dim {kind.dim}")
     rows = dims[kind.dim] // kind.parts
+    if is_abstract(array):
+        return _resized(array, kind.dim, rows)
     return np.asarray(array)[(slice(None),) * kind.dim + (slice(part * rows, (part + 1) * rows),)]
 
 
 def joined_whole(parts: Sequence[Any], kind: Stack) -> Any:
-    """The parts as one numpy array."""
+    """The parts as one numpy array, or, where some are ShapeDtypeStructs, as one of these."""
+    if any(map(is_abstract, parts)):
+        return _resized(parts[0], kind.dim, sum(part.shape[kind.dim] for part in parts))
     return np.concatenate(parts, axis=kind.dim)
+
+
+def _resized(array: Any, dim: int, size: int) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct((*array.shape[:dim], size, *array.shape[dim + 1 :]), array.dtype)

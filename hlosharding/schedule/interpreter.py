@@ -6,14 +6,25 @@ this function, called with other arguments and watched by other observers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hlosharding.errors import HloShardingError, ScheduleError
+from hlosharding.schedule.arguments import Argument, value_of
 from hlosharding.schedule.op import Known, Op, Value, type_of, without_meaning
-from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Step, function_named, place_of
+from hlosharding.schedule.steps import (
+    Apply,
+    Call,
+    Free,
+    Function,
+    Functions,
+    Step,
+    function_named,
+    names_text,
+    place_of,
+)
 from hlosharding.schedule.value_type import ValueType
 
 Names = tuple[int, ...]
@@ -39,27 +50,30 @@ class Observer:
         """The run ends, with these as its results."""
 
 
-Argument = ValueType | Known | Any
+MOST_KNOWN = 64
+"""Elements of a value that are known while a schedule is only looked at: those of sizes and indices, not of data."""
 
 
 def interpret(
-    functions: Functions, arguments: Sequence[Argument] = (), observer: Observer | None = None
+    functions: Functions, arguments: Sequence[Argument] | None = None, observer: Observer | None = None
 ) -> list[Value]:
     """Run @main; its results.
 
-    `arguments`: for each parameter an array (its elements are known), or a ValueType; those not given are known by the
-    type that the parameter states.  An op of which all operands are known computes, if it says what; another gives
-    what its `infer` makes of types, which may be known, too (the shape of an array of which only the type is known).
+    `arguments`: for each parameter an array (its elements are known), or a ShapeDtypeStruct or ValueType.  An op of
+    which all operands are known computes, if it says what; another gives what its `infer` makes of types, which may be
+    known, too (the shape of an array of which only the type is known).
+
+    Without arguments the schedule is only looked at: parameters are what their types say, no program runs, and more
+    than MOST_KNOWN elements are never known.  What is known then is so in every run.
 
     Raises ScheduleError with the step where types, devices or shares do not fit, or a value is not there.
     """
-    run = _Run(functions, observer or Observer())
     main = function_named(functions, "main")
-    if len(arguments) > len(main.parameters):
-        raise ScheduleError(f"{len(arguments)} arguments for the {len(main.parameters)} parameters of @{main.name}")
-    given = [
-        _argument(p.name, p.type, arguments[n] if n < len(arguments) else None) for n, p in enumerate(main.parameters)
-    ]
+    if arguments is not None and len(arguments) != len(main.parameters):
+        what = f"{len(arguments)} arguments for the {len(main.parameters)} parameters of @{main.name}"
+        raise ScheduleError(what, remedy=f"they are {names_text([p.name for p in main.parameters])}")
+    run = _Run(functions, observer or Observer(), look_at if arguments is None else compute)
+    given = list(map(value_of, main.parameters, arguments or [p.type for p in main.parameters]))
     parameters = tuple(map(run.number, given))
     run.observer.entered(parameters, given)
     results = run.function(main, parameters, ())
@@ -69,9 +83,6 @@ def interpret(
 
 def run_reference(functions: Functions, arrays: Sequence[Any]) -> list[np.ndarray]:
     """All elements known: what the schedule means, one whole array for each parameter of @main in."""
-    parameters = function_named(functions, "main").parameters
-    if len(arrays) != len(parameters):
-        raise ScheduleError(f"{len(arrays)} arrays for the {len(parameters)} parameters of @main")
     found = interpret(functions, [np.asarray(array) for array in arrays], _Computing())
     return [value.array for value in found if isinstance(value, Known)]
 
@@ -84,21 +95,35 @@ class _Computing(Observer):
             raise without_meaning(step.op)
 
 
-def _argument(name: str, stated: ValueType | None, given: Argument) -> Value:
-    if stated is None:
-        raise ScheduleError(f"parameter %{name} has no type", remedy="state those of the entry's parameters")
-    if given is None:
-        return stated
-    if not isinstance(given, ValueType | Known):
-        return Known(given, stated)
-    if type_of(given) != stated:
-        raise ScheduleError(f"parameter %{name} is {stated}, the argument {type_of(given)}")
-    return given
+Making = Callable[[Op, Sequence[Value]], Sequence[Value]]
+
+
+def compute(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """What an op makes of values in a run: computed, where all are known."""
+    return _computed(op, operands, op.infer(operands))
+
+
+def look_at(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """What an op makes of values while a schedule is only looked at: soon done, whatever a stranger wrote."""
+    made = op.infer(operands)
+    if op.is_program or any(type_of(value).shape.size > MOST_KNOWN for value in made):
+        return [value if type_of(value).shape.size <= MOST_KNOWN else type_of(value) for value in made]
+    return _computed(op, operands, made)
+
+
+def _computed(op: Op, operands: Sequence[Value], made: Sequence[Value]) -> Sequence[Value]:
+    known = [value for value in operands if isinstance(value, Known)]
+    if len(known) < len(operands) or not op.has_meaning:
+        return made
+    arrays = op.meaning([value.array for value in known], [value.type for value in known])
+    if len(arrays) != len(made):
+        raise ScheduleError(f"{op.name} computes {len(arrays)} arrays, it has the types of {len(made)}")
+    return [Known(array, type_of(value)) for array, value in zip(arrays, made, strict=True)]
 
 
 class _Run:
-    def __init__(self, functions: Functions, observer: Observer) -> None:
-        self.functions, self.observer = functions, observer
+    def __init__(self, functions: Functions, observer: Observer, made_by: Making) -> None:
+        self.functions, self.observer, self.made_by = functions, observer, made_by
         self.values: list[Value] = []
         self.gone: set[int] = set()
         self.inferred: dict[tuple[Any, ...], Sequence[Value]] = {}
@@ -171,19 +196,8 @@ class _Run:
     def _applied(self, op: Op, values: Sequence[Value]) -> Sequence[Value]:
         key = (op, *values)
         if key not in self.inferred:
-            self.inferred[key] = _made(op, values)
+            self.inferred[key] = self.made_by(op, values)
         return self.inferred[key]
-
-
-def _made(op: Op, values: Sequence[Value]) -> Sequence[Value]:
-    made = op.infer(values)
-    known = [value for value in values if isinstance(value, Known)]
-    if len(known) < len(values) or not op.has_meaning:
-        return made
-    arrays = op.meaning([value.array for value in known], [value.type for value in known])
-    if len(arrays) != len(made):
-        raise ScheduleError(f"{op.name} computes {len(arrays)} arrays, it has the types of {len(made)}")
-    return [Known(array, type_of(value)) for array, value in zip(arrays, made, strict=True)]
 
 
 def _define(env: dict[str, int], name: str, number: int) -> None:

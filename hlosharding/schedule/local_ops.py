@@ -13,8 +13,7 @@ import numpy as np
 
 from hlosharding.cost import Machine, op_time
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Shape
-from hlosharding.schedule.op import Groups, Known, Tilewise, Value, Work, same_devices, takes, type_of
+from hlosharding.schedule.op import Tilewise, Value, Work, same_devices, takes, type_of
 from hlosharding.schedule.shares import Share, check_pieces, joined
 from hlosharding.schedule.value_type import ValueType
 
@@ -179,45 +178,6 @@ class Add(Tilewise):
         [made], own = results, machine.kind_of(results[0].devices)
         flops = (len(operands) - 1) * made.tile_bytes / max(1, made.shape.bits // 8)
         return Work(op_time(flops, (len(operands) + 1.0) * made.tile_bytes, made.shape.element_type, own, matrix=False))
-
-
-@dataclass(frozen=True, slots=True)
-class Number(Tilewise):
-    """The number of a piece, where something is made of it: random bits, positions.
-
-    >>> print(*Number(piece=2, parts=4, axis="micro", to=(0, 1)).infer([]))
-    u32[] on {0,1}, piece 2/4 of micro = 2
-    """
-
-    piece: int
-    parts: int
-    axis: str
-    to: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return "number"
-
-    def infer(self, operands: Sequence[Value]) -> Sequence[Known]:
-        takes(0, operands, self)
-        if not 0 <= self.piece < self.parts or not self.to:
-            raise ScheduleError(f"no piece {self.piece} of {self.parts} on {len(self.to)} devices")
-        check_pieces(self.parts)
-        shares = (Share(self.axis, self.parts, (self.piece,)),) if self.parts > 1 else ()
-        [array] = self.meaning([], [])
-        return [Known(array, ValueType(_U32, self.to, shares=shares))]
-
-    def meaning(self, arrays: Sequence[np.ndarray], types: Sequence[ValueType]) -> Sequence[np.ndarray]:
-        return [np.array(self.piece, np.uint32)]
-
-    def groups(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Groups:
-        return tuple((device,) for device in self.to)
-
-    def work(self, operands: Sequence[ValueType], results: Sequence[ValueType], machine: Machine) -> Work:
-        return Work(0.0)
-
-
-_U32 = Shape.array("u32", ())
 
 
 def in_order(types: Sequence[ValueType]) -> None:

@@ -89,6 +89,11 @@ class Op(ABC):
         """The results are the operands' own memory."""
         return False
 
+    @property
+    def is_program(self) -> bool:
+        """It does what a program says, which need not end."""
+        return False
+
     @abstractmethod
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
         """Results of operands of which some, or all, are known by type alone.  Raises ScheduleError."""
@@ -160,6 +165,10 @@ class UserOp(Op):
     """Numbers of results that sum over pieces, as gradients of parameters do."""
     donates: Sequence[int] = ()
     """Numbers of operands that it may overwrite."""
+    static: Sequence[int] = ()
+    """Numbers of operands whose elements tell the results' types, as those of a reshape's shape do: `types` gets them
+    as `Known` values.  As static arguments of `jax.jit` they are known before a run: made of constants and of shapes.
+    """
     temporary_bytes: float = 0.0
 
     @property
@@ -171,12 +180,19 @@ class UserOp(Op):
         return self.donates
 
     def infer(self, operands: Sequence[Value]) -> Sequence[Value]:
+        self._check_static(operands)
         types = [type_of(value) for value in operands]
         same_devices(types)
-        made = self.types(*types)
+        made = self.types(*[operands[n] if n in self.static else kind for n, kind in enumerate(types)])
         results: Sequence[Value] = [made] if isinstance(made, ValueType | Known) else list(made)
         shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(results))])
         return [_sharing(value, share) for value, share in zip(results, shares, strict=True)]
+
+    def _check_static(self, operands: Sequence[Value]) -> None:
+        unknown = set(self.static).difference(n for n, value in enumerate(operands) if isinstance(value, Known))
+        if unknown:
+            what = f"the elements of operand {min(unknown)} of {self.name} are not known; types depend on them"
+            raise ScheduleError(what, remedy="make it of constants and of shapes")
 
     @property
     def has_meaning(self) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from hlosharding.cost import Machine
+from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
 from hlosharding.schedule.interface import Interface, joined_whole, part_of
-from hlosharding.schedule.interpreter import run_reference
+from hlosharding.schedule.interpreter import interpret, run_reference
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.printer import schedule_text
 from hlosharding.schedule.ranks import RankProgram, rank_programs
@@ -81,6 +82,26 @@ class Schedule:
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each argument: what the schedule means."""
         return self.joined(run_reference(self.functions, self.given(*arrays)))
+
+    def interpret(self, *arguments: Any) -> list[Any]:
+        """Run it on what is known of its arguments; what is known of its results (DistIR's mixed interpretation).
+
+        An argument is an array, as of `run_reference`, or a `jax.ShapeDtypeStruct`, whose elements are not known.  A
+        step of which all operands are known is computed; of the results of others the types are told.  A result is a
+        numpy array, or a ShapeDtypeStruct.  Raises ScheduleError, with the argument, where shape or dtype do not fit.
+
+        >>> import jax
+        >>> from hlosharding.schedule import parse_schedule
+        >>> schedule = parse_schedule('''
+        ... func @main(%x: f32[2] on {0}, %y: f32[2] on {0}) {
+        ...   %both = concat(%x, %y) dim=0
+        ...   %twice = add(%x, %x)
+        ...   return %both, %twice
+        ... }''')
+        >>> schedule.interpret(np.ones(2, np.float32), jax.ShapeDtypeStruct((2,), np.float32))
+        [ShapeDtypeStruct(shape=(4,), dtype=float32), array([2., 2.], dtype=float32)]
+        """
+        return self.joined(list(map(elements_of, interpret(self.functions, self.given(*arguments)))))
 
     def given(self, *arrays: Any) -> Sequence[Any]:
         """What the parameters of @main get of these arguments: of stacked weights that stages share, each its part."""

@@ -11,8 +11,10 @@ from dataclasses import fields
 from typing import Any
 
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule.local_ops import Add, Concat, Number, Split
+from hlosharding.ir import Shape
+from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op
+from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
 from hlosharding.schedule.value_type import devices_text, parse_devices
 from hlosharding.sharding import HloSharding
@@ -22,6 +24,7 @@ BUILT_IN: Mapping[str, Callable[..., Op]] = {
     "all-gather": AllGather,
     "all-reduce": AllReduce,
     "concat": Concat,
+    "constant": Constant,
     "number": Number,
     "reduce": Reduce,
     "reduce-scatter": ReduceScatter,
@@ -33,9 +36,10 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "tuple[int, ...]": parse_devices,
     "HloSharding | None": HloSharding.parse,
+    "Shape": Shape.parse,
 }
 """By the annotation of the field."""
-_ATTRIBUTE = re.compile(r"\s+(\w+)=(\{(?:[^{}]|\{[^{}]*\})*\}|[\w-]+)")
+_ATTRIBUTE = re.compile(r"\s+(\w+)=(\{(?:[^{}]|\{[^{}]*\})*\}|[\w.+-]+(?:\[[\d,]*\])?)")
 
 
 def attributes_text(op: Op) -> str:

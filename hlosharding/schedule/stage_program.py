@@ -57,6 +57,10 @@ class ProgramOp(Op):
     def donated(self) -> tuple[int, ...]:
         return self.donates
 
+    @property
+    def is_program(self) -> bool:
+        return True
+
     def infer(self, operands: Sequence[Value]) -> Sequence[ValueType]:
         takes(len(self.inputs), operands, self)
         types = [type_of(value) for value in operands]

@@ -22,12 +22,14 @@ from hlosharding.search.planner import Planner
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.search.strategies import (
+    BATCH,
+    Specs,
     Strategy,
+    SummedWhole,
     Ways,
     axes_of,
     by_number,
     mesh_of,
-    over_batch,
     spec_of,
     split,
     spread,
@@ -113,7 +115,7 @@ def improved(
         is_done = climb.run()
     paths = {number: parameter.op_name or parameter.name for number, parameter in climb.parameters.items()}
     specs = {paths[number]: spec for number, spec in climb.specs.items()}
-    known = planner.having(NAME, lambda module, ways, batch: specs)
+    known = planner.having(NAME, climb.alike(specs))
     return Improved(known, machine, climb.start, climb.best, specs, tuple(climb.changes), climb.tried, is_done)
 
 
@@ -126,7 +128,7 @@ class _Climb:
         self.runs = PipelineRuns(machine)
         self.changes: list[Change] = []
         self.known: dict[object, PricedPlan | None] = {}
-        strategies = over_batch("data"), planner.strategy(start.plan.strategy)
+        strategies = BATCH, planner.strategy(start.plan.strategy)
         said = (by_number(self.module, each(self.module, self.ways, planner.numbers)) for each in strategies)
         self.specs = {number: _plain(spec) for each in said for number, spec in each.items()}
         self.best = self._priced(self.specs, start.plan)
@@ -191,8 +193,13 @@ class _Climb:
                 self.known[key] = None
         return self.known[key]
 
+    def alike(self, specs: Specs) -> Strategy:
+        """These, and sums as the start's strategy has them."""
+        is_whole = isinstance(self.planner.strategy(self.sized.plan.strategy), SummedWhole)
+        return SummedWhole(lambda *_: specs) if is_whole else lambda *_: specs
+
     def _priced(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
-        planner = self.planner.having(plan.strategy, lambda module, ways, batch: dict(specs))
+        planner = self.planner.having(plan.strategy, self.alike(specs))
         cut = planner.pipeline(plan, self.machine)
         run = self.runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
         return PricedPlan.of(SizedPlan(plan, self.sized.batch_size), run)

@@ -5,6 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,14 +15,14 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule, argument_numbers, keep_split, split_flows
+from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import CONTEXT, ORDERS, REPLICAS, Plan
-from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of
+from hlosharding.search.plans import CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
+from hlosharding.search.strategies import STRATEGIES, Specs, SummedWhole, Ways, by_number, mesh_of
 from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
 
-_AXES = (REPLICAS, "data", CONTEXT, "tensor")
+_AXES = (REPLICAS, "data", CONTEXT, EXPERTS, "tensor")
 """Of a stage's mesh, the outermost first, as of `Plan.ways`."""
 
 
@@ -39,6 +40,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
         mesh=MeshInfo(tuple(plan.ways), tuple(plan.ways.values()), None if is_cut else plan.submeshes[0]),
         machine=preset_text(machine) or "",
         strategy=next((name for name, each in STRATEGIES.items() if each is strategy), ""),
+        sequence=plan.sequence,
         batch=_names(parameters, planner.numbers),
         donate=_names(parameters, planner.donated),
         pipeline=steps if is_cut else None,
@@ -82,13 +84,16 @@ def applied(file: PlanFile, module: Module) -> Module:
     ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
     """
     made = _written_out(file, module).apply(module)
-    numbers = argument_numbers(module, file.batch)
-    if numbers:
+    batch, plan = dict.fromkeys(argument_numbers(module, file.batch), 0), plan_of(file)
+    if batch:
         given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
         results = {result.id: given[p] for result, p in updated_arguments(made).items() if p in given}
         made.shardings = {**results, **made.shardings}
-        shardings = {parameter.parameter_number: sharding for parameter, sharding in given.items()}
-        keep_split(made, split_flows(dict.fromkeys(numbers, 0), shardings))
+        shardings = list(map(given.get, made.entry.parameters))
+        axes = StageAxes.of_tiles(shardings[number] for number in batch)
+        if plan is not None and file.mesh is not None:
+            axes = replace(Planner(module, file.batch).axes(plan), mesh=file.mesh)
+        keep_split(made, axes.mesh, flows_of(batch, shardings, axes))
     return made
 
 
@@ -144,10 +149,9 @@ def plan_of(file: PlanFile) -> Plan | None:
     if mesh is None or mesh.names != tuple(axis for axis in _AXES if axis in mesh.names):
         return None
     size = dict.fromkeys(_AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
-    data, parts = size["data"] * size[REPLICAS] * size[CONTEXT], (size[REPLICAS], size[CONTEXT])
-    plan = Plan(
-        data, size["tensor"], steps.stages or 1, steps.microbatches, steps.schedule, steps.order, file.strategy, *parts
-    )
+    ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
+    parts = {axis: size[axis] for axis in (REPLICAS, CONTEXT, EXPERTS)}
+    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence)
     if mesh.is_plain:
         return plan
     ordered = (replace(plan, order=order) for order in ORDERS)
@@ -160,16 +164,16 @@ def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     planner = Planner(module, file.batch, file.donate, {"": lambda module, ways, batch: {}})
     bare = module.clone()
     bare.shardings = {}
-    mesh = file.mesh and MeshInfo(file.mesh.names, file.mesh.sizes)  # of a stage: its devices have numbers of their own
+    mesh = mesh_of({**dict.fromkeys(_AXES, 1), **plan.ways})  # of a stage: its devices have numbers of their own
     own = annotate(bare, dict(file.annotations), mesh=mesh)
     said = {inst: sharding for inst in own.instructions if (sharding := own.sharding(inst)) is not None}
-    arguments = {inst.parameter_number: sharding for inst, sharding in said.items() if _is_argument(inst)}
+    arguments = {inst.parameter_number: s.to_partition_spec(mesh) for inst, s in said.items() if _is_argument(inst)}
     strategy = planner.strategy(plan.strategy)
 
     def both(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         return by_number(module, strategy(module, ways, batch)) | arguments
 
-    planner = planner.having(plan.strategy, both)
+    planner = planner.having(plan.strategy, SummedWhole(both) if isinstance(strategy, SummedWhole) else both)
     made = planner.annotated(plan)  # which `planner` keeps
     inside = {made.by_name(inst.name).id: sharding for inst, sharding in said.items() if not _is_argument(inst)}
     made.shardings = {**made.shardings, **inside}

@@ -151,6 +151,8 @@ def search(
     strategies: Sequence[str] | Mapping[str, Strategy] = ("",),
     replicas: Sequence[int] = (1,),
     context: Sequence[int] = (1,),
+    experts: Sequence[int] = (1,),
+    sequence: Sequence[bool] = (False,),
     batch_sizes: Sequence[int] = (),
     donate: Sequence[str | int] = (),
     keep: int = 10,
@@ -165,9 +167,10 @@ def search(
     arguments whose first dim is the batch.  `plans`: by default every D/T/P of the devices, pipelines with each number
     of `microbatches` and each of `schedules` (names as of `pipelined`; "": 1F1B of a training step).  `orders`: of the
     ways on the links, as "PTD" (`Plan.order`; `ORDERS`: all), where that matters.  `strategies`: which arguments
-    are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`: of
-    the data ways, how many hold copies of what is split over data, or parts of sequences (`Plan`).  `batch_sizes`: of a
-    function, let the batch have each of these sizes; what takes least an example is the best then.  `donate`:
+    are split along which dims: names of `STRATEGIES`, or functions by a name of one's own.  `replicas`, `context`,
+    `experts`: of the data ways, how many hold copies of what is split over data, parts of sequences, or other experts;
+    `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these
+    sizes; what takes least an example is the best then.  `donate`:
     arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  All are priced as
     propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
     of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: shows a bar
@@ -185,7 +188,7 @@ def search(
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
     space = plans_for(
         machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,
-        replicas=replicas, context=context,
+        replicas=replicas, context=context, experts=experts, sequence=sequence,
     )  # fmt: skip
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).strategy(name)

@@ -5,6 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -36,10 +37,13 @@ def plan_space(
     strategies: Iterable[str] = ("",),
     replicas: Sequence[int] = (1,),
     context: Sequence[int] = (1,),
+    experts: Sequence[int] = (1,),
+    sequence: Sequence[bool] = (False,),
 ) -> Iterator[Plan]:
     """Every factorisation of the devices into data, tensor and pipeline, in each order that is another for it, by each
-    strategy; of the data ways as many replicas and parts of sequences, where these divide them; pipelines with each
-    number of microbatches and each schedule.  Raises ScheduleError for no order.
+    strategy; of the data ways as many replicas, parts of sequences and of the experts, where these divide them; with
+    tensor ways with and without sequence parallelism, if both are asked for; pipelines with each number of microbatches
+    and each schedule.  Raises ScheduleError for no order.
 
     >>> len(list(plan_space(16)))  # the DistIR paper's grid
     75
@@ -49,10 +53,12 @@ def plan_space(
     ['1/2/2/4', '1/2/2/4 TP', '1/4/1/1', '2/1/2/4', '2/1/2/4 DP', '2/2/1/1', '2/2/1/1 TD', '4/1/1/1']
     >>> [str(plan) for plan in plan_space(4, strategies=["fsdp"], replicas=(1, 2)) if plan.stages == 1]
     ['1/4/1/1 fsdp', '2/2/1/1 fsdp', '2/2/1/1 fsdp replicas=2', '4/1/1/1 fsdp', '4/1/1/1 fsdp replicas=2']
+    >>> [str(plan) for plan in plan_space(2, sequence=(False, True)) if plan.stages == 1]
+    ['1/2/1/1', '1/2/1/1 sequence', '2/1/1/1']
     """
-    parts = list(product(replicas, context))
-    if not all(copies > 0 < pieces for copies, pieces in parts):
-        raise ScheduleError("replicas and parts of sequences are counted from 1", remedy="leave out what is less")
+    parts = list(product(replicas, context, experts))
+    if min(map(min, parts), default=1) < 1:
+        raise ScheduleError("replicas, context and experts are counted from 1", remedy="leave out what is less")
     for data, tensor in product(divisors(num_devices), repeat=2):
         stages, rest = divmod(num_devices, data * tensor)
         if not stages or rest:
@@ -60,9 +66,10 @@ def plan_space(
         ways = Plan(data, tensor, stages)
         found = dict.fromkeys(replace(ways, order=order).shortest_order for order in orders)
         counts = product(microbatches, schedules) if stages > 1 else [(1, "")]
-        fitting = [(copies, pieces) for copies, pieces in parts if data % (copies * pieces) == 0]
-        for (count, schedule), order, strategy, part in product(counts, found, strategies, fitting):
-            yield Plan(data, tensor, stages, count, schedule, order, strategy, *part)
+        fitting = [sizes for sizes in parts if data % math.prod(sizes) == 0]
+        along = sequence if tensor > 1 else (False,)
+        for (count, schedule), order, strategy, sizes, split in product(counts, found, strategies, fitting, along):
+            yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split)
 
 
 def plans_for(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:

@@ -13,9 +13,20 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Pipeline, Schedule, argument_numbers
-from hlosharding.search.plans import Plan
-from hlosharding.search.strategies import STRATEGIES, Strategy, megatron, over_batch, split
+from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers
+from hlosharding.search.plans import EXPERTS, Plan
+from hlosharding.search.strategies import (
+    BATCH,
+    STRATEGIES,
+    Strategy,
+    SummedWhole,
+    by_number,
+    joined,
+    megatron,
+    mesh_of,
+    over_sequences,
+    split,
+)
 from hlosharding.search.updates import updated_arguments
 
 
@@ -44,8 +55,8 @@ class Planner:
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated = self.annotated(plan)
-        return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options)
+        annotated, axes = self.annotated(plan), self.axes(plan)
+        return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
 
     def having(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
@@ -78,10 +89,16 @@ class Planner:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
         stage, ways = plan.stage, plan.ways
         if stage not in self._annotated:
-            said = self.strategy(plan.strategy)(self.module, ways, self.numbers)
-            batch = over_batch("data")(self.module, ways, self.numbers)
-            self._annotated[stage] = split(self.module, ways, batch, said)
+            said = [each(self.module, ways, self.numbers) for each in (BATCH, self.strategy(plan.strategy))]
+            specs = {number: spec for each in said for number, spec in by_number(self.module, each).items()}
+            tensor = over_sequences("tensor")(self.module, ways, self.numbers) if plan.sequence else {}
+            self._annotated[stage] = split(self.module, ways, joined(self.module, specs, tensor))
         return self._annotated[stage]
+
+    def axes(self, plan: Plan) -> StageAxes:
+        """The mesh of a stage, and what keeps its split along which of its axes."""
+        sums_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
+        return StageAxes(mesh_of(plan.ways), frozenset({"tensor", EXPERTS}), sums_whole)
 
     def strategy(self, name: str) -> Strategy:
         """By name.  Raises ScheduleError where there is none."""

@@ -5,9 +5,10 @@ Floor: search.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
@@ -20,14 +21,18 @@ REPLICAS = "replicas"
 """The axis of those data ways that hold copies of what is split over the others."""
 CONTEXT = "context"
 """The axis of those data ways that have parts of a sequence."""
+EXPERTS = "experts"
+"""The axis of those data ways that have other experts each."""
+SEQUENCE = "sequence"
+"""The word for sequence parallelism."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
-_PART = re.compile(rf"({REPLICAS}|{CONTEXT})=([1-9][0-9]{{0,8}})")
+_PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
 _STRATEGY = re.compile(r"[^\s,=]+")
 _SPELLING = (
     "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
-    f" ({', '.join(SCHEDULES)}), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N"
+    f" ({', '.join(SCHEDULES)}), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N, {EXPERTS}=N, {SEQUENCE}"
 )
 
 
@@ -55,6 +60,10 @@ class Plan:
     """Of the data ways, how many hold copies of what the strategy splits over data (HSDP)."""
     context: int = 1
     """Of the data ways, how many have parts of each sequence, the second dim of the batch, not other examples."""
+    experts: int = 1
+    """Of the data ways, over how many the experts are split: what these read goes there, and back."""
+    sequence: bool = False
+    """Sequence parallelism: is a sequence split over the tensor ways where no weight's split is?"""
 
     def __post_init__(self) -> None:
         for what, remedy in self._faults:
@@ -67,8 +76,8 @@ class Plan:
         for name, count in {**counts, **self._parts}.items():
             if count < 1:
                 yield f"{name}={count}", "count from 1"
-        if self.data % (self.replicas * self.context):
-            parts = f"{self.replicas} replicas x {self.context} parts of sequences"
+        if self.data % math.prod(self._parts.values()):
+            parts = " x ".join(f"{size} {axis}" for axis, size in self._parts.items() if size != 1)
             yield f"{self.data} data ways are not {parts}", f"take numbers whose product divides {self.data}"
         if self.schedule and self.schedule not in SCHEDULES:
             yield f"no schedule {self.schedule!r}", f"there are {', '.join(SCHEDULES)}"
@@ -77,7 +86,7 @@ class Plan:
             ways = f"{self.data}/{self.tensor}/{self.stages}"
             yield f"{self.order!r} is no order of {ways}", "write P, D and T, each once, as PTD"
         if self.strategy and _field_of(self.strategy) != ("strategy", self.strategy):
-            yield f"{self.strategy!r} names no strategy", "take one word without , and =, no schedule and no order"
+            yield f"{self.strategy!r} names no strategy", "take one word that means nothing else, without , and ="
 
     @classmethod
     def parse(cls, text: str) -> Plan:
@@ -103,10 +112,11 @@ class Plan:
         return cls(data, tensor, stages, microbatches, **fields)
 
     def __str__(self) -> str:
-        """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy, replicas and context if said."""
+        """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy and the parts of data ways if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
-        return " ".join(filter(None, (ways, self.schedule, self.order, self.strategy, *parts)))
+        said = self.schedule, self.order, self.strategy, *parts, SEQUENCE if self.sequence else ""
+        return " ".join(filter(None, (ways, *said)))
 
     @property
     def ways(self) -> dict[str, int]:
@@ -115,13 +125,18 @@ class Plan:
         >>> Plan(8, 2).ways, Plan(8, strategy="fsdp", replicas=2).ways, Plan(8, context=4).ways
         ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1}, {'data': 2, 'context': 4, 'tensor': 1})
         """
-        data = self.batch_ways // self.replicas
-        sizes = {REPLICAS: self.replicas, "data": data, CONTEXT: self.context, "tensor": self.tensor}
-        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in self._parts}
+        parts = self._parts
+        sizes = {
+            REPLICAS: self.replicas,
+            "data": self.data // math.prod(parts.values()),
+            **parts,
+            "tensor": self.tensor,
+        }
+        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in parts}
 
     @property
     def _parts(self) -> dict[str, int]:
-        return {REPLICAS: self.replicas, CONTEXT: self.context}
+        return {REPLICAS: self.replicas, CONTEXT: self.context, EXPERTS: self.experts}
 
     @property
     def batch_ways(self) -> int:
@@ -131,7 +146,7 @@ class Plan:
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return Plan(self.data, self.tensor, strategy=self.strategy, replicas=self.replicas, context=self.context)
+        return replace(self, stages=1, microbatches=1, schedule="", order="")
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -180,6 +195,8 @@ def _field_of(word: str) -> tuple[str, str | int] | None:
     """Which field of a plan a word says, and what."""
     if part := _PART.fullmatch(word):
         return part[1], int(part[2])
+    if word == SEQUENCE:
+        return word, True
     if word in SCHEDULES:
         return "schedule", word
     if set(word) <= set("PDT"):

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.errors import AnnotationError, ShardingError
+from hlosharding.errors import AnnotationError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule import arguments_by_name, is_layout_call
-from hlosharding.search.plans import CONTEXT, REPLICAS
-from hlosharding.search.tensor_parallel import tensor_splits
+from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
+from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
 from hlosharding.search.updates import only_updated, updated_arguments
-from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, uneven_dims
+from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, uneven_dims
 
 Ways = Mapping[str, int]
 """Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", `REPLICAS` where data ways hold
-copies of what others split, and `CONTEXT` where they have parts of sequences."""
+copies of what others split, `CONTEXT` where they have parts of sequences, `EXPERTS` where they have other experts."""
 Specs = Mapping[str | int, Any] | Mapping[str, Any] | Mapping[int, Any]
 """Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
 Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
@@ -29,13 +30,22 @@ Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 
 
 def over_batch(axis: str) -> Strategy:
-    """The first dim of the batch arguments over an axis, and over that of the replicas of a plan that has some; the
-    second one over the parts of sequences, if there are such."""
+    """The first dim of the batch arguments over an axis, and over those of a plan's replicas and experts, if it has
+    some."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        examples, sequence = ([each for each in axes if each in ways] for axes in ((REPLICAS, axis), (CONTEXT,)))
+        axes = [each for each in (REPLICAS, axis, EXPERTS) if each in ways]
+        return {number: spec_of({0: axes}) for number in batch}
+
+    return strategy
+
+
+def over_sequences(axis: str) -> Strategy:
+    """The second dim of the batch arguments over an axis, where there is such."""
+
+    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         ranks = {p.parameter_number: p.shape.rank for p in module.entry.parameters if p.parameter_number in batch}
-        return {number: spec_of({0: examples, 1: sequence if rank > 1 else ()}) for number, rank in ranks.items()}
+        return {number: spec_of({1: (axis,)}) for number, rank in ranks.items() if axis in ways and rank > 1}
 
     return strategy
 
@@ -50,21 +60,39 @@ def over_weights(axis: str) -> Strategy:
     return strategy
 
 
-def composed(*strategies: Strategy) -> Strategy:
-    """All of them, one after the other: a dim that several split has the axes of all, the first one's outermost."""
+def over_experts(axis: str) -> Strategy:
+    """Weights of experts over an axis, along the dim of experts."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        found: dict[int, dict[int, tuple[str, ...]]] = {}
-        for each in strategies:
-            for number, spec in by_number(module, each(module, ways, batch)).items():
-                dims = found.setdefault(number, {})
-                dims.update({dim: dims.get(dim, ()) + axes for dim, axes in axes_of(spec).items()})
-        return {number: spec_of(dims) for number, dims in found.items()}
+        splits = expert_dims(module, ways[axis], batch=batch) if axis in ways else {}
+        return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
 
     return strategy
 
 
-_MEGATRON = composed(over_batch("data"), over_weights("tensor"))
+def composed(*strategies: Strategy) -> Strategy:
+    """All of them, one after the other: a dim that several split has the axes of all, the first one's outermost."""
+
+    def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        return joined(module, *(each(module, ways, batch) for each in strategies))
+
+    return strategy
+
+
+def joined(module: Module, *specs: Specs) -> dict[int, Any]:
+    """All of them, by number of argument; of a dim that several split the first one's axes are the outermost."""
+    found: dict[int, dict[int, tuple[str, ...]]] = {}
+    for each in specs:
+        for number, spec in by_number(module, each).items():
+            dims = found.setdefault(number, {})
+            used = {axis for axes in dims.values() for axis in axes}
+            for dim, axes in axes_of(spec).items():
+                dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis not in used)
+    return {number: spec_of(dims) for number, dims in found.items()}
+
+
+BATCH = composed(over_batch("data"), over_sequences(CONTEXT))
+_MEGATRON = composed(BATCH, over_experts(EXPERTS), over_weights("tensor"))
 
 
 def megatron(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
@@ -112,25 +140,43 @@ def zero2(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
 def _also_over_data(module: Module, ways: Ways, batch: frozenset[int], numbers: frozenset[int]) -> Specs:
     """`megatron`, with these arguments split over data, too."""
     specs: dict[Any, Any] = {**megatron(module, ways, batch)}
-    axes = _sharing(ways)
-    if axes:
+    if any(ways.get(axis, 1) > 1 for axis in _SHARING):
         lies = _propagated(split(module, ways, specs), ways)
         for parameter in module.entry.parameters:
             number = parameter.parameter_number
             dims = lies.get(number, {})
-            dim = _largest(parameter, dims, ways) if number in numbers else None
+            axes = _sharing(dims, ways) if number in numbers and parameter.shape.is_floating else ()
+            dim = _largest(parameter, dims, axes, ways) if axes else None
             if dim is not None:
                 specs[number] = spec_of({**dims, dim: (*dims.get(dim, ()), *axes)})
     return specs
 
 
-def _sharing(ways: Ways) -> tuple[str, ...]:
-    """The axes over which weights may be split and gathered: of devices that have other parts of the batch."""
-    return tuple(axis for axis in ("data", CONTEXT) if ways.get(axis, 1) > 1)
+_SHARING = ("data", CONTEXT, EXPERTS)
+"""The axes over which weights may be split and gathered: of devices that have other parts of the batch."""
 
 
-STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero2": zero2}
-"""Those that are there, by name."""
+def _sharing(split_already: Mapping[int, Sequence[str]], ways: Ways) -> tuple[str, ...]:
+    """Of an argument; experts are split over theirs already."""
+    used = {axis for axes in split_already.values() for axis in axes}
+    left = tuple(axis for axis in _SHARING if ways.get(axis, 1) > 1 and axis not in used)
+    return () if used & {"data", CONTEXT} else left
+
+
+@dataclass(frozen=True)
+class SummedWhole:
+    """A strategy by which what the microbatches add up is reduced once, behind the last one: until then each device has
+    its own sums, whole over the data ways."""
+
+    strategy: Strategy
+
+    def __call__(self, module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        return self.strategy(module, ways, batch)
+
+
+STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero1": SummedWhole(zero2), "zero2": zero2}
+"""Those that are there, by name.  `zero1` is `zero2` but for gradients: they are reduced to pieces once, not by every
+microbatch (ZeRO-1)."""
 
 
 def split(module: Module, ways: Ways, *specs: Specs) -> Module:
@@ -159,11 +205,8 @@ def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple
         return
     for given, call in zip(module.instructions, made.instructions, strict=True):
         sharding = module.sharding(given) if is_layout_call(given) else None
-        try:
-            spec = () if sharding is None else sharding.to_partition_spec(module.mesh)
-        except ShardingError:  # a tiling that no axes say
-            continue
-        axes = {dim: [axis for axis in names if axis in mesh.names] for dim, names in axes_of(spec).items()}
+        said = {} if sharding is None else axes_by_dim(sharding, module.mesh)
+        axes = {dim: [axis for axis in names if axis in mesh.names] for dim, names in said.items()}
         if any(axes.values()):
             yield call, HloSharding.named(mesh, spec_of(axes), call.shape.rank).without_names()
 
@@ -212,26 +255,18 @@ def spread(annotated: Module) -> Mapping[str, HloSharding | None]:
 def _propagated(annotated: Module, ways: Ways) -> dict[int, dict[int, tuple[str, ...]]]:
     """The axes of each argument's dims as propagation spreads them: moments lie as what they are of."""
     mesh, shardings = mesh_of(ways), spread(annotated)
-    found: dict[int, dict[int, tuple[str, ...]]] = {}
-    for parameter in annotated.entry.parameters:
-        sharding = shardings[parameter.name]
-        try:
-            spec = sharding.to_partition_spec(mesh) if sharding is not None else ()
-        except ShardingError:  # a tiling that no axes say, as a reshape may give
-            continue
-        found[parameter.parameter_number] = axes_of(spec)
-    return found
+    found = {p.parameter_number: shardings[p.name] for p in annotated.entry.parameters}
+    return {number: axes_by_dim(lies, mesh) for number, lies in found.items() if lies is not None}
 
 
-def _largest(parameter: Instruction, split_already: Mapping[int, Sequence[str]], ways: Ways) -> int | None:
-    """The dim of a weight with most elements a device that data ways divide."""
-    if not parameter.shape.is_floating or any(set(_sharing(ways)) & set(axes) for axes in split_already.values()):
-        return None
+def _largest(
+    parameter: Instruction, split_already: Mapping[int, Sequence[str]], axes: Sequence[str], ways: Ways
+) -> int | None:
+    """The dim with most elements a device that axes divide."""
     left = dict(enumerate(parameter.shape.dims))
-    for dim, axes in split_already.items():
-        for axis in axes:
-            left[dim] //= ways[axis]
-    count = math.prod(ways[axis] for axis in _sharing(ways))
+    for dim, found in split_already.items():
+        left[dim] //= math.prod(ways[axis] for axis in found)
+    count = math.prod(ways[axis] for axis in axes)
     dims = [dim for dim, size in left.items() if size and size % count == 0]
     # Two axes on one dim would be one split for propagation, which keeps or loses both.
     free = [dim for dim in dims if dim not in split_already]

@@ -42,6 +42,20 @@ def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozense
     return walk.weights
 
 
+def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
+    """Of each weight by parameter number the dim of experts that ways divide: its product has one for each of them.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> traced = hs.trace(lambda w, x: jnp.einsum("ebc,ech->ebh", x, w))(jnp.ones((4, 8, 2)), jnp.ones((4, 3, 8)))
+    >>> expert_dims(traced, 2, batch=frozenset({1}))
+    {0: 0}
+    """
+    walk = _Walk(1, batch)
+    for inst in module.entry.instructions:
+        walk.step(inst)
+    return {number: dim for number, (dim, size) in walk.experts.items() if size % ways == 0}
+
+
 class _Walk:
     def __init__(self, ways: int, batch: frozenset[int]) -> None:
         self.ways, self.batch = ways, batch
@@ -50,6 +64,8 @@ class _Walk:
         """Weights whose first product was met: it decides, and what cannot be split there is left whole."""
         self.split: dict[Instruction, int] = {}
         """Of values that are split by then, the dim."""
+        self.experts: dict[int, tuple[int, int]] = {}
+        """Of weights whose product has a batch dim, that dim and its size."""
         self.packed: dict[Instruction, Instruction] = {}
         """Of what loops carry, the tuple that they start with; of loops, what they end with."""
 
@@ -110,6 +126,11 @@ class _Walk:
             parameter, dims = found
             self.asked.add(parameter)
             place = {dim[0]: n for n, dim in enumerate(signature.operands[number]) if len(dim) == 1}
+            shared = place.keys() & {f for dim in signature.operands[1 - number] for f in dim}
+            of_each = [f for f in shared if isinstance(signature.factors[f].owes, Nothing)]
+            if of_each:
+                n = place[min(of_each)]
+                self.experts[parameter.parameter_number] = dims[n], operand.shape.dims[n]
             factor = self._split_factor(inst, signature)
             if factor is None:
                 # The outermost of several: heads come before the features of each.

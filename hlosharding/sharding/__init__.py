@@ -44,7 +44,7 @@ from hlosharding.sharding.memo import memoised
 from hlosharding.sharding.mesh import MeshInfo
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.naming import find_named_form, with_mesh
+from hlosharding.sharding.naming import axes_by_dim, find_named_form, with_mesh
 from hlosharding.sharding.ordering import (
     find_common_sharding,
     is_more_specific,
@@ -116,6 +116,7 @@ __all__ = [
     "TileAssignment",
     "add_shape_dims",
     "along_dims",
+    "axes_by_dim",
     "ceil_div",
     "check_devices",
     "convert",

@@ -39,6 +39,19 @@ def find_named_form(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None
     return found
 
 
+def axes_by_dim(sharding: ShardingValue, mesh: MeshInfo) -> dict[int, tuple[str, ...]]:
+    """The axes of each dim that is split, major to minor; of none where whole axes of `mesh` cannot say the sharding.
+
+    >>> from hlosharding.sharding import HloSharding
+    >>> axes_by_dim(HloSharding.parse("{devices=[1,4,2]<=[2,4]T(1,0)}"), MeshInfo(("a", "b"), (2, 4)))
+    {1: ('b',), 2: ('a',)}
+    """
+    form = find_named_form(sharding, mesh)
+    if form is None or any(axis.size is not None for axis in form.axes):
+        return {}
+    return {dim: tuple(axis.name for axis in found.axes) for dim, found in enumerate(form.dims) if found.axes}
+
+
 def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:
     if sharding.kind in ("replicated", "manual", "unreduced"):
         return NamedForm(mesh, whole=sharding.kind)

@@ -237,6 +237,13 @@ func @main(%x: f32[8] on {0}) {
 }
 """,
     "func @main(%x: f32[4] on {0}, sum 0,1/4 of micro) {\n  return %x\n}\n",
+    """func @main() {
+  %a = constant() value={1,-2} shape=s32[2] to={0}
+  %b = constant() value=1.5e-3 shape=f32[] to={0-1}
+  %c = concat(%a, %a) dim=0
+  return %b, %c
+}
+""",
 )
 SCHEDULE_WORDS = _lines("""
  on {0-3}
@@ -256,6 +263,9 @@ to={1}
  as {replicated}
 split
 concat
+constant
+value={1,2}
+shape=s32[2]
 add
 reduce-scatter
 all-gather
@@ -267,12 +277,12 @@ PLANS = _all(
         '[annotations]\n"params[*]" = "P(data)"\nx = "{devices=[2,2]<=[4]}"\n'
         '[pipeline]\nstages = 2\nmicrobatches = 4\nschedule = "1f1b"\norder = "PDT"\n'
     ).to_text(),
-    'strategy = "fsdp"\nbatch = ["x"]\ndonate = ["params", "moments[0]"]\n[mesh]\nreplicas = 2\ndata = 2\n',
+    'strategy = "fsdp"\nsequence = true\nbatch = ["x"]\ndonate = ["params", "moments[0]"]\n[mesh]\ndata = 2\n',
     "version = 1\n[mesh]\na = 8\n[annotations]\n'*' = \"P(('a',))\"\n",
 )
 JSON_PLANS = tuple(PlanFile.parse(text.decode()).to_text("json").encode() for text in PLANS)
 PLAN_TEXTS = _all(
-    "8/2/2/16 zb-h1 PTD fsdp replicas=2 context=2",
+    "8/2/2/16 zb-h1 PTD fsdp replicas=2 context=2 experts=2 sequence",
     "1/1/8/128 breadth-first",
     " 4/2/1/1  context=4 own.strategy TD",
 )
@@ -283,6 +293,7 @@ gpipe
 forward
 PDT
 megatron
+sequence
 replicas=2
 context=1
 =

@@ -12,19 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
-from hlosharding.errors import HloShardingError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
 from hlosharding.schedule import Known, Op, StageProgram, UserOp, ValueType
-from hlosharding.schedule.interpreter import interpret
-from hlosharding.schedule.local_ops import Add, Concat, Number, Split
-from hlosharding.schedule.op import type_of
+from hlosharding.schedule.interpreter import interpret, look_at
+from hlosharding.schedule.local_ops import Add, Concat, Split
+from hlosharding.schedule.op import Value, type_of
+from hlosharding.schedule.sources import Constant, Number
 from hlosharding.schedule.steps import Apply, Call, Free, Function, Functions, Parameter, Step
 from hlosharding.schedule.transfers import AllGather, AllReduce, Reduce, ReduceScatter, Send
 from hlosharding.schedule.value_type import parse_type
 from hlosharding.sharding import HloSharding
 from tests.support import mlp_ops
 
-Types = Mapping[str, ValueType]
+Values = Mapping[str, Value]
 HALVES = "{devices=[2,1]<=[2]}"
 PARAMETERS = ("f32[4,4] on {0}", "f32[8,4] on {0}", "f32[8,4] on {1}", "s32[4] on {0}", "f32[4,4] on {2,3}",
               f"f32[8,4] on {{2,3}} as {HALVES}", "f32[8,4] on {4,5}",
@@ -50,6 +51,7 @@ def _built_in() -> Iterator[tuple[Op, int]]:
         yield Send(to), 1
         yield Reduce(to), 2
         yield from ((Number(piece, 2, "micro", to), 0) for piece in range(2))
+        yield from ((Constant.of(value, to), 0) for value in (np.int32(2), np.array([3, 1, 0, 5], np.int32)))
     yield from ((Send(to, HloSharding.parse(HALVES)), 1) for to in SUBMESHES[2:])
     yield from ((Split(0, 2, "micro"), 1), (Split(1, 2, "data"), 1), (Add(), 2), (Concat(0), 2), (Concat(1), 2))
     yield from ((AllReduce(), 2), (ReduceScatter(0, "owner"), 2), (AllGather(0), 2))
@@ -63,7 +65,15 @@ def _of_users() -> Iterator[tuple[Op, int]]:
     yield UserOp("rank", lambda x: Known(np.array(x.shape.rank), ValueType(scalar, x.devices)), np.ndim), 1
     yield UserOp("summed", lambda x: [x, x], lambda x: [x + 1, x * 3], sums=(1,)), 1
     yield UserOp("shifted", lambda x, _: x, lambda x, y: x + y.sum()), 2
+    yield UserOp("times", _times, lambda x, n: np.tile(x, (max(n, 1), 1)), static=(1,)), 2
     yield UserOp("update", lambda w, _: w, lambda w, x: w - x.sum(), donates=(0,)), 2
+
+
+def _times(x: ValueType, n: Known) -> ValueType:
+    """As often as the elements of the second say, which must be a scalar."""
+    if x.shape.rank != 2 or n.type.shape != Shape.array("s32", ()):
+        raise ScheduleError("no matrix and number")
+    return ValueType(x.shape.with_dims((max(int(n.array), 1) * x.shape.dims[0], x.shape.dims[1])), x.devices)
 
 
 def _programs() -> Iterator[tuple[Op, int]]:
@@ -89,10 +99,10 @@ class _Draft:
     """Steps of one function, each of which fits what is there; `functions`: with the names that each overwrites."""
 
     def __init__(
-        self, draw: st.DrawFn, types: Types, functions: dict[str, tuple[Function, set[str]]], numbers: count[int]
+        self, draw: st.DrawFn, values: Values, functions: dict[str, tuple[Function, set[str]]], numbers: count[int]
     ) -> None:
         self.draw, self.functions, self.numbers = draw, functions, numbers
-        self.alive, self.given = dict(types), set(types)
+        self.alive, self.given = dict(values), set(values)
         self.steps: list[Step] = []
         self.overwritten: set[str] = set()
 
@@ -109,8 +119,8 @@ class _Draft:
             if (found := [(op, each) for op, n in some for each in permutations(names, n) if self._fits(op, each)])
         }
         op, operands = self.draw(st.sampled_from(fitting[self.draw(st.sampled_from(sorted(fitting)))]))
-        made = [type_of(value) for value in op.infer([self.alive[name] for name in operands])]
-        results = {f"v{next(self.numbers)}": kind for kind in made}
+        made = look_at(op, [self.alive[name] for name in operands])
+        results = {f"v{next(self.numbers)}": value for value in made}
         self._add(Apply(op, operands, tuple(results)), results, {operands[n] for n in op.donated})
 
     def _fits(self, op: Op, operands: Sequence[str]) -> bool:
@@ -152,16 +162,17 @@ class _Draft:
         function, overwritten = self.functions[name]
         results = tuple(f"v{next(self.numbers)}" for _ in function.results)
         step = Call(name, operands, results)
-        given = tuple(Parameter(each, self.alive[each]) for each in operands)
+        given = tuple(Parameter(each, type_of(self.alive[each])) for each in operands)
+        main = Function("main", given, (step,), results)
         try:
-            made = interpret({name: function, "main": Function("main", given, (step,), results)})
+            made = interpret({name: function, "main": main}, [self.alive[each] for each in operands])
         except HloShardingError:
             return
         gone = {each for each, parameter in zip(operands, function.parameters, strict=True)
                 if parameter.name in overwritten}  # fmt: skip
-        self._add(step, dict(zip(results, map(type_of, made), strict=True)), gone)
+        self._add(step, dict(zip(results, made, strict=True)), gone)
 
-    def _add(self, step: Step, results: Types, gone: set[str]) -> None:
+    def _add(self, step: Step, results: Values, gone: set[str]) -> None:
         self.steps.append(step)
         self.overwritten |= gone
-        self.alive = {name: kind for name, kind in self.alive.items() if name not in gone} | dict(results)
+        self.alive = {name: value for name, value in self.alive.items() if name not in gone} | dict(results)

@@ -1,28 +1,25 @@
-"""Where the batch flows, and what else its arguments are split along, as sequences: and that it stays split there.
+"""Where a dim of parameters flows: the batch, sequences, the heads or experts of weights.
 
-Floor: schedule.  A strategy says how arguments lie.  What lies between them propagation decides, and where weights are
-split over the devices that share the batch (FSDP, ZeRO), their split would spread to the activations, which then lose
-that of the batch: gathered activations instead of gathered weights.  So the values that ops with a choice make, and
-what loops carry, keep the batch's split, as `with_sharding_constraint(x, P("data", UNCONSTRAINED))` says by hand.
+Floor: schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from hlosharding.frontends import constrain
 from hlosharding.ir import Computation, Instruction, Module, branches, while_parts
 from hlosharding.rules import Nothing, Signature, signature_of
-from hlosharding.sharding import HloSharding, along_dims
 
 Dims = tuple[int | None, ...]
-"""Of each leaf of a value the dim along which the batch lies, or None."""
-_CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
-"""Ops that could as well be split along another dim."""
+"""Of each leaf of a value the dim along which what flows lies, or None."""
 
 
-def batch_flow(module: Module, batch: Mapping[int, int]) -> dict[Instruction, Dims]:
-    """By instruction, also of computations that others call.  `batch`: of parameters by number, the dim.
+def batch_flow(
+    module: Module, batch: Mapping[int, int], activations: Collection[Instruction] = ()
+) -> dict[Instruction, Dims]:
+    """By instruction, also of computations that others call.  `batch`: of parameters by number, the dim that flows.
+
+    `activations`: of a flow of weights what the batch reaches: of a product of two of these only what both have flows.
 
     >>> import hlosharding as hs
     >>> module = hs.load('''HloModule m
@@ -31,65 +28,9 @@ def batch_flow(module: Module, batch: Mapping[int, int]) -> dict[Instruction, Di
     >>> batch_flow(module, {0: 0})[module.by_name("y")]
     (1,)
     """
-    flow = _Flow()
+    flow = _Flow(activations)
     flow.through(module.entry, [(batch.get(p.parameter_number),) * _leaves(p) for p in module.entry.parameters])
     return flow.dims
-
-
-def split_flows(batch: Mapping[int, int], shardings: Mapping[int, HloSharding]) -> list[Mapping[int, int]]:
-    """What flows: the batch, and each other dim along which its parameters are split, as sequences are.
-
-    >>> split_flows({0: 0}, {0: HloSharding.parse("{devices=[2,4]<=[8]}"), 1: HloSharding.parse("{devices=[8]<=[8]}")})
-    [{0: 0}, {0: 1}]
-    """
-    others: dict[int, dict[int, int]] = {}
-    for number, batch_dim in batch.items():
-        ways = shardings[number].data_dims if number in shardings and shardings[number].is_tiled() else ()
-        for dim in (dim for dim, count in enumerate(ways) if count > 1 and dim != batch_dim):
-            others.setdefault(dim, {})[number] = dim
-    return [batch, *others.values()]
-
-
-def keep_split(module: Module, flows: Sequence[Mapping[int, int]]) -> dict[Instruction, Instruction]:
-    """Constrain all through which a flow goes to its split, in place: as the first parameter lies that has one.
-
-    Other dims stay open.  Gives the constraint of each value that has one.
-    """
-    source = _split_of(module, flows)
-    if source is None:
-        return {}
-    sharding, sources = source
-    found = [batch_flow(module, flow) for flow in flows]
-    wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
-    for inst in filter(_is_kept, found[0]):
-        places = {dim: dims[inst][0] for dim, dims in zip(sources, found, strict=True) if dim is not None}
-        kept = {to: dim for dim, to in places.items() if to is not None and _divides(inst, to, sharding, dim)}
-        if kept:
-            open_dims = [other for other in range(inst.shape.rank) if other not in kept]
-            wanted[inst] = along_dims(sharding, tuple(kept.values()), tuple(kept), inst.shape.rank), open_dims
-    return constrain(module, wanted)
-
-
-def _divides(inst: Instruction, dim: int, sharding: HloSharding, source: int) -> bool:
-    return inst.shape.dims[dim] % sharding.num_tiles_along(source) == 0
-
-
-def _split_of(module: Module, flows: Sequence[Mapping[int, int]]) -> tuple[HloSharding, list[int | None]] | None:
-    """The sharding of a parameter along which something that flows is split, and which dim each flow enters along."""
-    for parameter in module.entry.parameters:
-        sharding, dims = module.sharding(parameter), [flow.get(parameter.parameter_number) for flow in flows]
-        if sharding is not None and sharding.is_tiled():
-            split = [dim if dim is not None and sharding.num_tiles_along(dim) > 1 else None for dim in dims]
-            if any(dim is not None for dim in split):
-                return sharding, split
-    return None
-
-
-def _is_kept(inst: Instruction) -> bool:
-    """An op that could be split otherwise, or an array of a loop's carry."""
-    is_taken = inst.opcode == "get-tuple-element" and inst.operands[0].opcode == "parameter"
-    is_carried = is_taken and inst.computation is not inst.module.entry
-    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried)
 
 
 def _leaves(inst: Instruction) -> int:
@@ -99,7 +40,8 @@ def _leaves(inst: Instruction) -> int:
 class _Flow:
     """One walk; loops are walked through until what they carry no longer changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, activations: Collection[Instruction]) -> None:
+        self.activations = activations
         self.dims: dict[Instruction, Dims] = {}
 
     def through(self, computation: Computation, arguments: Sequence[Dims]) -> Dims:
@@ -128,8 +70,14 @@ class _Flow:
                 pairs = zip(branches(inst), operands[1:], strict=True)
                 ways = [self.through(way.computation, [given]) for way, given in pairs]
                 return _either(*ways)
+            case "dot" if self._ends_at(inst, operands):
+                return (None,)
             case _:
                 return _through_op(inst, operands)
+
+    def _ends_at(self, dot: Instruction, operands: Sequence[Dims]) -> bool:
+        """Has one activation what flows, and the other one not?"""
+        return (None,) in operands and all(operand in self.activations for operand in dot.operands)
 
     def _around(self, loop: Instruction, carry: Dims) -> Dims:
         body, before = while_parts(loop).body, None

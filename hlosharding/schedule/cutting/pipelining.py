@@ -5,7 +5,7 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlosharding.compiler import default_machine
@@ -13,20 +13,27 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.propagation import propagate
-from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_split, split_flows
+from hlosharding.schedule.cutting.kept_splits import StageAxes, walk_flows
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
-from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call, without_layout_calls
+from hlosharding.schedule.cutting.microbatched import Microbatched, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
-from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh
+from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh, Terms
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
+from hlosharding.schedule.cutting.value_shardings import ValueShardings
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
-from hlosharding.sharding import REPLICATED, HloSharding, replicate_on_dims
+from hlosharding.sharding import (
+    REPLICATED,
+    HloSharding,
+    axes_by_dim,
+    copies_as_partials,
+    replicate_on_dims,
+    without_partials,
+)
 
 
 def pipelined(
@@ -122,10 +129,6 @@ class Layout:
         return self.submeshes if self.chunks == 1 and not self.said else 1
 
 
-_Annotations = Mapping[str, HloSharding]
-"""Of values by name the shardings that the user gave."""
-
-
 class Cutter:
     """A traced program that is cut in several ways: what these have in common is done once."""
 
@@ -136,7 +139,7 @@ class Cutter:
         self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds: dict[tuple[Module, Machine], Mapping[Instruction, float]] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
-        self._shardings: dict[tuple[Module, Module, int], tuple[_Annotations, Mapping[str, HloSharding | None]]] = {}
+        self._shardings: dict[tuple[Module, Module, int], ValueShardings] = {}
         self._made = StagePrograms()
 
     def pipeline(
@@ -147,11 +150,12 @@ class Cutter:
         microbatches: int,
         machine: Machine | None = None,
         options: PartitionOptions | None = None,
+        axes: StageAxes | None = None,
     ) -> Pipeline:
         """As of `pipelined`, before its microbatches are scheduled.
 
         `annotated`: the program with its shardings; it stays as it is.  `submeshes`: the devices of each, as many as
-        the shardings name.  `options`: how stage programs are partitioned.
+        the shardings name.  `options`: how stage programs are partitioned.  `axes`: those of the shardings.
         """
         number = len(submeshes[0])
         machine = machine or default_machine(number * layout.submeshes)
@@ -160,11 +164,10 @@ class Cutter:
         placement, found = self._cut(microbatches, layout, machine)
         key = annotated, program.module, number
         if key not in self._shardings:
-            said = _annotations(program.module, annotated, fission.origin) if number > 1 else {}
-            self._shardings[key] = said, _propagated(program, said, number)
+            self._shardings[key] = ValueShardings.of(program, annotated, fission.origin, axes, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
-        writer = _Writer(program, placement, found, *self._shardings[key], places, self._made, donated)
+        writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
         return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
 
     def _fission(self, pieces: int) -> Fission:
@@ -199,49 +202,6 @@ class Cutter:
         if (module, machine) not in self._seconds:
             self._seconds[module, machine] = seconds_of(module, machine)
         return self._seconds[module, machine]
-
-
-def _propagated(program: Microbatched, said: _Annotations, number: int) -> Mapping[str, HloSharding | None]:
-    """The sharding of each value by name: what is said, spread, and the batch split wherever it flows."""
-    if number == 1:
-        return {}
-    made = program.module.clone()
-    made.num_partitions = number
-    for name, sharding in said.items():
-        made.shardings[made.by_name(name).id] = sharding
-    is_open = [made.sharding(parameter) is None for parameter in made.entry.parameters]
-    kept = {call.name: value.name for value, call in keep_split(made, _flows(program, said)).items()}
-    found = propagate(made, to_outputs=True, to_parameters=is_open).module
-    shardings = {inst.name: found.sharding(inst) for inst in found.entry.instructions}
-    return shardings | {kept[name]: sharding for name, sharding in shardings.items() if name in kept}
-
-
-def _flows(program: Microbatched, said: _Annotations) -> list[Mapping[int, int]]:
-    parameters = {p.parameter_number: said[p.name] for p in program.module.entry.parameters if p.name in said}
-    return split_flows(program.batch, parameters)
-
-
-def _annotations(program: Module, annotated: Module, origin: Mapping[str, str]) -> _Annotations:
-    """The shardings that the user gave to inputs and to what keeps its name, by name.
-
-    `origin`: of parts, by name, that of which they are parts.
-    """
-    given, inside = _given(annotated)
-    entry = ((inst.name, given.get(origin.get(inst.name, inst.name))) for inst in program.entry.instructions)
-    copies = ((inst.name, inside.get(origin.get(inst.name, inst.name))) for inst in program.of_opcodes("copy"))
-    return {name: sharding for name, sharding in (*entry, *copies) if sharding is not None}
-
-
-def _given(annotated: Module) -> tuple[_Annotations, _Annotations]:
-    """By name, of the entry and of what loops constrain; what a call lays out lies so itself, if nothing else is said
-    of it."""
-    named = ((inst, annotated.sharding(inst)) for inst in annotated.instructions)
-    given = {inst: sharding for inst, sharding in named if sharding is not None}
-    for call in [inst for inst in given if is_layout_call(inst)]:
-        given.setdefault(call.operands[0], given[call])
-    entry = {inst.name: sharding for inst, sharding in given.items() if inst.computation.is_entry}
-    inner = {inst.name: s for inst, s in given.items() if is_layout_call(inst) and not inst.computation.is_entry}
-    return entry, inner
 
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:
@@ -279,15 +239,16 @@ class _Writer:
         program: Microbatched,
         placement: Placement,
         cut: Sequence[Part],
-        said: _Annotations,
-        shardings: Mapping[str, HloSharding | None],
+        shardings: ValueShardings,
         submeshes: Sequence[Submesh],
         made: StagePrograms,
         donated: Collection[int],
     ) -> None:
         self.program, self.placement, self.parts, self.submeshes = program, placement, cut, submeshes
-        self.shardings, self.said, self.made, self.donated = dict(shardings), said, made, donated
-        self.flows = [batch_flow(program.module, flow) for flow in _flows(program, said)]
+        self.spread, self.said, self.axes = shardings.spread, shardings.said, shardings.axes
+        self.shardings = dict(self.spread)
+        self.made, self.donated = made, donated
+        self.flows = list(zip(shardings.flows, walk_flows(program.module, shardings.flows), strict=True))
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         self._keep_order()
 
@@ -359,9 +320,9 @@ class _Writer:
         known = {inst: self.said.get(inst.name) for inst in part.module.instructions if self._may_be_said(inst)}
         places = enumerate(part.module.instructions)
         inside = tuple((n, sharding) for n, inst in places if (sharding := known.get(inst)) is not None)
-        flows = tuple(tuple(_only(dims[inst]) for inst in part.reads) for dims in self.flows)
-        shardings = PartShardings(reads, inside, makes, flows)
-        found = self.made.of(part, shardings, self._deferrable(part), self.submeshes[part.stage])
+        flows = (flow._replace(dims=tuple(_only(dims[i]) for i in part.reads)) for flow, dims in self.flows)
+        shardings = PartShardings(reads, inside, makes, self.axes.mesh, tuple(flows), tuple(self._pieces(part)))
+        found = self.made.of(part, shardings, self._terms(part), self.submeshes[part.stage])
         found = found.under(part.module.name, donates=self._overwritten(part))
         for inst, made in zip(part.makes, found.outputs, strict=True):
             self.shardings[inst.name] = made.sharding
@@ -384,11 +345,29 @@ class _Writer:
     def _is_last(self, inst: Instruction, part: Part) -> bool:
         return self.last_readers[inst] is part and self.placement.home[inst] == part.stage
 
-    def _deferrable(self, part: Part) -> tuple[int, ...]:
+    def _terms(self, part: Part) -> Terms:
         """Of the sums those that only what runs behind the last microbatch reads: not the caller."""
         if part.phase == "opening":
-            return ()
-        return tuple(n for n in part.sums if not self._is_callers(part.makes[n]))
+            return {}
+        late = [number for number in part.sums if not self._is_callers(part.makes[number])]
+        return {number: copies_as_partials(self._as_term(part.makes[number])) for number in late}
+
+    def _pieces(self, part: Part) -> Iterator[tuple[int, HloSharding]]:
+        """Of sums that stay whole how they lie once they are reduced."""
+        for number, inst in enumerate(part.reads):
+            lies = self.spread.get(inst.name)
+            is_term = self.axes.sums_whole and without_partials(self._sharding(inst)) != self._sharding(inst)
+            if is_term and lies is not None:
+                yield number, lies
+
+    def _as_term(self, inst: Instruction) -> HloSharding:
+        """Where sums stay whole, as the weights' axes alone split it."""
+        lies, axes = self._sharding(inst), self.axes
+        if not axes.sums_whole:
+            return lies
+        found = axes_by_dim(lies, axes.mesh)
+        spec = [tuple(axis for axis in found.get(dim, ()) if axis in axes.of_weights) for dim in range(inst.shape.rank)]
+        return HloSharding.named(axes.mesh, spec).without_names()
 
     def _is_callers(self, term: Instruction) -> bool:
         return any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)

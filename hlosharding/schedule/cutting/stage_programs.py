@@ -5,19 +5,23 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine
 from hlosharding.executor import Structure
+from hlosharding.frontends import constrain
 from hlosharding.ir import COLLECTIVES, Instruction
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule.cutting.batch_flow import keep_split
+from hlosharding.schedule.cutting.kept_splits import Flow, keep_split
 from hlosharding.schedule.cutting.pieces import Part
 from hlosharding.schedule.stage_program import StageProgram
-from hlosharding.sharding import HloSharding, copies_as_partials
+from hlosharding.sharding import HloSharding, MeshInfo
+
+Terms = Mapping[int, HloSharding]
+"""Of sums that may be left in terms, one a device, by number how these lie."""
 
 
 class PartShardings(NamedTuple):
@@ -27,8 +31,11 @@ class PartShardings(NamedTuple):
     inside: tuple[tuple[int, HloSharding], ...]
     """Of some of its instructions, by place."""
     makes: tuple[HloSharding, ...]
-    flows: tuple[tuple[int | None, ...], ...]
-    """Of each of `split_flows`, the dim of what it reads along which it lies."""
+    mesh: MeshInfo
+    flows: tuple[Flow, ...]
+    """Of the whole program, where they enter the part."""
+    pieces: tuple[tuple[int, HloSharding], ...] = ()
+    """Into which terms that it reads are reduced, by number."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Submesh:
         for parameter, sharding in zip(module.entry.parameters, shardings.reads, strict=True):
             module.shardings[parameter.id] = sharding
         module.shardings[module.entry.root.id] = HloSharding.tuple(shardings.makes)
-        keep_split(module, [{n: dim for n, dim in enumerate(dims) if dim is not None} for dims in shardings.flows])
+        constrain(module, {module.entry.parameters[n]: (lies, ()) for n, lies in shardings.pieces})
+        keep_split(module, shardings.mesh, shardings.flows)
         return partition(module, num_partitions=self.num_devices, machine=self.machine, options=self.options)
 
 
@@ -65,27 +73,27 @@ class StagePrograms:
         self._structure = Structure()
         self._programs: dict[tuple[Any, ...], StageProgram] = {}
 
-    def of(self, part: Part, shardings: PartShardings, deferrable: Sequence[int], submesh: Submesh) -> StageProgram:
-        """The program of a part.  `deferrable`: of its sums those that may be left in terms, one a device."""
+    def of(self, part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> StageProgram:
+        """The program of a part."""
         same = self._structure.computation(part.module.entry)
-        key = same, shardings, tuple(deferrable), part.sums, submesh
+        key = same, shardings, tuple(terms.items()), part.sums, submesh
         if key not in self._programs:
-            found = _cheapest(part, shardings, deferrable, submesh)
+            found = _cheapest(part, shardings, terms, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
         return self._programs[key]
 
 
-def _cheapest(part: Part, shardings: PartShardings, deferrable: Sequence[int], submesh: Submesh) -> Partitioned:
+def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:
     """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
     made = submesh.partitioned(part, shardings)
     if submesh.num_devices == 1:
         return made
     results = made.module.entry.root.operands
-    late = {n for n in deferrable if _is_exchanged(results[n])}
+    late = {number: lies for number, lies in terms.items() if _is_exchanged(results[number])}
     if not late:
         return made
-    partial = (copies_as_partials(lies) if n in late else lies for n, lies in enumerate(shardings.makes))
-    once = submesh.partitioned(part, shardings._replace(makes=tuple(partial)))
+    partial = tuple(late.get(number, lies) for number, lies in enumerate(shardings.makes))
+    once = submesh.partitioned(part, shardings._replace(makes=partial))
     return once if once.comm_bytes_per_device < made.comm_bytes_per_device else made
 
 

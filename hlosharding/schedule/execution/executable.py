@@ -23,8 +23,9 @@ from hlosharding.schedule.execution.stacked_arrays import StackedArrays
 from hlosharding.schedule.flat_run import FlatRun, dropped_after
 from hlosharding.schedule.interface import Interface, whole_arrays
 from hlosharding.schedule.interpreter import Names, interpret
-from hlosharding.schedule.local_ops import Add, Concat, Number, Split
+from hlosharding.schedule.local_ops import Add, Concat, Split
 from hlosharding.schedule.op import Op, UserOp
+from hlosharding.schedule.sources import Source
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.steps import Functions, function_named
 from hlosharding.schedule.transfers import Collective, Send
@@ -138,7 +139,7 @@ class ScheduleExecutable:
                 return self._moves.send(taken[0], made[0])
             case Collective():
                 return self._moves.exchange(op, taken, made)
-            case UserOp() | Number():
+            case UserOp() | Source():
                 return partial(self._meant, op, taken, made)
             case _:
                 raise ExecutionError(f"nothing says how {op.name} runs on devices", remedy="make it a StageProgram")
@@ -150,7 +151,7 @@ class ScheduleExecutable:
             self._programs[key] = op.program.compile(on, donate=op.donated)
         return self._programs[key]
 
-    def _meant(self, op: UserOp | Number, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
+    def _meant(self, op: UserOp | Source, taken: Types, made: Types, *arrays: Any) -> Sequence[Any]:
         """What an op means in numpy: each process that has some of its devices works it out."""
         found = op.meaning([whole_on_host(array) for array in arrays], taken)
         pairs = [(np.asarray(array, kind.shape.dtype), kind) for array, kind in zip(found, made, strict=True)]

@@ -60,3 +60,8 @@ def test_a_text_nested_too_deep_is_refused() -> None:
     for deep in ("(" * 3000 + ")" * 3000, "(f32[], " * 3000 + ")" * 3000):
         with pytest.raises(ModuleError, match="nested more than 100"):
             Shape.parse(deep)
+
+
+def test_sizes_that_numpy_computed_do_not_wrap_around() -> None:
+    sizes = tuple(np.array([3_000_017, 3_000_019], np.int32))
+    assert Shape.array("f32", sizes).byte_size == 4 * 3_000_017 * 3_000_019

@@ -47,6 +47,9 @@ REFUSED = {
     "all members": (one("free %x", "%x: f32[4] on {0}, sum 0,1/2 of m"), "no part of a whole"),
     "axis twice": (one("free %x", "%x: f32[4] on {0}, sum 0/2 of m, sum 1/2 of m"), "name each axis once"),
     "no parameter": (one("free %x", ": f32[4] on {0}"), "no parameter"),
+    "elements": (one("%c = constant() value={1} shape=s32[999999999] to={0}"), "1 elements for s32[999999999]"),
+    "braces": (one("%c = constant() value=" + "{" * 100_000 + " shape=s32[] to={0}"), "no attribute of constant"),
+    "digits": (one("%c = constant() value=" + "9" * 100_000 + " shape=s32[] to={0}"), "no elements of s32[]"),
     "devices": (one("free %x", "%x: f32[4] on {0-9999999}"), "no devices"),
     "devices again": (one("free %x", "%x: f32[4] on {" + "0-1048575," * 10 + "0}"), "devices are more than"),
     "many devices": (one("\n".join(f"%a{n} = send(%x) to={{0-1048575}}" for n in range(40))), "it names 41,943,000"),
@@ -102,3 +105,35 @@ def test_numbers_of_a_program_are_of_its_arrays(more: str, says: str) -> None:
     text = PROGRAM.format(more=more) + one("%y = @p(%x)", "%x: f32[8] on {0}")
     with pytest.raises(hs.ScheduleError, match=says):
         parse_schedule(text)
+
+
+ENDLESS = """program @p(s32[] as {replicated}) -> (s32[] as {replicated}) devices=1 <<<
+HloModule m
+again { x = s32[] parameter(0)
+  ROOT always = pred[] constant(true) }
+once { ROOT x = s32[] parameter(0) }
+ENTRY e { x = s32[] parameter(0)
+  ROOT y = s32[] while(x), condition=again, body=once }
+>>>
+"""
+
+
+def test_a_program_that_reads_constants_does_not_run_while_it_is_looked_at() -> None:
+    step = "%c = constant() value=1 shape=s32[] to={0}\n  %y = @p(%c)"
+    schedule = parse_schedule(ENDLESS + one(step))
+    assert parse_schedule(schedule.to_text()).simulate(hs.machines.h100(1)).timeline
+
+
+def test_constants_do_not_grow_while_they_are_looked_at() -> None:
+    """Each step has twice the elements of the one before it: 2^40 in the end."""
+    steps = "\n".join(f"  %c{n + 1} = concat(%c{n}, %c{n}) dim=0" for n in range(30))
+    schedule = parse_schedule(one(f"%c0 = constant() value={{1}} shape=s32[1] to={{0}}\n{steps}"))
+    assert schedule.simulate(hs.machines.h100(1)).timeline
+
+
+def test_a_constant_is_as_large_as_its_text() -> None:
+    elements, calls = ",".join(["1"] * 100_000), "\n".join(f"  %y{n} = call @f()" for n in range(2000))
+    body = f"func @f() {{\n  %c = constant() value={{{elements}}} shape=s32[100000] to={{0}}\n  return %c\n}}\n"
+    began = time.process_time()
+    parse_schedule(one(calls) + body)
+    assert time.process_time() - began < 2

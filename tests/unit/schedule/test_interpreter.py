@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hlosharding.cost import machines
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule import Known, UserOp, ValueType, parse_schedule
-from hlosharding.schedule.interpreter import Argument, Names, Observer, interpret
+from hlosharding.schedule.arguments import Argument
+from hlosharding.schedule.interpreter import Names, Observer, interpret
 from hlosharding.schedule.local_ops import Split
 from hlosharding.schedule.op import Value, type_of
 from hlosharding.schedule.steps import Apply, Functions
@@ -65,7 +66,7 @@ X = "func @main(%x: f32[4] on {0}, %w: f32[4] on {0}) {\n"
 def test_types_that_hand_on_an_operand_do_not_hand_on_its_elements() -> None:
     shifted = UserOp("shifted", lambda x, _: x, lambda x, w: x + w)
     schedule = parse_schedule(f"{X} %y = @shifted(%x, %w)\n return %y\n}}", {"shifted": shifted})
-    [found] = interpret(schedule.functions, [np.ones(4, np.float32)])
+    [found] = interpret(schedule.functions, [np.ones(4, np.float32), parse_type("f32[4] on {0}")])
     assert not isinstance(found, Known)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ PLANS = [
     "4/2/2/2 TPD fsdp replicas=2",
     "4/1/1/1 fsdp context=2",
     "4/1/1/1 zero2",
+    "4/1/1/4 zero1",
+    "2/2/2/2 fsdp sequence",
+    "4/1/1/1 megatron experts=2",
     "4/2/1/1 rows",
 ]
 
@@ -99,16 +103,17 @@ def test_the_words_come_back(text: str) -> None:
     assert (file.batch, file.donate) == (("x",), ("weights", "moments[1]"))
     said = plan_of(PlanFile.parse(file.to_text()))
     assert said is not None
-    assert str(said) == (text if plan.strategy else f"{text} megatron")
+    assert said == (plan if plan.strategy else replace(plan, strategy="megatron"))
 
 
-@pytest.mark.parametrize("text", ["4/1/1/1 fsdp", "2/2/2/2 zero2"])
+@pytest.mark.parametrize("text", ["4/1/1/1 fsdp", "2/2/2/2 zero2", "2/2/2/4 zero1 sequence"])
 def test_a_strategy_needs_no_annotations(text: str) -> None:
     """What the words alone mean is what the same plan means."""
     plan, module = Plan.parse(text), hs.trace(step)(*arguments())
     ways = "\n".join(f"{axis} = {size}" for axis, size in plan.ways.items())
     steps = f"stages = {plan.stages}\nmicrobatches = {plan.microbatches}"
-    said = f"strategy = '{plan.strategy}'\nbatch = ['x']\n[mesh]\n{ways}\n[pipeline]\n{steps}"
+    words = f"strategy = '{plan.strategy}'\nsequence = {str(plan.sequence).lower()}\nbatch = ['x']"
+    said = f"{words}\n[mesh]\n{ways}\n[pipeline]\n{steps}"
     machine = machines.h100(plan.num_devices)
     expected = Planner(module, ["x"]).schedule(plan, machine)
     assert schedule_of(PlanFile.parse(said), module, machine).to_text() == expected.to_text()
@@ -151,8 +156,16 @@ def test_one_program_computes_what_one_device_does(cpu_devices: list[Any]) -> No
 def test_bad_words() -> None:
     module = hs.trace(step)(*arguments())
     for text, error, says in [
-        ("strategy = 'fdsp'\n[mesh]\ndata = 2", ScheduleError, "no strategy 'fdsp'; there are megatron, fsdp, zero2"),
-        ("strategy = 'fsdp'\n[mesh]\nx = 2", PlanError, "call them replicas, data, context, tensor, in this order"),
+        (
+            "strategy = 'fdsp'\n[mesh]\ndata = 2",
+            ScheduleError,
+            "no strategy 'fdsp'; there are megatron, fsdp",
+        ),
+        (
+            "strategy = 'fsdp'\n[mesh]\nx = 2",
+            PlanError,
+            "call them replicas, data, context, experts, tensor",
+        ),
         ("strategy = 'fsdp'\n[mesh]\ntensor = 2\ndata = 2", PlanError, "splits over no axes of the mesh"),
         ("strategy = 'fsdp'", PlanError, "splits over no axes of the mesh None"),
         ("batch = ['y']\n[mesh]\ndata = 2", ScheduleError, "no argument 'y'; there are weights"),

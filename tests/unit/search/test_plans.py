@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -21,10 +22,11 @@ WORDS = st.sampled_from(["", "fsdp", "zero2", "my-own.2", "Z/3", "8/1/1/1", "p",
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    replicas, context = draw(PARTS), draw(PARTS)
+    parts = draw(PARTS), draw(PARTS), draw(PARTS)
     schedule, order = draw(st.sampled_from(["", *SCHEDULES])), draw(st.sampled_from(["", *ORDERS]))
-    data = draw(st.integers(1, 1000)) * replicas * context
-    return Plan(data, draw(COUNTS), draw(COUNTS), draw(COUNTS), schedule, order, draw(WORDS), replicas, context)
+    data = draw(st.integers(1, 1000)) * math.prod(parts)
+    ways = data, draw(COUNTS), draw(COUNTS), draw(COUNTS)
+    return Plan(*ways, schedule, order, draw(WORDS), *parts, draw(st.booleans()))
 
 
 @given(plans())
@@ -54,7 +56,7 @@ def test_words_may_stand_in_any_order(plan: Plan, random: Random, space: str) ->
         ("2/2/1/1 DT TD", "a second order; at position 11"),
         ("8/1/1/1 replicas=2 replicas=2", "a second replicas; at position 19"),
         ("8/2/1/1 PT", "'PT' is no order of 8/2/1; at plan 8/2/1/1 PT; write P, D and T, each once, as PTD"),
-        ("8/1/1/1 replicas=3", "8 data ways are not 3 replicas x 1 parts of sequences; at plan 8/1/1/1 replicas=3"),
+        ("8/1/1/1 replicas=3", "8 data ways are not 3 replicas; at plan 8/1/1/1 replicas=3"),
     ],
 )
 def test_what_is_no_plan_is_refused_with_its_position(text: str, says: str) -> None:
@@ -70,6 +72,7 @@ def test_what_is_no_plan_is_refused_with_its_position(text: str, says: str) -> N
         ({"schedule": "1f1c"}, "no schedule '1f1c'; at plan 1/1/1/1 1f1c; there are forward, gpipe, 1f1b"),
         ({"strategy": "my rows"}, "'my rows' names no strategy"),
         ({"strategy": "gpipe"}, "'gpipe' names no strategy"),
+        ({"strategy": "sequence"}, "'sequence' names no strategy"),
         ({"strategy": "DT"}, "'DT' names no strategy; at plan 1/1/1/1 DT; take one word"),
     ],
 )

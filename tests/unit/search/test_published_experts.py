@@ -11,7 +11,7 @@ import pytest
 from benchmarks.published.experts import Experts
 from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan
-from tests.support.published_steps import SMALL, step_of, weight_bytes
+from tests.support.published_steps import BATCH, SMALL, step_of, weight_bytes
 
 MIXTRAL = replace(SMALL, layers=2, experts=Experts(count=4, chosen=2, hidden=32))
 DEEPSEEK = Experts(count=8, chosen=3, hidden=16, shared=2, dense_layers=1, dispatch="sorted")
@@ -22,8 +22,15 @@ FORMS = {
     "sorted scanned": SORTED,
     "sorted listed": SORTED.listed(),
 }
-PLANS = (Plan(8, strategy="fsdp"), Plan(4, 2, strategy="fsdp"), Plan(8, strategy="zero2"), Plan(2, 2, 2))
-MICROBATCHED = (Plan(4, 2, microbatches=2), Plan(4, 1, 2, 2, strategy="fsdp"))
+PLANS = (
+    Plan(8, strategy="fsdp"),
+    Plan(4, 2, strategy="fsdp"),
+    Plan(8, strategy="zero2"),
+    Plan(2, 2, 2),
+    Plan(8, experts=4),
+    Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
+)
+MICROBATCHED = (Plan(4, 2, microbatches=2), Plan(4, 1, 2, 2, strategy="fsdp", experts=4))
 CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(MICROBATCHED if "dense" in form else ()))]
 
 
@@ -44,3 +51,17 @@ def test_fsdp_gathers_weights_twice_and_reduces_gradients_once(form: str) -> Non
     """As of dense layers: a group of the dispatch is a sequence, so no activation moves."""
     moved = step_of(FORMS[form]).received(Plan(8, strategy="fsdp"))
     assert 0.95 < moved / (3 * 7 / 8 * weight_bytes(FORMS[form])) < 1.01
+
+
+@pytest.mark.parametrize("form", ["dense scanned", "dense listed"])
+def test_tokens_go_to_their_experts_and_back(form: str) -> None:
+    """Expert parallelism: slots of all experts are exchanged on the way there and back, in both passes and when a layer
+    is computed again; weights of experts stay, gradients of all others are reduced."""
+    config, devices = FORMS[form], 4
+    experts = config.experts
+    slots = experts.count * int(experts.capacity * config.length * experts.chosen / experts.count)
+    exchanged = 6 * config.layers * 4 * BATCH // devices * slots * config.width * (devices - 1) / devices
+    routed = 4 * config.layers * 3 * experts.count * config.width * experts.hidden
+    reduced = 2 * (weight_bytes(config) - routed) * (devices - 1) / devices
+    moved = step_of(config).received(Plan(devices, experts=devices))
+    assert moved == pytest.approx(exchanged + reduced, rel=0.01)

@@ -3,10 +3,12 @@ both forms of the model move as many bytes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from benchmarks.published.planning import received_by
 from hlosharding.search import Plan
 from hlosharding.search.tensor_parallel import tensor_splits
 from tests.support.published_steps import BATCH, SMALL, step_of, weight_bytes
@@ -24,6 +26,11 @@ PLANS = (
     Plan(4, 2, microbatches=2),
     Plan(4, 1, 2, 2, strategy="fsdp"),
     Plan(2, 2, 2, 2, strategy="zero2"),
+    Plan(4, 1, 1, 4, strategy="zero1"),
+    Plan(2, 2, 2, 2, strategy="zero1"),
+    Plan(4, 2, sequence=True),
+    Plan(4, 2, 1, 2, strategy="fsdp", sequence=True),
+    Plan(2, 2, 2, 2, context=2, sequence=True),
 )
 
 
@@ -57,6 +64,27 @@ def test_parts_of_sequences_gather_keys_and_values_and_nothing_else(form: str) -
     keys = 4 * BATCH // (devices // context) * SMALL.length * SMALL.kv * SMALL.dim
     expected = SMALL.layers * 6 * keys * (context - 1) / context + 2 * weight_bytes(SMALL) * (devices - 1) / devices
     assert received(form, Plan(devices, context=context)) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_reduced_by_each_microbatch_or_once(form: str) -> None:
+    """ZeRO-2 and ZeRO-1: to pieces, a reduce-scatter of all weights, which are gathered when they are updated."""
+    share = 3 / 4 * weight_bytes(SMALL)
+    every, once = (
+        step_of(FORMS[form]).planner.pipeline(Plan(4, 1, 1, 4, strategy=name)) for name in ("zero2", "zero1")
+    )
+    found = [received_by(steps) for cut in (every, once) for steps in (cut.pieces, cut.closings)]
+    assert found == pytest.approx([share, share, 0, 2 * share], rel=0.01, abs=100)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sequences_are_split_between_products(form: str) -> None:
+    """Sequence parallelism, layers computed again: what goes into two products by columns is gathered, and gradients
+    into two by rows; what comes out of these is scattered (Korthikanti et al. 2022, section 4.2.2)."""
+    config, plan = FORMS[form], Plan(1, 2, sequence=True)
+    two_layers = step_of(config).received(plan) - step_of(replace(config, layers=2)).received(plan)
+    activation = 4 * BATCH * config.length * config.width
+    assert two_layers == pytest.approx(2 * (6 + 5) * activation / 2, rel=0.01)
 
 
 @pytest.mark.parametrize("form", FORMS)

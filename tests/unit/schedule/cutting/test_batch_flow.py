@@ -1,4 +1,4 @@
-"""The batch keeps its split wherever it flows, whatever the weights are split along."""
+"""Where dims of parameters flow."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 import hlosharding as hs
 from hlosharding.ir import Module
-from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_split
-from hlosharding.sharding import HloSharding
+from hlosharding.schedule.cutting.batch_flow import batch_flow
 
 WEIGHTS, ROWS = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8), jnp.float32)
 
@@ -46,24 +45,11 @@ def test_a_result_that_another_dim_leads_has_none() -> None:
     assert batch_flow(module, {0: 0})[module.entry.results[0]] == (None,)
 
 
-def test_weights_that_are_split_over_the_same_devices_do_not_take_it_away() -> None:
-    def product(weights: jax.Array, x: jax.Array) -> jax.Array:
-        return jnp.tanh(x @ weights[0]) @ weights[1]
-
-    module = hs.trace(product)(WEIGHTS, ROWS)
-    weights, rows = module.entry.parameters
-    module.num_partitions = 8
-    module.shardings = {
-        weights.id: HloSharding.parse("{devices=[1,1,8]<=[8]}"),
-        rows.id: HloSharding.parse("{devices=[8,1]<=[8]}"),
-    }
-    kept = keep_split(module, [{1: 0}])
-    assert [value.opcode for value in kept] == ["dot", "dot"]
-    assert [inst.id for inst in module.instructions] == list(range(len(list(module.instructions))))
-    found = hs.partition(hs.propagate(module, to_outputs=True))
-    assert {c.kind for c in found.collectives} == {"all-gather"}
-    assert not any(c.shape.dims[0] == 16 for c in found.collectives)
-
-
-def test_a_batch_that_lies_whole_is_constrained_to_nothing() -> None:
-    assert keep_split(scanned(), [{1: 0}]) == {}
+def test_heads_end_where_a_product_of_activations_has_them_once() -> None:
+    """As the experts of rows do in the gradient of what combines them: it need not be split as they are."""
+    module = hs.trace(lambda made, y: jnp.einsum("ebw,bw->eb", made, y))(jnp.ones((4, 8, 2)), jnp.ones((8, 2)))
+    made, y = module.entry.parameters
+    [product] = module.of_opcodes("dot")
+    assert batch_flow(module, {0: 0})[product] != (None,)
+    assert batch_flow(module, {0: 0}, {made})[product] != (None,)
+    assert batch_flow(module, {0: 0}, {made, y})[product] == (None,)

@@ -1,0 +1,131 @@
+"""The batch stays split wherever it flows, and what else its arguments are split along, as sequences are.
+
+Floor: schedule.  A strategy says how arguments lie.  What lies between them propagation decides, and where weights are
+split over the devices that share the batch (FSDP, ZeRO), their split would spread to the activations, which then lose
+that of the batch: gathered activations instead of gathered weights.  So the values that ops with a choice make, and
+what loops carry, keep the batch's split, as `with_sharding_constraint(x, P("data", UNCONSTRAINED))` says by hand.
+
+Axes of weights are the other way round: a value that the heads, columns or experts of a weight reach is split along
+these, and the batch or the sequence has that axis before and behind (Korthikanti et al. 2022, Lepikhin et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hlosharding.frontends import constrain
+from hlosharding.ir import Instruction, Module
+from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
+from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim
+
+_CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
+"""Ops that could as well be split along another dim."""
+
+
+@dataclass(frozen=True)
+class StageAxes:
+    """The mesh of a stage's devices."""
+
+    mesh: MeshInfo
+    of_weights: frozenset[str] = frozenset()
+    """Those along which weights are split to stay so, where they and the batch have the same."""
+    sums_whole: bool = False
+    """Is what the microbatches add up split along axes of weights alone, until the last one has run (ZeRO-1)?"""
+
+    @classmethod
+    def of_tiles(cls, shardings: Iterable[HloSharding | None]) -> StageAxes:
+        """Where no mesh is known: an axis for each dim of the first array that is split."""
+        tiles = next((each.tiles for each in shardings if each is not None and each.is_tiled()), None)
+        if tiles is None:
+            return cls(MeshInfo((), ()))
+        return cls(MeshInfo(tuple(map(str, range(len(tiles.dims)))), tiles.dims, tiles))
+
+
+class Flow(NamedTuple):
+    """What is split over mesh axes, and stays split wherever it flows."""
+
+    axes: tuple[str, ...]
+    dims: tuple[int | None, ...]
+    """Of each parameter the dim along which it enters."""
+    is_batch: bool = True
+    """Or of weights."""
+
+    @property
+    def entering(self) -> dict[int, int]:
+        """The same by number of parameters, of those along which it does."""
+        return {number: dim for number, dim in enumerate(self.dims) if dim is not None}
+
+
+def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], axes: StageAxes) -> list[Flow]:
+    """What flows: the batch, and each other dim along which its parameters are split, as sequences are; and first what
+    weights are split along, of axes that these have, too.
+
+    `batch`: of parameters by number, the dim.  `shardings`: of all parameters.
+
+    >>> rows, labels, w = (HloSharding.parse(f"{{devices={text}}}") for text in ("[2,4]<=[8]", "[8]<=[8]", "[8]<=[8]"))
+    >>> axes = StageAxes(MeshInfo(("data", "tensor"), (2, 4)), frozenset({"tensor"}))
+    >>> for flow in flows_of({0: 0}, [rows, w], axes): print(*flow)
+    ('tensor',) (None, 0) False
+    ('data',) (0, None) True
+    ('tensor',) (1, None) True
+    """
+    said = [axes_by_dim(sharding, axes.mesh) if sharding is not None else {} for sharding in shardings]
+    found: dict[int, Flow] = {}
+    for number, dim in ((n, dim) for n in batch for dim in said[n]):
+        is_batch = dim == batch[number]
+        others = {n: dim for n in batch if dim in said[n]}
+        entering = map((batch if is_batch else others).get, range(len(said)))
+        found.setdefault(-1 if is_batch else dim, Flow(said[number][dim], tuple(entering)))
+    of_batch = [found[dim] for dim in sorted(found)]
+    shared = sorted(axes.of_weights.intersection(axis for flow in of_batch for axis in flow.axes))
+    weights = [dims if number not in batch else {} for number, dims in enumerate(said)]
+    return [*(_flow_of_weights(axis, weights) for axis in shared), *of_batch]
+
+
+def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> Flow:
+    """Where weights are split over it."""
+    return Flow((axis,), tuple(next((d for d, axes in dims.items() if axis in axes), None) for dims in said), False)
+
+
+def walk_flows(module: Module, flows: Sequence[Flow]) -> list[Mapping[Instruction, Dims]]:
+    """Of each flow the dims along which it lies."""
+    found = {flow: batch_flow(module, flow.entering) for flow in flows if flow.is_batch}
+    reached = {inst for walked in found.values() for inst, dims in walked.items() if set(dims) != {None}}
+    return [found[flow] if flow.is_batch else batch_flow(module, flow.entering, reached) for flow in flows]
+
+
+def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[Instruction, Instruction]:
+    """Constrain all that the batch reaches to its splits, in place: an axis is where the first flow is that has it.
+
+    Other dims stay open.  Gives the constraint of each value that has one.
+    """
+    found = walk_flows(module, flows)
+    wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
+    for inst in filter(_is_kept, found[0] if found else ()):
+        here = [(flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True)]
+        if any(flow.is_batch and dim is not None for flow, dim in here):
+            spec = _spec_of(inst, here, mesh)
+            open_dims = [dim for dim, axes in enumerate(spec) if not axes]
+            if len(open_dims) < len(spec):
+                wanted[inst] = HloSharding.named(mesh, spec).without_names(), open_dims
+    return constrain(module, wanted)
+
+
+def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> list[tuple[str, ...]]:
+    """The axes of each dim."""
+    spec: list[tuple[str, ...]] = [()] * inst.shape.rank
+    for flow, dim in here:
+        left = tuple(axis for axis in flow.axes if not any(axis in axes for axes in spec))
+        if dim is not None and inst.shape.dims[dim] % math.prod(map(mesh.size_of, spec[dim] + left)) == 0:
+            spec[dim] += left
+    return spec
+
+
+def _is_kept(inst: Instruction) -> bool:
+    """An op that could be split otherwise, or an array of a loop's carry."""
+    is_taken = inst.opcode == "get-tuple-element" and inst.operands[0].opcode == "parameter"
+    is_carried = is_taken and inst.computation is not inst.module.entry
+    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried)
