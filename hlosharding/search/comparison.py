@@ -65,7 +65,8 @@ def _against(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
         for what, lost in losses.items()
         if abs(lost) > 1e-9
     ]
-    return f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long; {', '.join(said)}"
+    takes = f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long"
+    return "; ".join(filter(None, (takes, ", ".join(said))))
 
 
 def _spent(priced: PricedPlan) -> str:
