@@ -31,7 +31,9 @@ PLANS = (
     Plan(64, strategy="fsdp", replicas=8),
     Plan(64, strategy="fsdp", context=8),
     Plan(8, 8, strategy="fsdp"),
+    Plan(8, 8, strategy="fsdp", sequence=True),
     Plan(64, strategy="zero2"),
+    Plan(64, microbatches=4, strategy="zero1"),
     Plan(16, 2, 2, 16),
     Plan(64, microbatches=4),
 )

@@ -142,8 +142,8 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
 def plan_of(file: PlanFile) -> Plan | None:
     """The plan that a file says; None where the axes of its mesh are no ways of one.
 
-    >>> print(plan_of(PlanFile.parse("strategy = 'fsdp'\\n[mesh]\\nreplicas = 2\\ndata = 4\\n[pipeline]\\nstages = 2")))
-    8/1/2/1 fsdp replicas=2
+    >>> print(plan_of(PlanFile.parse("strategy = 'fsdp'\\n[mesh]\\ndata = 4\\nexperts = 2\\n[pipeline]\\nstages = 2")))
+    8/1/2/1 fsdp experts=2
     """
     mesh, steps = file.mesh, file.pipeline or PipelineSteps()
     if mesh is None or mesh.names != tuple(axis for axis in _AXES if axis in mesh.names):

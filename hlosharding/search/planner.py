@@ -18,16 +18,20 @@ from hlosharding.search.plans import EXPERTS, Plan
 from hlosharding.search.strategies import (
     BATCH,
     STRATEGIES,
+    Specs,
     Strategy,
     SummedWhole,
+    Ways,
     by_number,
     joined,
     megatron,
     mesh_of,
     over_sequences,
+    spec_of,
     split,
 )
 from hlosharding.search.updates import updated_arguments
+from hlosharding.sharding import REPLICATED, axes_by_dim
 
 
 class Planner:
@@ -90,15 +94,16 @@ class Planner:
         stage, ways = plan.stage, plan.ways
         if stage not in self._annotated:
             said = [each(self.module, ways, self.numbers) for each in (BATCH, self.strategy(plan.strategy))]
-            specs = {number: spec for each in said for number, spec in by_number(self.module, each).items()}
-            tensor = over_sequences("tensor")(self.module, ways, self.numbers) if plan.sequence else {}
-            self._annotated[stage] = split(self.module, ways, joined(self.module, specs, tensor))
+            made = split(self.module, ways, *said)
+            along = [_over_tensor(made, ways, self.numbers)] if plan.sequence else []
+            self._annotated[stage] = split(self.module, ways, *said, *along) if along else made
         return self._annotated[stage]
 
     def axes(self, plan: Plan) -> StageAxes:
         """The mesh of a stage, and what keeps its split along which of its axes."""
-        sums_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
-        return StageAxes(mesh_of(plan.ways), frozenset({"tensor", EXPERTS}), sums_whole)
+        of_weights = [EXPERTS, *(["tensor"] if plan.sequence else [])]
+        is_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
+        return StageAxes(mesh_of(plan.ways), frozenset(of_weights), frozenset(SummedWhole.over if is_whole else ()))
 
     def strategy(self, name: str) -> Strategy:
         """By name.  Raises ScheduleError where there is none."""
@@ -106,6 +111,14 @@ class Planner:
             known = ", ".join(filter(None, self.strategies))
             raise ScheduleError(f"no strategy {name!r}", remedy=f"there are {known}; others are given as strategies=")
         return self.strategies[name]
+
+
+def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+    """Of arguments that have sequences, how these lie, and split over tensor, too."""
+    sequences = over_sequences("tensor")(annotated, ways, batch)
+    said = {p.parameter_number: annotated.sharding(p) or REPLICATED for p in annotated.entry.parameters}
+    specs = {number: spec_of(axes_by_dim(said[number], mesh_of(ways))) for number in by_number(annotated, sequences)}
+    return joined(annotated, specs, sequences)
 
 
 def _check_divides(parameter: Instruction, plan: Plan) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from hlosharding.errors import AnnotationError
+from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
@@ -25,6 +25,7 @@ Ways = Mapping[str, int]
 copies of what others split, `CONTEXT` where they have parts of sequences, `EXPERTS` where they have other experts."""
 Specs = Mapping[str | int, Any] | Mapping[str, Any] | Mapping[int, Any]
 """Arguments, by path (that of a tree stands for all in it) or number, and a PartitionSpec over the ways for each."""
+_LEAVE_OUT = "leave this way to split out of the plan"
 Strategy = Callable[[Module, Ways, frozenset[int]], Specs]
 """(program, ways, numbers of the batch arguments) to specs; what it does not name takes what suits."""
 
@@ -41,11 +42,15 @@ def over_batch(axis: str) -> Strategy:
 
 
 def over_sequences(axis: str) -> Strategy:
-    """The second dim of the batch arguments over an axis, where there is such."""
+    """The second dim of the batch arguments over an axis, if ways have it.  Raises ScheduleError where none has one."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        if ways.get(axis, 1) == 1:
+            return {}
         ranks = {p.parameter_number: p.shape.rank for p in module.entry.parameters if p.parameter_number in batch}
-        return {number: spec_of({1: (axis,)}) for number, rank in ranks.items() if axis in ways and rank > 1}
+        if max(ranks.values(), default=0) < 2:
+            raise ScheduleError(f"no batch argument has a second dim to be split over {axis!r}", remedy=_LEAVE_OUT)
+        return {number: spec_of({1: (axis,)}) for number, rank in ranks.items() if rank > 1}
 
     return strategy
 
@@ -61,10 +66,15 @@ def over_weights(axis: str) -> Strategy:
 
 
 def over_experts(axis: str) -> Strategy:
-    """Weights of experts over an axis, along the dim of experts."""
+    """Weights of experts over an axis, along the dim of experts.  Raises ScheduleError where there are none."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        splits = expert_dims(module, ways[axis], batch=batch) if axis in ways else {}
+        if ways.get(axis, 1) == 1:
+            return {}
+        splits = expert_dims(module, ways[axis], batch=batch)
+        if not splits:
+            what = f"no weight has a dim of experts, one for each index of a product, that {ways[axis]} ways divide"
+            raise ScheduleError(what, remedy=_LEAVE_OUT)
         return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
 
     return strategy
@@ -169,6 +179,7 @@ class SummedWhole:
     its own sums, whole over the data ways."""
 
     strategy: Strategy
+    over: ClassVar[tuple[str, ...]] = ("data", CONTEXT)
 
     def __call__(self, module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         return self.strategy(module, ways, batch)

@@ -31,9 +31,9 @@ class StageAxes:
 
     mesh: MeshInfo
     of_weights: frozenset[str] = frozenset()
-    """Those along which weights are split to stay so, where they and the batch have the same."""
-    sums_whole: bool = False
-    """Is what the microbatches add up split along axes of weights alone, until the last one has run (ZeRO-1)?"""
+    """Those that are of weights first, where both they and the batch are split over them."""
+    sums_whole: frozenset[str] = frozenset()
+    """Those over which what the microbatches add up stays whole, until the last one has run (ZeRO-1)."""
 
     @classmethod
     def of_tiles(cls, shardings: Iterable[HloSharding | None]) -> StageAxes:

@@ -361,13 +361,13 @@ class _Writer:
                 yield number, lies
 
     def _as_term(self, inst: Instruction) -> HloSharding:
-        """Where sums stay whole, as the weights' axes alone split it."""
-        lies, axes = self._sharding(inst), self.axes
-        if not axes.sums_whole:
-            return lies
-        found = axes_by_dim(lies, axes.mesh)
-        spec = [tuple(axis for axis in found.get(dim, ()) if axis in axes.of_weights) for dim in range(inst.shape.rank)]
-        return HloSharding.named(axes.mesh, spec).without_names()
+        """How a sum lies, but whole over axes over which sums stay so."""
+        mesh, whole = self.axes.mesh, self.axes.sums_whole
+        if not whole:
+            return self._sharding(inst)
+        found = axes_by_dim(self._sharding(inst), mesh)
+        spec = [tuple(axis for axis in found.get(dim, ()) if axis not in whole) for dim in range(inst.shape.rank)]
+        return HloSharding.named(mesh, spec).without_names()
 
     def _is_callers(self, term: Instruction) -> bool:
         return any(user.is_entry_root for copy in term.users if copy in self.program.sums for user in copy.users)

@@ -71,7 +71,6 @@ PLANS = [
     "4/1/1/1 zero2",
     "4/1/1/4 zero1",
     "2/2/2/2 fsdp sequence",
-    "4/1/1/1 megatron experts=2",
     "4/2/1/1 rows",
 ]
 

@@ -27,11 +27,15 @@ PLANS = (
     Plan(4, 2, strategy="fsdp"),
     Plan(8, strategy="zero2"),
     Plan(2, 2, 2),
+)
+MICROBATCHED = (Plan(4, 2, microbatches=2), Plan(4, 1, 2, 2, strategy="fsdp"))
+OF_SLOTS = (
+    *MICROBATCHED,
     Plan(8, experts=4),
     Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
+    Plan(4, 1, 2, 2, strategy="zero1", experts=4),
 )
-MICROBATCHED = (Plan(4, 2, microbatches=2), Plan(4, 1, 2, 2, strategy="fsdp", experts=4))
-CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(MICROBATCHED if "dense" in form else ()))]
+CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(OF_SLOTS if "dense" in form else ()))]
 
 
 @pytest.mark.parametrize(("form", "plan"), CASES, ids=str)
@@ -44,6 +48,12 @@ def test_tokens_sorted_over_the_whole_batch_take_one_microbatch(form: str) -> No
     """Where a token's row lies depends on the tokens of all sequences."""
     with pytest.raises(ScheduleError, match="one microbatch"):
         step_of(FORMS[form]).planner.schedule(MICROBATCHED[0])
+
+
+def test_where_no_product_has_one_for_each_expert_a_plan_of_experts_is_refused() -> None:
+    """`jax.lax.ragged_dot` sums over them, all but one of which a mask leaves out."""
+    with pytest.raises(ScheduleError, match="no weight has a dim of experts"):
+        step_of(SORTED).planner.schedule(Plan(4, experts=4))
 
 
 @pytest.mark.parametrize("form", ["dense scanned", "dense listed"])
