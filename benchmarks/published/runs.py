@@ -60,10 +60,10 @@ def _gpt(row: Row, vocabulary: int = 51200) -> Config:
 def _ways(row: Row) -> Plan:
     data, batch = int(row["data"]), int(row["global_batch"])
     microbatches = batch // (data * int(row["micro_batch"]))
-    stages = int(row["pipeline"])
-    if int(row["layers"]) % stages:
-        raise UnsaidError(f"{row['layers']} layers are not cut into {stages} equal stages")
-    return Plan(data, int(row["tensor"]), stages, microbatches)
+    stages, chunks = int(row["pipeline"]), int(row.get("interleaved_chunks", 1))
+    if int(row["layers"]) % (stages * chunks):
+        raise UnsaidError(f"{row['layers']} layers are not cut into {stages * chunks} equal stages")
+    return Plan(data, int(row["tensor"]), stages, microbatches, f"1f1b-x{chunks}" if chunks > 1 else "")
 
 
 def _vtrain(row: Row) -> Run:
@@ -81,8 +81,6 @@ def _sc21(row: Row) -> Run:
 
 
 def _korthikanti(row: Row) -> Run:
-    if int(row["interleaved_chunks"]) > 1:
-        raise UnsaidError(f"{row['interleaved_chunks']} interleaved chunks of a loop")
     if row["recompute"] != "full":
         raise UnsaidError("sequence parallelism")
     return Run(

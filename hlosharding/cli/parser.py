@@ -178,7 +178,7 @@ def _add_search(commands: Any) -> None:
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
     _plans_option(command, "all of the options below")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
-    _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,zb-h1 (default: 1f1b)")
+    _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,1f1b-x2,zb-h1 (default: 1f1b)")
     _words_option(
         command,
         "--orders",

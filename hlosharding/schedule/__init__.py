@@ -25,6 +25,7 @@ from hlosharding.schedule.pipelines import (
     PipelineRuns,
     ResizablePipeline,
     Sized,
+    order_and_chunks,
     orders,
 )
 from hlosharding.schedule.ranks import RankProgram, RankRun, run_ranks
@@ -71,6 +72,7 @@ __all__ = [
     "is_layout_call",
     "keep_split",
     "on",
+    "order_and_chunks",
     "orders",
     "parse_schedule",
     "pipelined",

@@ -14,7 +14,7 @@ from typing import Any
 
 from hlosharding.cost import CostReport, Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule import SPLIT_BACKWARD
+from hlosharding.schedule import SPLIT_BACKWARD, order_and_chunks
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -96,8 +96,9 @@ def plans_for(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> l
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     """No schedule of the plan takes less: its arithmetic at the machine's peak, with the pipeline's bubble.
 
-    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices, a microbatch takes W/K
-    through all stages; behind the first one the slowest stage, which has at least a P-th, works on the K-1 others.
+    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices a stage of P has a P-th, a
+    microbatch in one of its v chunks W/(P*v*K): so long, P-1 times over, the last devices wait for the first microbatch
+    on its way there and the first ones for the last on its way back.
 
     >>> import hlosharding as hs
     >>> from hlosharding.cost import machines
@@ -109,7 +110,7 @@ def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
     kinds = machine.parts or (machine,)  # of unlike nodes: nobody is faster than the fastest
     fastest = max(max(kind.vector_flops, *(rate for _, rate in kind.peak_flops)) for kind in kinds)
     seconds = whole.flops / fastest / (plan.data * plan.tensor)
-    count = plan.microbatches
-    if plan.schedule in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
+    order, chunks = order_and_chunks(plan.schedule)
+    if order in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
         return seconds / plan.stages
-    return seconds * (1 / count + (count - 1) / (count * plan.stages))
+    return seconds / plan.stages * (1 + (plan.stages - 1) / (chunks * plan.microbatches))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.errors import ScheduleError, marked
 from hlosharding.schedule import ORDERS as SCHEDULES
-from hlosharding.schedule import Layout
+from hlosharding.schedule import Layout, order_and_chunks
 from hlosharding.sharding import check_devices
 
 REPLICAS = "replicas"
@@ -32,7 +32,8 @@ _PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
 _STRATEGY = re.compile(r"[^\s,=]+")
 _SPELLING = (
     "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
-    f" ({', '.join(SCHEDULES)}), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N, {EXPERTS}=N, {SEQUENCE}"
+    f" ({', '.join(SCHEDULES)}; with chunks 1f1b-x2), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N,"
+    f" {EXPERTS}=N, {SEQUENCE}"
 )
 
 
@@ -51,7 +52,7 @@ class Plan:
     stages: int = 1
     microbatches: int = 1
     schedule: str = ""
-    """As of `pipelined`; "": 1F1B of a training step."""
+    """As of `pipelined`, as "1f1b-x2" with two chunks of the layers a device; "": 1F1B of a training step."""
     order: str = ""
     """The ways on the machine's devices, the outermost first, as "TPD"; those of one way may be left out; "": PDT."""
     strategy: str = ""
@@ -79,7 +80,7 @@ class Plan:
         if self.data % math.prod(self._parts.values()):
             parts = " x ".join(f"{size} {axis}" for axis, size in self._parts.items() if size != 1)
             yield f"{self.data} data ways are not {parts}", f"take numbers whose product divides {self.data}"
-        if self.schedule and self.schedule not in SCHEDULES:
+        if self.schedule and not _is_schedule(self.schedule):
             yield f"no schedule {self.schedule!r}", f"there are {', '.join(SCHEDULES)}"
         needed = {way for way, size in self._sizes.items() if size > 1}
         if self.order and not (len(set(self.order)) == len(self.order) and needed <= set(self.order) <= set("PDT")):
@@ -197,11 +198,15 @@ def _field_of(word: str) -> tuple[str, str | int] | None:
         return part[1], int(part[2])
     if word == SEQUENCE:
         return word, True
-    if word in SCHEDULES:
+    if _is_schedule(word):
         return "schedule", word
     if set(word) <= set("PDT"):
         return "order", word
     return ("strategy", word) if _STRATEGY.fullmatch(word) else None
+
+
+def _is_schedule(word: str) -> bool:
+    return order_and_chunks(word)[0] in SCHEDULES
 
 
 class SizedPlan(NamedTuple):

@@ -27,9 +27,19 @@ def test_a_row_is_a_plan(tmp_path: Path) -> None:
     assert (run.config.width, run.config.hidden, run.config.length) == (64, 256, 32)
 
 
+def test_interleaved_chunks_are_said_by_the_schedule(tmp_path: Path) -> None:
+    (run,) = table(tmp_path, "2,2,4,32,2,2,full")
+    assert isinstance(run, Run)
+    assert run.plan == Plan(4, 2, 2, 4, "1f1b-x2")
+
+
 @pytest.mark.parametrize(
     ("ways", "reason"),
-    [("2,2,4,32,2,3,full", "interleaved"), ("2,3,4,32,2,1,full", "4 layers"), ("2,2,4,32,2,1,selective", "sequence")],
+    [
+        ("2,2,4,32,2,3,full", "4 layers are not cut into 6"),
+        ("2,3,4,32,2,1,full", "4 layers are not cut into 3"),
+        ("2,2,4,32,2,1,selective", "sequence"),
+    ],
 )
 def test_a_row_that_cannot_be_said_has_a_reason(ways: str, reason: str, tmp_path: Path) -> None:
     (row,) = table(tmp_path, ways)

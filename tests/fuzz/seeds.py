@@ -283,7 +283,7 @@ PLANS = _all(
 JSON_PLANS = tuple(PlanFile.parse(text.decode()).to_text("json").encode() for text in PLANS)
 PLAN_TEXTS = _all(
     "8/2/2/16 zb-h1 PTD fsdp replicas=2 context=2 experts=2 sequence",
-    "1/1/8/128 breadth-first",
+    "1/1/8/128 breadth-first-x2",
     " 4/2/1/1  context=4 own.strategy TD",
 )
 PLAN_WORDS = _lines("""

@@ -191,7 +191,7 @@ def nested_scans() -> Step:
         value, grads = jax.value_and_grad(loss)(params, x, flag)
         return grads, value
 
-    return Step(step, (normal(0, 3, 2, 8, 8), normal(9, 12, 8), jnp.int32(1)), ("x",))
+    return Step(step, (normal(0, 4, 2, 8, 8), normal(9, 12, 8), jnp.int32(1)), ("x",))
 
 
 def dropout() -> Step:
@@ -219,13 +219,13 @@ def dropout_in_a_scan() -> Step:
                 w, n = own
                 return jnp.tanh(h @ w) * jax.random.bernoulli(jax.random.fold_in(key, n), 0.5, h.shape), None
 
-            h, _ = jax.lax.scan(layer, x, (params, jnp.arange(3)))
+            h, _ = jax.lax.scan(layer, x, (params, jnp.arange(4)))
             return (h**2).mean()
 
         value, grads = jax.value_and_grad(loss)(params)
         return grads, value
 
-    return Step(step, (normal(0, 3, 8, 8), key(3), _X), ("x",))
+    return Step(step, (normal(0, 4, 8, 8), key(3), _X), ("x",))
 
 
 def rematerialised() -> Step:

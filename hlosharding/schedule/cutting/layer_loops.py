@@ -28,6 +28,8 @@ class LayerLoop:
     """Stacks that stay as they are; trips read a row each, and nothing else."""
     writes: Rows
     """Stacks of which trips write a row each, and read nothing."""
+    kept: frozenset[int]
+    """Elements of the carry that trips hand on as they are, `reads` among them."""
     only_rows: bool
     """Does the body ask for the trip's number only to find rows?"""
 
@@ -72,7 +74,8 @@ def layer_loop(loop: Instruction) -> LayerLoop | None:
             rows = numbers.of(result.operands[2])
             if rows is not None:
                 writes[index] = rows
-    return LayerLoop(loop, counter, reads, writes, numbers.are_all_known())
+    kept = frozenset(index for index, element in elements.items() if body.root.operands[index] is element)
+    return LayerLoop(loop, counter, reads, writes, kept, numbers.are_all_known())
 
 
 def _is_no_run(rows: np.ndarray, length: int) -> bool:

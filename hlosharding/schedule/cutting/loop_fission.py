@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
+from hlosharding.errors import ScheduleError
 from hlosharding.ir import (
     Builder,
     Callees,
@@ -23,6 +24,7 @@ from hlosharding.ir import (
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts
+from hlosharding.schedule.cutting.microbatched import place_in_source
 from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import Interface, Stack, whole_arrays
 
@@ -46,7 +48,7 @@ class Fission:
 def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
     """The program with each loop over layers as so many loops.
 
-    `batch`: numbers of the parameters that are no weights.  Loops whose trips do not divide stay.
+    `batch`: numbers of the parameters that are no weights.  Raises ScheduleError where a loop's trips do not divide.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def net(w, x):
@@ -72,8 +74,10 @@ def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> di
             (varying if inst.parameter_number in batch else layered).add(inst)
         elif inst.opcode == "while":
             found = layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
-            if found is not None and _is_cut(found, parts) and not layered.isdisjoint(_stacks_read(found)):
-                loops[inst] = found
+            if found is not None and not layered.isdisjoint(_stacks_read(found)):
+                _check_divides(found, parts)
+                if found.first_rows(parts) is not None:
+                    loops[inst] = found
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
             if inst.tuple_index in loops[inst.operands[0]].writes:
                 layered.add(inst)
@@ -89,9 +93,14 @@ def _goes_by_layers(inst: Instruction, layered: Collection[Instruction]) -> bool
     return inst.opcode in BY_ROWS and any(has_rows)
 
 
-def _is_cut(loop: LayerLoop, parts: int) -> bool:
-    trips = loop.counter.trips
-    return trips >= parts and not trips % parts and loop.first_rows(parts) is not None
+def _check_divides(found: LayerLoop, parts: int) -> None:
+    """Raises ScheduleError unless each stage has as many layers."""
+    if found.counter.trips % parts:
+        raise ScheduleError(
+            f"a loop over {found.counter.trips} layers (%{found.loop.name}) is not cut into {parts} equal stages",
+            where=place_in_source(found.loop),
+            remedy=f"take stages, times chunks a device, that divide {found.counter.trips}; or list the layers",
+        )
 
 
 def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:

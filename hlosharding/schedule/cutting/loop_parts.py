@@ -36,7 +36,8 @@ class LoopParts:
     ) -> list[list[Instruction]]:
         """What there is behind the last part, by element of the carry: the parts of stacks, all else as it is.
 
-        `given`: so what there is ahead of the first one.
+        `given`: so what there is ahead of the first one.  What trips keep each part takes from there, not from the part
+        before: a mask is made where it is read, and need not come through all stages.
         """
         firsts = found.first_rows(self._parts)
         assert firsts is not None
@@ -47,7 +48,7 @@ class LoopParts:
             taken[found.counter.index] = _count(main, found, run.first)
             made = self._elements(main, found, run, taken) if length > 1 else self._one_trip(main, found, taken)
             for n, element in enumerate(made):
-                if n not in found.reads:
+                if n not in found.kept:
                     behind[n][rows[n] // length if n in found.writes else 0] = element
         behind[found.counter.index] = [_count(main, found, found.counter.trips)]
         return behind

@@ -22,7 +22,7 @@ from hlosharding.schedule.cutting.said_stages import Said, check_known, number_s
 from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh, Terms
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
 from hlosharding.schedule.cutting.value_shardings import ValueShardings
-from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline
+from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline, order_and_chunks
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.stage_program import StageProgram
 from hlosharding.schedule.value_type import ValueType
@@ -43,7 +43,6 @@ def pipelined(
     stages: int | Mapping[str, int] | None = None,
     microbatches: int = 1,
     schedule: str | None = None,
-    chunks: int = 1,
     devices_per_stage: int | None = None,
     machine: Machine | None = None,
     donate: Sequence[str | int] = (),
@@ -57,7 +56,7 @@ def pipelined(
     The module's shardings say how a *stage* lies on its submesh, inputs without one take what suits; stage s has
     devices s*n to s*n+n-1, where n is `devices_per_stage`, by default what the shardings name.  `schedule`: see
     `Pipeline.schedule`; by default "1f1b" where there is a backward pass; "zb-h1" has gradients of weights in passes of
-    their own.  `chunks`: parts of the program that each submesh has, so many stages further on (interleaved schedules).
+    their own; "1f1b-x2" gives each submesh two chunks of the program, `stages` apart (interleaved schedules).
     `donate`: arguments that the update may overwrite, as of `jax.jit`: their arrays are gone after a step.  Raises
     ScheduleError where microbatches are not independent, the program does not fill so many stages, or values would flow
     from a stage to one before it.
@@ -72,7 +71,7 @@ def pipelined(
     >>> bool(abs(loss - step(w, x)[1]) < 1e-4)
     True
     """
-    cutter, layout = Cutter(module, batch, donate), Layout.of(_stages(module, stages), schedule, chunks)
+    cutter, layout = Cutter(module, batch, donate), Layout.of(_stages(module, stages), schedule)
     named = (leaf.num_devices or 1 for sharding in module.distinct_shardings for leaf in sharding.leaves)
     size = devices_per_stage or max(named, default=1)
     submeshes = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.submeshes)]
@@ -102,13 +101,14 @@ class Layout:
     said: Said = ()
 
     @classmethod
-    def of(cls, stages: int | Mapping[str, int], schedule: str | None, chunks: int = 1) -> Layout:
+    def of(cls, stages: int | Mapping[str, int], schedule: str | None) -> Layout:
         """What a schedule needs.  `stages`: of how many submeshes, or which stage has what.  Raises ScheduleError.
 
-        >>> Layout.of({"encoder": 0, "decoder": 1}, None).submeshes
-        2
+        >>> Layout.of({"encoder": 0, "decoder": 1}, None).submeshes, Layout.of(4, "1f1b-x2").stages
+        (2, 8)
         """
-        splits = schedule in SPLIT_BACKWARD
+        order, chunks = order_and_chunks(schedule or "")
+        splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
             return cls(stages, chunks, splits)
         submeshes, rest = divmod(number_said(stages), chunks)
@@ -124,9 +124,8 @@ class Layout:
 
     @property
     def pieces(self) -> int:
-        """Into which loops over layers are cut.  Where a submesh has several stages, the rows that lie on it would be
-        no run of a stacked array: there, loops stay; and where it is said which stage they are in."""
-        return self.submeshes if self.chunks == 1 and not self.said else 1
+        """Into which loops over layers are cut; where it is said which stage they are in, they stay."""
+        return 1 if self.said else self.stages
 
 
 class Cutter:

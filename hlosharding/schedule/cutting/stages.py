@@ -8,7 +8,7 @@ backward op goes where what it reads lies; what runs once stays with the sums th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -196,7 +196,7 @@ class _Placing:
             raise ScheduleError(
                 f"the forward pass fills {len(used)} of {self.count} stages: {what}",
                 where=place_in_source(longest),
-                remedy="take fewer stages; a loop over layers is cut where its trips divide, others may be unrolled",
+                remedy="take fewer stages; a loop that is none over layers may be unrolled",
             )
 
     def _join_last_passes(self) -> None:
@@ -218,19 +218,36 @@ class _Placing:
             )
         before = list(accumulate((self.seconds[inst] for inst in forward), initial=0.0))
         heavy = list(accumulate((self.seconds[inst] * (inst.opcode not in LIGHT) for inst in forward), initial=0.0))
-        crossing, wanted = _crossing_bytes(forward), list(self._wanted(forward))
+        crossing, wanted, inside = _crossing_bytes(forward), list(self._wanted(forward)), self._inside_layers(forward)
         starts: list[int] = []
         for number in range(1, self.count):
             first = (starts[-1] if starts else 0) + 1
             last = len(forward) - (self.count - number)
             ideal, slack = before[-1] * number / self.count, before[-1] / self.count * _SLACK
             places = _where_wanted(wanted, number, range(first, last + 1))
+            places = [n for n in places if n not in inside] or places
             near = [n for n in places if abs(before[n] - ideal) <= slack]
             near = near or [min(places, key=lambda n: abs(before[n] - ideal))]
             # The same place for microbatches of any size: behind the light ops that follow a heavy one.
             middle = heavy[-1] * number / self.count
             starts.append(min(near, key=lambda n: (crossing[n], abs(heavy[n] - middle), -n)))
         return starts
+
+    def _inside_layers(self, forward: Sequence[Instruction]) -> frozenset[int]:
+        """Places inside of what `jax.checkpoint` has computed again: one barrier holds its weights, so all of it would
+        go back in the stage of the first of them."""
+        readers: defaultdict[Instruction, list[int]] = defaultdict(list)
+        for place, inst in enumerate(forward):
+            for value in self._values_read(inst):
+                readers[value].append(place)
+        barriers = [inst for inst in self.entry.instructions if inst.opcode == "opt-barrier"]
+        held = [{value for value in self._values_read(inst) if value.opcode == "parameter"} for inst in barriers]
+        times = Counter(value for weights in held for value in weights)
+        found: set[int] = set()
+        for weights in held:
+            places = [place for value in weights if times[value] == 1 for place in readers[value]]
+            found.update(range(min(places, default=0) + 1, max(places, default=0) + 1))
+        return frozenset(found)
 
     def _wanted(self, forward: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
         """(place among forward ops, stage) of those that read parameters which are wanted somewhere."""

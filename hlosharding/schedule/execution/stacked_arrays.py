@@ -1,10 +1,12 @@
 """The caller's stacked arrays on JAX's devices: parts that lie on submeshes of their own are tiles of one global array.
 
-Floor: schedule.  Nothing is copied then, neither where such an array enters nor where it leaves.
+Floor: schedule.  Nothing is copied then, neither where such an array enters nor where it leaves.  Where parts go round
+the submeshes, for schedules with chunks, tiles are runs of parts, which are sent to where they are computed, and back.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +29,12 @@ class _Array(NamedTuple):
     lies_as: ValueType
     is_copied: bool
     """Else its tiles are those of its parts."""
+    chunks: int
+    """How many parts a tile is."""
+
+    def home(self, part: int) -> ValueType:
+        """With what type a part lies in the array."""
+        return self.kinds[part // self.chunks]
 
 
 class StackedArrays:
@@ -52,15 +60,16 @@ class StackedArrays:
         return [self._array(own, stack) for own, stack in zip(by_stack(stacks, kinds), stacks, strict=True)]
 
     def _array(self, kinds: Sequence[ValueType], stack: Stack) -> _Array:
-        found = stacked_type(kinds, stack.dim)
-        if found is None and self._is_shared:
+        chunks = chunks_of(kinds, stack.dim)
+        found = stacked_type(_in_runs(kinds, stack.dim, chunks), stack.dim)
+        if self._is_shared and (found is None or chunks > 1):
             raise ScheduleError(
                 f"the parts of one array ({kinds[0]}, ...) do not lie on a submesh each, and the devices are of several"
                 " processes",
-                remedy="take stages that divide the layers, or one process",
+                remedy="take one stage a device, and stages that divide the layers; or one process",
             )
         lies_as = found or ValueType(_shape(kinds, stack.dim), kinds[0].devices)
-        return _Array(kinds, stack, lies_as, is_copied=found is None)
+        return _Array(kinds, stack, lies_as, found is None, chunks)
 
     def apart(self, given: Mapping[int, Any]) -> dict[int, Any]:
         """Arrays for @main's parameters, by number, from those of the caller that are here."""
@@ -80,9 +89,15 @@ class StackedArrays:
             parts = [part_of(whole, array.stack, n) for n in range(array.stack.parts)]
             return {n: lay_out_checked(parts[n], kind.sharding, self._on(kind)) for n, kind in enumerate(array.kinds)}
         tiles = tiles_by_device(given)
-        own = [{device: tiles[device] for device in self._on(kind) if device in tiles} for kind in array.kinds]
+        own = [self._tiles_of_part(tiles, array, n) for n in range(len(array.kinds))]
         pairs = enumerate(zip(own, array.kinds, strict=True))
         return {n: array_of_tiles(here, kind.shape, kind.sharding, self._on(kind)) for n, (here, kind) in pairs if here}
+
+    def _tiles_of_part(self, tiles: Mapping[Any, Any], array: _Array, part: int) -> dict[Any, Any]:
+        ways = zip(self._on(array.home(part)), self._on(array.kinds[part]), strict=True)
+        return {
+            there: _sent(_rows_of_part(tiles[here], array, part), here, there) for here, there in ways if here in tiles
+        }
 
     def together(self, made: Sequence[Any]) -> list[Any]:
         """The caller's arrays from @main's results."""
@@ -96,11 +111,58 @@ class StackedArrays:
         if array.is_copied:
             host = joined_whole([whole_on_host(part) for part in parts], array.stack)
             return lay_out_checked(host, whole.sharding, self._on(whole))
-        tiles = {device: tile for part in parts for device, tile in tiles_by_device(part).items()}
-        return array_of_tiles(tiles, whole.shape, whole.sharding, self._on(whole))
+        found: defaultdict[Any, list[Any]] = defaultdict(list)
+        for n, part in enumerate(parts):
+            tiles = tiles_by_device(part)
+            for here, there in zip(self._on(array.kinds[n]), self._on(array.home(n)), strict=True):
+                if here in tiles:
+                    found[there].append(_sent(tiles[here], here, there))
+        joined = {device: _next_to_each_other(own, array.stack.dim) for device, own in found.items()}
+        return array_of_tiles(joined, whole.shape, whole.sharding, self._on(whole))
 
     def _on(self, kind: ValueType) -> list[Any]:
         return [self._devices[device] for device in kind.devices]
+
+
+def _rows_of_part(tile: Any, array: _Array, part: int) -> Any:
+    """Of a tile of the array."""
+    import jax
+
+    place, rows = part % array.chunks, tile.shape[array.stack.dim] // array.chunks
+    whole = array.chunks == 1
+    return tile if whole else jax.lax.slice_in_dim(tile, place * rows, (place + 1) * rows, axis=array.stack.dim)
+
+
+def _sent(tile: Any, here: Any, there: Any) -> Any:
+    import jax
+
+    return tile if here == there else jax.device_put(tile, there)
+
+
+def _next_to_each_other(tiles: Sequence[Any], dim: int) -> Any:
+    import jax
+
+    return tiles[0] if len(tiles) == 1 else jax.lax.concatenate(tiles, dim)
+
+
+def chunks_of(kinds: Sequence[ValueType], dim: int) -> int:
+    """How many parts each submesh has, where they go round the submeshes; 1 where they do not.
+
+    >>> from hlosharding.ir import Shape
+    >>> chunks_of([ValueType(Shape.array("f32", (2, 8)), (n % 3,)) for n in range(6)], 0)
+    2
+    """
+    lying = [(kind.devices, kind.sharding) for kind in kinds]
+    submeshes = len({kind.devices for kind in kinds})
+    chunks = len(kinds) // submeshes
+    goes_round = lying == lying[:submeshes] * chunks and kinds[0].sharding.num_tiles_along(dim) == 1
+    return chunks if goes_round else 1
+
+
+def _in_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[ValueType]:
+    """The submeshes with as many parts each, next to each other."""
+    shape = _shape(kinds[:chunks], dim)
+    return [ValueType(shape, kind.devices, kind.sharding) for kind in kinds[: len(kinds) // chunks]]
 
 
 def _shape(kinds: Sequence[ValueType], dim: int) -> Any:

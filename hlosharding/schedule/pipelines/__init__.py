@@ -1,6 +1,6 @@
 """Pipeline schedules: orders of passes, and the schedules they make of a pipeline's pieces."""
 
-from hlosharding.schedule.pipelines.orders import ORDERS, SPLIT_BACKWARD, Action, Kind, orders
+from hlosharding.schedule.pipelines.orders import ORDERS, SPLIT_BACKWARD, Action, Kind, order_and_chunks, orders
 from hlosharding.schedule.pipelines.pipeline import Closing, Piece, Pipeline
 from hlosharding.schedule.pipelines.resizing import ResizablePipeline, Sized
 from hlosharding.schedule.pipelines.runs import PipelineRuns
@@ -16,5 +16,6 @@ __all__ = [
     "PipelineRuns",
     "ResizablePipeline",
     "Sized",
+    "order_and_chunks",
     "orders",
 ]

@@ -6,6 +6,7 @@ An order says nothing of times: it is what a device does when nothing keeps it w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -117,6 +118,19 @@ SPLIT_BACKWARD = {"zb-h1"}
 _ONE_CHUNK = {"gpipe", "zb-h1"}
 _GROUPS_OF_P = {"1f1b", "forward"}
 """With several chunks a device goes through p microbatches at a time."""
+
+
+_IN_CHUNKS = re.compile(r"(.+)-x([1-9]\d{0,3})")
+
+
+def order_and_chunks(name: str) -> tuple[str, int]:
+    """Of a schedule's name the order, and how many stages each device has.
+
+    >>> order_and_chunks("1f1b-x2"), order_and_chunks("zb-h1")
+    (('1f1b', 2), ('zb-h1', 1))
+    """
+    found = _IN_CHUNKS.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 1)
 
 
 def orders(name: str, p: int, m: int, v: int = 1) -> list[list[Action]]:

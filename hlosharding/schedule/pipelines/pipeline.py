@@ -15,7 +15,7 @@ from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.interface import Interface
 from hlosharding.schedule.op import Op
 from hlosharding.schedule.pipelines.merging import Slot, ideal_times
-from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, Kind, orders
+from hlosharding.schedule.pipelines.orders import SPLIT_BACKWARD, Action, Kind, order_and_chunks, orders
 from hlosharding.schedule.schedule import Schedule
 from hlosharding.schedule.value_type import ValueType
 
@@ -139,7 +139,8 @@ class Pipeline:
     ) -> Schedule:
         """The schedule of that many microbatches.
 
-        `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first".
+        `name`: "forward", "gpipe", "1f1b" (interleaved where devices have several stages), "zb-h1", "breadth-first";
+        with the number of stages a device, if it is said, as "1f1b-x2".
         `seconds`: what a pass of each kind takes, roughly: it decides where transfers stand in the list, not what runs
         first.  Raises ScheduleError where the pipeline has not what the schedule needs.
         """
@@ -157,9 +158,13 @@ class Pipeline:
         axis: str = "micro",
     ) -> list[Ref]:
         """Say the schedule's steps to a builder; its results."""
-        if name in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
-            raise ScheduleError(f"{name} needs passes of the gradients of weights", remedy="split the backward pieces")
-        actions = orders(name, self.num_devices, microbatches, self.num_chunks)
+        order, chunks = order_and_chunks(name)
+        if chunks not in (1, self.num_chunks):
+            has = f"{name} of a pipeline with {self.num_chunks} stages a device"
+            raise ScheduleError(has, remedy=f"take {order}, or as many stages a device")
+        if order in SPLIT_BACKWARD and not any(piece.kind == "weights" for piece in self.pieces):
+            raise ScheduleError(f"{order} needs passes of the gradients of weights", remedy="split the backward pieces")
+        actions = orders(order, self.num_devices, microbatches, self.num_chunks)
         slots = ideal_times(actions, self._waits, lambda a: (seconds or {}).get(a.kind, 1.0))
         return _Writer(self, microbatches, axis, builder).write(slots)
 

@@ -64,6 +64,7 @@ PLANS = [
     "2/2/2/2 TDP",
     "1/1/2/4 gpipe",
     "1/1/2/4 zb-h1",
+    "1/1/2/4 breadth-first-x2",
     "4/1/1/4 fsdp",
     "4/1/1/1 fsdp replicas=2",
     "4/2/2/2 TPD fsdp replicas=2",

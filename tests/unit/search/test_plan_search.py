@@ -188,9 +188,9 @@ def test_schedules_are_searched_too_and_zero_bubble_has_less_of_one() -> None:
 def test_no_schedule_takes_less_than_its_bound() -> None:
     weights, x = arguments(width=256, rows=64)
     module = hs.trace(step)(weights, x)
-    found = hs.search(
-        module, batch=["x"], machine=small(), microbatches=(2, 4), schedules=("gpipe", "1f1b", "zb-h1"), prune=False
-    )
+    schedules = ("gpipe", "1f1b", "1f1b-x2", "breadth-first-x2", "zb-h1")
+    found = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), schedules=schedules, prune=False)
+    assert {priced.plan.schedule for priced in found.table} == {*schedules, ""}
     whole = hs.cost(module, machine=small())
     assert all(priced.time_s >= least_seconds(priced.plan, whole, small()) for priced in found.table)
 

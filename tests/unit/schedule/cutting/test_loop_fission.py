@@ -23,7 +23,7 @@ from hlosharding.schedule.interface import joined_whole, part_of
 from tests.support.layer_scans import LAYERS, SCANS, Step
 from tests.support.training_steps import normal, trained
 
-CUTS = [(2, 4, "gpipe"), (LAYERS, 2, None), (2, 1, None), (2, 2, "zb-h1"), (LAYERS, 4, "gpipe")]
+CUTS = [(2, 4, "gpipe"), (LAYERS, 2, None), (2, 1, None), (2, 2, "zb-h1"), (LAYERS, 4, "gpipe"), (2, 2, "1f1b-x2")]
 CASES = [(name, *CUTS[(n + shift) % len(CUTS)]) for n, name in enumerate(SCANS) for shift in (0, 1)]
 
 
@@ -46,7 +46,7 @@ def most(name: str, stages: int) -> int:
 @pytest.mark.parametrize(("name", "stages", "microbatches", "order"), CASES)
 def test_a_scan_over_layers_is_cut(name: str, stages: int, microbatches: int, order: str | None) -> None:
     if name == "inference" and order is not None:
-        order = "forward"
+        order = "forward-x2" if order.endswith("-x2") else "forward"
     step, module, expected = of(name)
     stages = most(name, stages)
     made = pipelined(module, batch=step.batch, stages=stages, microbatches=microbatches, schedule=order)
@@ -65,11 +65,19 @@ def test_each_stage_has_the_weights_of_its_layers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer", "two_scans"])
-@pytest.mark.parametrize("stages", [2, 4])
-def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int) -> None:
+@pytest.mark.parametrize(("stages", "order"), [(2, "1f1b"), (4, "1f1b"), (2, "1f1b-x2")])
+def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int, order: str) -> None:
     """What a step gives is taken by the next one as it lies."""
     step, module, expected = of(name)
-    run = pipelined(module, batch=step.batch, stages=most(name, stages), microbatches=2, devices_per_stage=2).compile()
+    cut = pipelined(
+        module,
+        batch=step.batch,
+        stages=most(name, stages),
+        microbatches=2,
+        schedule=order,
+        devices_per_stage=2,
+    )
+    run = cut.compile()
     made = run(*step.flat())
     for found, wanted in zip(made, expected, strict=True):
         assert_close(name, found, wanted)
@@ -127,10 +135,41 @@ def test_the_program_is_the_same(name: str, parts: int) -> None:
         assert_close(name, found, wanted)
 
 
-def test_a_loop_whose_trips_do_not_divide_stays() -> None:
+@pytest.mark.parametrize(("stages", "order", "parts"), [(3, None, 3), (2, "1f1b-x3", 6), (8, "1f1b-x1", 8)])
+def test_layers_that_do_not_divide_are_refused_with_their_line(stages: int, order: str | None, parts: int) -> None:
     step, module, _ = of("rematerialised")
-    with pytest.raises(ScheduleError, match=r"while, 4 trips\) is in one"):
-        pipelined(module, batch=step.batch, stages=3)
+    said = rf"over 4 layers \(%while[.\d]*\) is not cut into {parts} equal stages; at layer_scans.py:\d+; .*divide 4"
+    with pytest.raises(ScheduleError, match=said):
+        pipelined(module, batch=step.batch, stages=stages, microbatches=4, schedule=order)
+
+
+def test_a_device_has_the_layers_of_its_chunks() -> None:
+    """Megatron's: layers 0 and 2 on the first of two devices, 1 and 3 on the second."""
+    step, module, _ = of("rematerialised")
+    made = pipelined(module, batch=step.batch, stages=2, microbatches=2, schedule="1f1b-x2")
+    rows = [p.type.devices for p in made.main.parameters if p.type is not None and p.type.shape.dims[:1] == (1,)]
+    assert rows == [(0,), (1,), (0,), (1,)]
+
+
+def test_one_chunk_a_device_is_the_schedule_without_chunks() -> None:
+    step, module, _ = of("rematerialised")
+    plain, one = (
+        pipelined(module, batch=step.batch, stages=2, microbatches=4, schedule=order) for order in ("1f1b", "1f1b-x1")
+    )
+    assert str(one) == str(plain)
+
+
+def test_what_trips_keep_comes_through_no_stage() -> None:
+    """A mask, made of nothing but its sizes: each part of the loop makes its own."""
+
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        mask = jnp.tril(jnp.ones((8, 8)))
+        return jax.lax.scan(lambda x, own: (jnp.tanh(x @ (own * mask)), None), x, w)[0]
+
+    arguments = normal(0, LAYERS, 8, 8), normal(1, 16, 8)
+    made = pipelined(hs.trace(step)(*arguments), batch=["x"], stages=2)
+    assert str(made).count("= send(") == 1
+    assert_close("", made.run_reference(*arguments)[0], np.asarray(step(*arguments)))
 
 
 def test_a_scan_over_time_is_no_loop_over_layers() -> None:

@@ -79,13 +79,13 @@ def test_what_reads_nothing_of_the_kind_goes_with_its_reader() -> None:
 def test_submeshes_may_have_several_said_stages() -> None:
     stages = {"/one/MatMul": 0, "/two/MatMul": 1, "/two/Softmax": 2, "/add": 3}
     module = hs.load(layers(stages), inputs={"x": X})
-    schedule = pipelined(module, batch=["x"], microbatches=4, chunks=2)
+    schedule = pipelined(module, batch=["x"], microbatches=4, schedule="forward-x2")
     assert schedule.devices == (0, 1)
     assert "@forward_3" in str(schedule)
     (made,) = schedule.run_reference(X, *module.weights.values())
     np.testing.assert_allclose(made, run(layers(stages), x=X)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(hs.ScheduleError, match="3 stages in 2 chunks"):
-        pipelined(hs.load(layers(ALL), inputs={"x": X}), batch=["x"], chunks=2)
+        pipelined(hs.load(layers(ALL), inputs={"x": X}), batch=["x"], schedule="forward-x2")
 
 
 @pytest.mark.parametrize(

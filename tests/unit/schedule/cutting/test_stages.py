@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -16,7 +17,7 @@ from hlosharding.schedule.cutting.microbatched import Microbatched, read_by
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pipelining import argument_numbers
 from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
-from tests.support.training_steps import STEPS, most_stages, traced
+from tests.support.training_steps import STEPS, most_stages, normal, traced
 
 ORDER = ("forward", "backward", "after")
 
@@ -82,6 +83,24 @@ def test_parameters_lie_where_they_are_read() -> None:
     program, placement = cut("mlp", 4)
     weights = [p for p in program.module.entry.parameters if p not in program.varying]
     assert [placement.home[weight] for weight in weights] == [0, 1, 2, 3]
+
+
+def test_a_layer_that_is_computed_again_is_in_one_stage() -> None:
+    """Three layers for two stages: the middle one, whose backward pass reads all of it, goes to one of them whole."""
+
+    def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        layer = jax.checkpoint(lambda pair, x: jnp.tanh(jnp.tanh(x @ pair[0]) @ pair[1]))
+        for pair in weights:
+            x = layer(pair, x)
+        return (x**2).sum()
+
+    weights = [tuple(normal(2 * n + k, 64, 64) for k in range(2)) for n in range(3)]
+    module = hs.trace(jax.grad(loss))(weights, normal(9, 32, 64))
+    program = microbatched(module, {len(module.entry.parameters) - 1: 0}, 2)
+    home = placed(program, 2, seconds_of(program.module, machines.h100(2))).home
+    stages = [home[parameter] for parameter in program.module.entry.parameters[:6]]
+    assert stages[0::2] == stages[1::2]
+    assert set(stages) == {0, 1}
 
 
 def test_a_stage_without_work_is_refused_with_the_op_that_leaves_it_empty() -> None:

@@ -124,6 +124,15 @@ def test_what_an_order_cannot_do_is_refused(name: str, p: int, m: int, v: int, m
         orders(name, p, m, v)
 
 
+def test_a_name_says_how_many_stages_a_device_has() -> None:
+    cut = training(2, chunks=2)
+    assert str(cut.schedule("1f1b-x2", 4)) == str(cut.schedule("1f1b", 4))
+    with pytest.raises(ScheduleError, match="1f1b-x3 of a pipeline with 2 stages a device; take 1f1b"):
+        cut.schedule("1f1b-x3", 4)
+    with pytest.raises(ScheduleError, match="no schedule '1f1b-x0'"):
+        cut.schedule("1f1b-x0", 4)
+
+
 def test_stages_that_wait_for_each_other_are_refused() -> None:
     step = UserOp("step", lambda x: x)
     pieces = [Piece("forward", 0, step, ("b",), ("a",)), Piece("forward", 1, step, ("a",), ("b",))]
