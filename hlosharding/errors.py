@@ -33,8 +33,16 @@ class ShardingParseError(ShardingError):
 
     def __init__(self, what: str, *, text: str, position: int, remedy: str | None = None) -> None:
         self.text, self.position = text, position
-        before, after = text[max(0, position - 20) : position], text[position : position + 20]
-        super().__init__(what, where=f"position {position}: {before}>>>{after}", remedy=remedy)
+        super().__init__(what, where=marked(text, position), remedy=remedy)
+
+
+def marked(text: str, position: int) -> str:
+    """A position in a text, as errors show it.
+
+    >>> marked("8/2/2/16 fsdp fsdp", 14)
+    'position 14: 8/2/2/16 fsdp >>>fsdp'
+    """
+    return f"position {position}: {text[max(0, position - 20) : position]}>>>{text[position : position + 20]}"
 
 
 class ModuleError(HloShardingError, ValueError):

@@ -26,11 +26,20 @@ def file_name(file: str) -> str:
     >>> file_name("/home/me/model.py")
     'model.py'
     """
-    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = ask() if ask is not None else None
-    named = getattr(getattr(shell, "compile", None), "format_code_name", None)  # IPython 8 has it
+    named = getattr(getattr(_shell(), "compile", None), "format_code_name", None)  # IPython 8 has it
     found = named(file) if named is not None else None
     return found[1] if found is not None else file.rsplit("/", 1)[-1]
+
+
+def _shell() -> Any:
+    """IPython's, where it runs; None."""
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return ask() if ask is not None else None
+
+
+def is_notebook() -> bool:
+    """Does a notebook's cell run this, whose output is no terminal?"""
+    return hasattr(_shell(), "kernel")
 
 
 def drawing(sharding: Any, dims: Sequence[int]) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.devices import use
-from hlosharding.cli.files import counting, write
+from hlosharding.cli.files import write
 from hlosharding.cli.programs import load_program, present
 from hlosharding.cost import calibration_of
+from hlosharding.progress import counting
 from hlosharding.report import calibration_view
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -93,17 +93,3 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(what):
         yield
-
-
-@contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error where a person watches; gives the function that moves it: (done, at most)."""
-    if not sys.stderr.isatty():
-        yield lambda done, most: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what)
-        yield lambda done, most: progress.update(task, completed=done, total=most)

@@ -176,6 +176,7 @@ def _add_search(commands: Any) -> None:
     _load_options(command)
     _batch_option(command)
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
+    _plans_option(command, "all of the options below")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
     _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,1f1b-x2,zb-h1 (default: 1f1b)")
     _words_option(
@@ -209,6 +210,11 @@ def _batch_option(command: Any) -> None:
     )
 
 
+def _plans_option(command: Any, otherwise: str) -> None:
+    said = f"which plans, as tables write them: '8/2/2/16 fsdp,4/4/1/1' (default: {otherwise})"
+    command.add_argument("--plans", type=_plans, metavar="D/T/P/K ...,...", help=said)
+
+
 def _save_plan_option(command: Any, what: str) -> None:
     command.add_argument("--save-plan", metavar="FILE", help=f"write {what}, for --plan (TOML; JSON if named so)")
 
@@ -238,9 +244,7 @@ def _add_rank(commands: Any) -> None:
     _load_options(command)
     _batch_option(command)
     _device_options(command)
-    command.add_argument(
-        "--plans", type=_plans, metavar="D/T/P/K,...", help="which plans (default: some of all for the devices)"
-    )
+    _plans_option(command, "some of all for the devices")
     command.add_argument("--count", type=_positive, default=20, metavar="N", help="so many at random (default: 20)")
     command.add_argument("--seed", type=_seed, default=0, help="of the plans that are drawn (default: 0)")
     command.add_argument(
@@ -471,12 +475,15 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(_positive(part.strip()) for part in text.split(","))
 
 
-def _plans(text: str) -> tuple[tuple[int, ...], ...]:
-    """'8/1/1/1,2/2/2/4'."""
-    plans = tuple(tuple(_positive(part) for part in plan.strip().split("/")) for plan in text.split(","))
-    if any(len(plan) != 4 for plan in plans):
-        raise argparse.ArgumentTypeError(f"{text!r} are no plans: write D/T/P/K, as 8/1/1/1,2/2/2/4")
-    return plans
+def _plans(text: str) -> tuple[Any, ...]:
+    """'8/1/1/1 fsdp,2/2/2/4'."""
+    from hlosharding.errors import HloShardingError
+    from hlosharding.search import Plan
+
+    try:
+        return tuple(map(Plan.parse, text.split(",")))
+    except HloShardingError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seed(text: str) -> int:

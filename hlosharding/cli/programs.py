@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hlosharding.cli.array_file import ArrayFile
+from hlosharding.cli.devices import choose_devices
 from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
@@ -23,6 +24,7 @@ from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
 from hlosharding.report import View, module_view, show, to_record, to_text
+from hlosharding.search import applied
 from hlosharding.sharding import HloSharding, MeshInfo
 from hlosharding.whole_files import read_whole
 
@@ -73,7 +75,11 @@ def annotated_program(arguments: Namespace, source: Path | bytes | None = None) 
         steps = f"{plan.pipeline.stages or 'its own'} stages and {plan.pipeline.microbatches} microbatches"
         remedy = "take `hlosharding simulate`, or leave out [pipeline]"
         raise PlanError(f"{arguments.plan} has {steps}, this is for one program", remedy=remedy)
-    return plan.apply(load_program(arguments, source))
+    module = load_program(arguments, source)
+    if plan.strategy and plan.mesh is not None:
+        # A strategy speaks in JAX's words, and JAX takes its devices before.
+        choose_devices(getattr(arguments, "platform", "cpu"), plan.mesh.num_devices)
+    return applied(plan, module)
 
 
 def plan_of(arguments: Namespace) -> PlanFile:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.devices import use
-from hlosharding.cli.files import counting
 from hlosharding.cli.programs import load_program, machine, present
 from hlosharding.report import ranking_view
-from hlosharding.search import Plan, rank, sampled
+from hlosharding.search import rank, sampled
 
 
 def execute(arguments: Namespace) -> None:
     """Run the plans, and show them with what was predicted."""
     count = use(arguments.platform, arguments.devices)
-    plans = [Plan(*each) for each in arguments.plans or ()] or sampled(count, arguments.count, arguments.seed)
+    plans = arguments.plans or sampled(count, arguments.count, arguments.seed)
     module = load_program(arguments)
     priced = machine(arguments, max(plan.num_devices for plan in plans))
-    with counting("running plans") as progress:
-        found = rank(module, batch=arguments.batch, plans=plans, machine=priced, progress=progress)
+    found = rank(module, batch=arguments.batch, plans=plans, machine=priced)
     present(ranking_view(found, most=arguments.most), arguments.emit)

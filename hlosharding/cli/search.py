@@ -10,7 +10,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from hlosharding.cli.files import counting, write
+from hlosharding.cli.files import write
 from hlosharding.cli.programs import load_program, named_machine, present
 from hlosharding.plans import PlanFile
 from hlosharding.report import pareto_svg, search_view
@@ -18,27 +18,26 @@ from hlosharding.search import MICROBATCHES, ORDERS, SearchResult, search
 
 
 def execute(arguments: Namespace) -> None:
-    """Print the plans, the fastest first, and why it won."""
+    """Print the plans, the fastest first, and why it won.  Raises ScheduleError where none could be priced."""
     module = load_program(arguments)
-    with counting("pricing plans") as progress:
-        found = search(
-            module,
-            batch=arguments.batch,
-            machine=named_machine(*arguments.machine),
-            microbatches=arguments.microbatches or MICROBATCHES,
-            schedules=arguments.schedules,
-            orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
-            strategies=arguments.strategy,
-            replicas=arguments.replicas,
-            context=arguments.context,
-            experts=arguments.experts,
-            sequence=(False, True) if arguments.sequence else (False,),
-            donate=arguments.donate,
-            prune=not arguments.all,
-            progress=progress,
-            resume=arguments.resume,
-            jobs=arguments.jobs,
-        )
+    found = search(
+        module,
+        batch=arguments.batch,
+        machine=named_machine(*arguments.machine),
+        plans=arguments.plans,
+        microbatches=arguments.microbatches or MICROBATCHES,
+        schedules=arguments.schedules,
+        orders=ORDERS if arguments.orders == ["all"] else arguments.orders,
+        strategies=arguments.strategy,
+        replicas=arguments.replicas,
+        context=arguments.context,
+        experts=arguments.experts,
+        sequence=(False, True) if arguments.sequence else (False,),
+        donate=arguments.donate,
+        prune=not arguments.all,
+        resume=arguments.resume,
+        jobs=arguments.jobs,
+    )
     if arguments.plot:
         write(pareto_svg(found), arguments.plot)
     if arguments.output:
@@ -46,6 +45,8 @@ def execute(arguments: Namespace) -> None:
     if arguments.save_plan:
         _as_file(found, arguments).write(arguments.save_plan)
     present(search_view(found, most=arguments.most), arguments.emit)
+    if not found.table:
+        _ = found.best  # raises, with the reason
 
 
 def _as_file(found: SearchResult, arguments: Namespace) -> PlanFile:

@@ -32,7 +32,7 @@ def execute(arguments: Namespace) -> None:
         with working("simulating"):
             schedule = parse_schedule(content.decode("utf-8-sig", errors="replace"))
         _simulate_schedule(arguments, schedule)
-    elif (plan := plan_of(arguments)).pipeline is not None:
+    elif (plan := plan_of(arguments)).pipeline is not None or plan.batch:
         _simulate_schedule(arguments, _planned(arguments, plan, source))
     else:
         _simulate_program(arguments, source)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hlosharding.cli.explain import meant
-from hlosharding.cli.files import counting
 from hlosharding.cli.programs import annotated_program, machine, partition_options, partitions, plan_of, present
 from hlosharding.errors import AnnotationError
 from hlosharding.report import suggestions_view
@@ -20,19 +19,17 @@ def execute(arguments: Namespace) -> None:
     module = annotated_program(arguments)
     name = meant(module, arguments.name)[0].name
     count = partitions(arguments, module)
-    with counting("trying annotations") as progress:
-        found = suggest(
-            module,
-            name,
-            conflict=arguments.conflict,
-            most=arguments.most,
-            to_outputs=arguments.to_outputs,
-            to_parameters=arguments.to_parameters,
-            num_partitions=count,
-            machine=machine(arguments, count),
-            options=partition_options(arguments),
-            progress=progress,
-        )
+    found = suggest(
+        module,
+        name,
+        conflict=arguments.conflict,
+        most=arguments.most,
+        to_outputs=arguments.to_outputs,
+        to_parameters=arguments.to_parameters,
+        num_partitions=count,
+        machine=machine(arguments, count),
+        options=partition_options(arguments),
+    )
     if not found and arguments.emit != "json":
         goal = f"ends its conflict with %{arguments.conflict.removeprefix('%')}" if arguments.conflict else "does it"
         raise AnnotationError(f"no set of annotations near %{name} {goal}", remedy="give it a sharding of its own")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hlosharding.cost import Machine, machine_said, parse_machine
-from hlosharding.errors import ModuleError, ShardingError
+from hlosharding.errors import ModuleError, PlanError, ShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
 from hlosharding.partitioner import PartitionOptions
@@ -53,6 +53,15 @@ class PlanFile:
     """A preset and how many devices (`h100:8`), or a TOML file; "": not said."""
     objective: str = ""
     """What reshards minimise, as of `PartitionOptions`; "": not said."""
+    strategy: str = ""
+    """Which arguments are split over the mesh, by a name that `hs.search` knows; "": what is annotated, which comes on
+    top of it."""
+    sequence: bool = False
+    """Is it with sequence parallelism?"""
+    batch: tuple[str, ...] = ()
+    """Arguments whose first dim is the batch, by path; that of a tree stands for all in it."""
+    donate: tuple[str, ...] = ()
+    """Arguments that the update may overwrite, likewise."""
     pipeline: PipelineSteps | None = None
     """Into which stages and microbatches the step is cut: the mesh is a stage's then."""
     comment: str = ""
@@ -105,7 +114,14 @@ class PlanFile:
         write_whole(path, self.to_text("json" if Path(path).suffix == ".json" else "toml"))
 
     def apply(self, module: Module) -> Module:
-        """The program with the plan's annotations and mesh.  Raises AnnotationError, ModuleError."""
+        """The program with the plan's annotations and mesh.
+
+        Raises AnnotationError, ModuleError; PlanError for a strategy or a batch, which `hlosharding.search.applied`
+        knows.
+        """
+        if self.strategy or self.batch:
+            what = "the plan has a strategy, or a batch, which say more than its annotations"
+            raise PlanError(what, remedy="take hlosharding.search.applied(plan, module)")
         if not self.annotations and self.mesh is None:
             return module
         made = annotate(module, dict(self.annotations), mesh=self.mesh)
@@ -140,6 +156,10 @@ class PlanFile:
             "comment": self.comment,
             "machine": self.machine,
             "objective": self.objective,
+            "strategy": self.strategy,
+            "sequence": self.sequence,
+            "batch": list(self.batch),
+            "donate": list(self.donate),
             "device_ids": list(mesh.device_ids) if mesh is not None and not mesh.is_plain else [],
             "mesh": dict(zip(mesh.names, mesh.sizes, strict=True)) if mesh is not None else {},
             "pipeline": _plain(asdict(pipeline)) if pipeline is not None else {},

@@ -29,14 +29,12 @@ class PipelineSteps:
     """Into what a step is cut, as of `hs.pipelined`: `stages` of as many devices as the plan's mesh has; None is for
     those of the model itself, or one.
 
-    >>> PipelineSteps(stages=2, microbatches=8, batch=("x",)).schedule
+    >>> PipelineSteps(stages=2, microbatches=8).schedule
     ''
     """
 
     stages: int | None = None
     microbatches: int = 1
-    batch: tuple[str, ...] = ()
-    """Arguments whose first dim is the batch."""
     schedule: str = ""
     order: str = ""
     """Of stages (P), data (D) and tensors (T) on the machine's devices, the outermost first."""
@@ -134,6 +132,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Unlike("true or false")
+    return value
+
+
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
         raise _Unlike("a whole number from 1 on")
@@ -171,11 +175,16 @@ def _any_table(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
+_ARGUMENTS = partial(_list, _text, "a list of arguments' paths")
 _KEYS: Mapping[str, Callable[[Any], Any]] = {
     "version": _count,
     "comment": _text,
     "machine": _text,
     "objective": _objective,
+    "strategy": _text,
+    "sequence": _truth,
+    "batch": _ARGUMENTS,
+    "donate": _ARGUMENTS,
     "device_ids": partial(_list, _device, "a list of device numbers"),
     "mesh": partial(_pairs, _count, "a table of axes, as data = 2"),
     "pipeline": _any_table,
@@ -184,7 +193,6 @@ _KEYS: Mapping[str, Callable[[Any], Any]] = {
 _PIPELINE: Mapping[str, Callable[[Any], Any]] = {
     "stages": _count,
     "microbatches": _count,
-    "batch": partial(_list, _text, "a list of arguments' paths"),
     "schedule": _text,
     "order": _text,
 }

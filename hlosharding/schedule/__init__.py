@@ -7,7 +7,9 @@ from hlosharding.schedule.cutting import (
     StageAxes,
     argument_numbers,
     arguments_by_name,
+    flows_of,
     is_layout_call,
+    keep_split,
     pipelined,
 )
 from hlosharding.schedule.op import Known, Op, UserOp, Work
@@ -66,7 +68,9 @@ __all__ = [
     "argument_numbers",
     "arguments_by_name",
     "devices_text",
+    "flows_of",
     "is_layout_call",
+    "keep_split",
     "on",
     "order_and_chunks",
     "orders",

@@ -1,7 +1,7 @@
 """Finding better annotations by trying them: the whole pipeline in a loop."""
 
 from hlosharding.search.mutations import Change, Improved, spelled
-from hlosharding.search.plan_files import schedule_of
+from hlosharding.search.plan_files import applied, schedule_of
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_search import SearchResult, search
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
@@ -31,6 +31,7 @@ __all__ = [
     "SizedPlan",
     "Strategy",
     "Suggestion",
+    "applied",
     "fsdp",
     "megatron",
     "plan_space",

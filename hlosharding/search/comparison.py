@@ -5,6 +5,7 @@ Floor: search.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from hlosharding.cost import Machine
@@ -18,13 +19,23 @@ _KINDS: Sequence[tuple[str, Callable[[Plan], bool]]] = (
 )
 
 
+def shared_reason(refused: Sequence[tuple[object, str]]) -> str:
+    """The reason for which most are refused.
+
+    >>> shared_reason([("1/1/1/3", "not cut"), ("2/1/1/1", "no such argument"), ("1/1/1/5", "not cut")])
+    '2 of 3 refused: not cut'
+    """
+    if not refused:
+        return "there was none"
+    [(why, count)] = Counter(why for _, why in refused).most_common(1)
+    return f"{count} of {len(refused)} refused: {why}"
+
+
 def explained(table: Sequence[PricedPlan], machine: Machine) -> str:
     """The winner against the next best, and against the best of each pure kind, of its batch size.
 
-    `table`: the best first.
+    `table`: the best first; not empty.
     """
-    if not table:
-        return f"no plan could be priced on {machine.name}"
     winner = table[0]
     table = [priced for priced in table if priced.batch_size == winner.batch_size]
     takes = f"takes {_time(winner.time_s)} on {machine.name}: {_spent(winner)}"
@@ -54,7 +65,8 @@ def _against(other: PricedPlan, winner: PricedPlan, machine: Machine) -> str:
         for what, lost in losses.items()
         if abs(lost) > 1e-9
     ]
-    return f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long; {', '.join(said)}"
+    takes = f"{other.plan}: {_time(other.time_s)}, {other.time_s / winner.time_s:.2f} times as long"
+    return "; ".join(filter(None, (takes, ", ".join(said))))
 
 
 def _spent(priced: PricedPlan) -> str:

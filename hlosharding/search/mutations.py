@@ -15,6 +15,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError, ShardingError
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
+from hlosharding.progress import Progress, counting
 from hlosharding.schedule import PipelineRuns, Schedule
 from hlosharding.search.candidates import shardings_of
 from hlosharding.search.planner import Planner
@@ -105,10 +106,13 @@ class Improved(InNotebooks):
         return "\n".join([head, *map(str, self.changes)])
 
 
-def improved(planner: Planner, start: SizedPlan, machine: Machine, steps: int) -> Improved:
+def improved(
+    planner: Planner, start: SizedPlan, machine: Machine, steps: int, progress: Progress | bool = True
+) -> Improved:
     """Change the strategy of a plan as long as that helps, or until `steps` strategies were priced."""
-    climb = _Climb(planner, start, machine, steps)
-    is_done = climb.run()
+    with counting("improving a plan", progress) as told:
+        climb = _Climb(planner, start, machine, steps, told)
+        is_done = climb.run()
     paths = {number: parameter.op_name or parameter.name for number, parameter in climb.parameters.items()}
     specs = {paths[number]: spec for number, spec in climb.specs.items()}
     known = planner.having(NAME, climb.alike(specs))
@@ -116,8 +120,8 @@ def improved(planner: Planner, start: SizedPlan, machine: Machine, steps: int) -
 
 
 class _Climb:
-    def __init__(self, planner: Planner, start: SizedPlan, machine: Machine, steps: int) -> None:
-        self.planner, self.sized, self.machine, self.steps = planner, start, machine, steps
+    def __init__(self, planner: Planner, start: SizedPlan, machine: Machine, steps: int, progress: Progress) -> None:
+        self.planner, self.sized, self.machine, self.steps, self.progress = planner, start, machine, steps, progress
         self.module: Module = planner.module
         self.parameters = {p.parameter_number: p for p in self.module.entry.parameters}
         self.ways: Ways = start.plan.ways
@@ -182,6 +186,7 @@ class _Climb:
         if key not in self.known:
             if self.tried >= self.steps:
                 return None
+            self.progress(self.tried, self.steps)
             try:
                 self.known[key] = self._priced(specs, replace(self.sized.plan, strategy=NAME))
             except HloShardingError:

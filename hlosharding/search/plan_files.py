@@ -5,18 +5,25 @@ Floor: search.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from hlosharding.cost import Machine, preset_text
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import PlanError, ScheduleError
+from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule
+from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
 from hlosharding.search.planner import Planner
-from hlosharding.search.plans import CONTEXT, REPLICAS, Plan
+from hlosharding.search.plans import CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
+from hlosharding.search.strategies import STRATEGIES, Specs, SummedWhole, Ways, by_number, mesh_of
+from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
 
-_WAYS = ("data", "tensor")
+_AXES = (REPLICAS, "data", CONTEXT, EXPERTS, "tensor")
+"""Of a stage's mesh, the outermost first, as of `Plan.ways`."""
 
 
 def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
@@ -24,54 +31,154 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 
     Raises ScheduleError where the plan does not suit the program.
     """
-    annotated = planner.annotated(plan)
-    parameters = annotated.entry.parameters
-    said = {_path(p): annotated.sharding(p) for p in parameters}
-    stage = PlanFile.of({name: sharding for name, sharding in said.items() if sharding is not None}, mesh=_stage(plan))
-    batch = tuple(_path(p) for p in parameters if p.parameter_number in planner.numbers)
-    steps = PipelineSteps(
-        stages=plan.stages, microbatches=plan.microbatches, batch=batch, schedule=plan.schedule, order=plan.order
-    )
+    parameters = planner.module.entry.parameters
     is_cut = plan.stages * plan.microbatches > 1
-    return replace(
-        stage,
-        mesh=stage.mesh if is_cut else MeshInfo(tuple(plan.ways), tuple(plan.ways.values()), plan.submeshes[0]),
+    steps = PipelineSteps(stages=plan.stages, microbatches=plan.microbatches, schedule=plan.schedule, order=plan.order)
+    strategy = planner.strategy(plan.strategy)
+    return PlanFile(
+        annotations=_annotations(planner, plan),
+        mesh=MeshInfo(tuple(plan.ways), tuple(plan.ways.values()), None if is_cut else plan.submeshes[0]),
         machine=preset_text(machine) or "",
+        strategy=next((name for name, each in STRATEGIES.items() if each is strategy), ""),
+        sequence=plan.sequence,
+        batch=_names(parameters, planner.numbers),
+        donate=_names(parameters, planner.donated),
         pipeline=steps if is_cut else None,
         comment=f"{plan} (data/tensor/stages/microbatches), found for {machine.name}",
     )
 
 
-def _stage(plan: Plan) -> MeshInfo:
-    """The mesh of a stage's own numbers."""
-    return MeshInfo(tuple(plan.ways), tuple(plan.ways.values()))
+def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
+    """The arguments' shardings over the mesh of a stage."""
+    annotated = planner.annotated(plan)
+    said = {_path(p): annotated.sharding(p) for p in annotated.entry.parameters}
+    return PlanFile.of({name: s for name, s in said.items() if s is not None}, mesh=mesh_of(plan.ways)).annotations
+
+
+def _names(parameters: Collection[Instruction], numbers: Collection[int]) -> tuple[str, ...]:
+    """The fewest names of these: of an argument whose leaves are all among them its own."""
+    others = {_argument(p) for p in parameters if p.parameter_number not in numbers}
+    among = (p for p in parameters if p.parameter_number in numbers)
+    return tuple(dict.fromkeys(_path(p) if _argument(p) in others else _argument(p) for p in among))
 
 
 def _path(parameter: Instruction) -> str:
     return parameter.op_name or parameter.name
 
 
-def schedule_of(plan: PlanFile, module: Module, machine: Machine | None = None) -> Schedule:
-    """The schedule of a plan with stages, of a program that is not annotated yet.  Raises ScheduleError.
+def _argument(parameter: Instruction) -> str:
+    """Of which it is a leaf."""
+    return re.split(r"[\[.]", _path(parameter))[0]
+
+
+def applied(file: PlanFile, module: Module) -> Module:
+    """One program of all devices with what a plan says: its annotations, above what its strategy gives each argument.
+
+    What the step updates lies as it did, and the batch stays split wherever it flows.  Raises ScheduleError for no
+    strategy or argument, PlanError for a mesh over which no strategy splits, AnnotationError, ModuleError.
+
+    >>> import jax.numpy as jnp, hlosharding as hs
+    >>> module = hs.trace(lambda w, x: jnp.tanh(x @ w))(jnp.ones((4, 4)), jnp.ones((8, 4)))
+    >>> file = PlanFile.parse("strategy = 'fsdp'\\nbatch = ['x']\\n[mesh]\\ndata = 2")
+    >>> [str(applied(file, module).sharding(name)) for name in module.entry.parameters]
+    ['{devices=[2,1]<=[2]}', '{devices=[2,1]<=[2]}']
+    """
+    made = _written_out(file, module).apply(module)
+    batch, plan = dict.fromkeys(argument_numbers(module, file.batch), 0), plan_of(file)
+    if batch:
+        given = {p: sharding for p in made.entry.parameters if (sharding := made.sharding(p)) is not None}
+        results = {result.id: given[p] for result, p in updated_arguments(made).items() if p in given}
+        made.shardings = {**results, **made.shardings}
+        shardings = list(map(given.get, made.entry.parameters))
+        axes = StageAxes.of_tiles(shardings[number] for number in batch)
+        if plan is not None and file.mesh is not None:
+            axes = replace(Planner(module, file.batch).axes(plan), mesh=file.mesh)
+        keep_split(made, axes.mesh, flows_of(batch, shardings, axes))
+    return made
+
+
+def _written_out(file: PlanFile, module: Module) -> PlanFile:
+    """Annotations alone: what a plan's strategy gives each argument of a program, and above it its own."""
+    plain = replace(file, strategy="", batch=())
+    if not file.strategy:
+        return plain
+    plan = plan_of(file)
+    if plan is None:
+        raise PlanError(
+            f"strategy {file.strategy!r} splits over no axes of the mesh {file.mesh}",
+            remedy=f"call them {', '.join(_AXES)}, in this order; some may be left out",
+        )
+    given = _annotations(Planner(module, file.batch), plan)
+    return replace(plain, annotations=given + file.annotations)
+
+
+def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) -> Schedule:
+    """The schedule of a plan, of a program that is not annotated yet: of a found plan that which was priced.
+
+    Raises ScheduleError, and PlanError for a mesh over which no strategy can split.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> module = hs.trace(lambda w, x: jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]))(jnp.ones((2, 4, 4)), jnp.ones((8, 4)))
-    >>> text = "[mesh]\\ndata = 2\\n[annotations]\\nx = 'P(data)'\\n[pipeline]\\nstages = 2\\nbatch = ['x']"
+    >>> text = "batch = ['x']\\n[mesh]\\ndata = 2\\n[pipeline]\\nstages = 2"
     >>> len(schedule_of(PlanFile.parse(text), module).devices)
     4
     """
-    steps = plan.pipeline or PipelineSteps()
-    annotated = plan.apply(module)
-    sizes = dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)) if plan.mesh is not None else {}
-    replicas, context = sizes.pop(REPLICAS, 1), sizes.pop(CONTEXT, 1)
-    parts = replicas * context
-    data, tensor = sizes.values() if tuple(sizes) == _WAYS else (max(1, annotated.num_partitions) // parts, 1)
-    stages = steps.stages or module.stages or 1
-    layout = Layout.of(stages, steps.schedule)
-    cut = Plan(data * parts, tensor, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
-    if not steps.batch and steps.microbatches > 1:
-        raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"] under [pipeline]')
-    pipeline = Cutter(module, steps.batch).pipeline(
-        annotated, layout, cut.submeshes, cut.microbatches, machine or plan.machine_for(cut.num_devices)
+    steps = file.pipeline or PipelineSteps()
+    if not file.batch and steps.microbatches > 1:
+        raise ScheduleError("the plan has microbatches, and no batch", remedy='write batch = ["x"]')
+    plan = plan_of(file) if steps.stages or not module.stages else None
+    if plan is not None:
+        return _planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
+    annotated = _written_out(file, module).apply(module)
+    layout = Layout.of(steps.stages or module.stages or 1, steps.schedule)
+    size = max(1, annotated.num_partitions)
+    plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
+    pipeline = Cutter(module, file.batch, file.donate).pipeline(
+        annotated, layout, plan.submeshes, plan.microbatches, machine or file.machine_for(plan.num_devices)
     )
-    return pipeline.schedule(cut.schedule or pipeline.usual_order, cut.microbatches)
+    return pipeline.schedule(plan.schedule or pipeline.usual_order, plan.microbatches)
+
+
+def plan_of(file: PlanFile) -> Plan | None:
+    """The plan that a file says; None where the axes of its mesh are no ways of one.
+
+    >>> print(plan_of(PlanFile.parse("strategy = 'fsdp'\\n[mesh]\\ndata = 4\\nexperts = 2\\n[pipeline]\\nstages = 2")))
+    8/1/2/1 fsdp experts=2
+    """
+    mesh, steps = file.mesh, file.pipeline or PipelineSteps()
+    if mesh is None or mesh.names != tuple(axis for axis in _AXES if axis in mesh.names):
+        return None
+    size = dict.fromkeys(_AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
+    ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
+    parts = {axis: size[axis] for axis in (REPLICAS, CONTEXT, EXPERTS)}
+    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence)
+    if mesh.is_plain:
+        return plan
+    ordered = (replace(plan, order=order) for order in ORDERS)
+    found = next((each for each in ordered if each.submeshes == [mesh.device_ids]), None)
+    return found and replace(found, order=found.shortest_order)
+
+
+def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
+    """That makes the plan's schedule: what the file annotates lies so, all else as its strategy says."""
+    planner = Planner(module, file.batch, file.donate, {"": lambda module, ways, batch: {}})
+    bare = module.clone()
+    bare.shardings = {}
+    mesh = mesh_of({**dict.fromkeys(_AXES, 1), **plan.ways})  # of a stage: its devices have numbers of their own
+    own = annotate(bare, dict(file.annotations), mesh=mesh)
+    said = {inst: sharding for inst in own.instructions if (sharding := own.sharding(inst)) is not None}
+    arguments = {inst.parameter_number: s.to_partition_spec(mesh) for inst, s in said.items() if _is_argument(inst)}
+    strategy = planner.strategy(plan.strategy)
+
+    def both(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
+        return by_number(module, strategy(module, ways, batch)) | arguments
+
+    planner = planner.having(plan.strategy, SummedWhole(both) if isinstance(strategy, SummedWhole) else both)
+    made = planner.annotated(plan)  # which `planner` keeps
+    inside = {made.by_name(inst.name).id: sharding for inst, sharding in said.items() if not _is_argument(inst)}
+    made.shardings = {**made.shardings, **inside}
+    return planner
+
+
+def _is_argument(inst: Instruction) -> bool:
+    return inst.opcode == "parameter" and inst.computation.is_entry

@@ -16,12 +16,13 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.plans import PlanFile
+from hlosharding.progress import Progress, counting
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.comparison import explained
+from hlosharding.search.comparison import explained, shared_reason
 from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_files import plan_file
-from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plan_space
+from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plans_for
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
 from hlosharding.search.price_workers import PriceWorkers
@@ -59,8 +60,10 @@ class SearchResult(InNotebooks):
 
     @property
     def best(self) -> Plan:
-        """The fastest that fits.  Raises ScheduleError where none does."""
-        if not self.table or not self.table[0].fits:
+        """The fastest that fits.  Raises ScheduleError where none does, with the reason."""
+        if not self.table:
+            raise ScheduleError(self.explain())
+        if not self.table[0].fits:
             raise ScheduleError(
                 f"no plan fits {self.machine.name}",
                 where=f"{len(self.table)} priced, {len(self.refused)} refused",
@@ -81,16 +84,16 @@ class SearchResult(InNotebooks):
         best = self.best
         return plan_file(self.sizes.planner(self.table[0].batch_size), best, self.machine)
 
-    def measured(self, most: int = 10) -> Ranking:
+    def measured(self, most: int = 10, *, progress: Progress | bool = True) -> Ranking:
         """The fastest that fit, run on JAX's devices and ranked by what they take; of the best one's batch size."""
         size = self.table[0].batch_size if self.table else self.sizes.given
         plans = [priced.plan for priced in self.table if priced.fits and priced.batch_size == size][:most]
-        return ranked(self.sizes.planner(size), plans, self.machine)
+        return ranked(self.sizes.planner(size), plans, self.machine, progress=progress)
 
-    def improved(self, steps: int = 200) -> Improved:
+    def improved(self, steps: int = 200, *, progress: Progress | bool = True) -> Improved:
         """The first of the table by a strategy of its own: its strategy changed for one argument at a time, each change
         propagated and simulated, and kept where it saves time (or memory, as long as the plan does not fit), until none
-        does or `steps` were priced.
+        does or `steps` were priced.  `progress`: as of `search`.
 
         Raises ScheduleError where no plan was priced.
 
@@ -107,10 +110,15 @@ class SearchResult(InNotebooks):
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
         first = self.table[0].sized_plan
-        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps)
+        return improved(self.sizes.planner(first.batch_size), first, self.machine, steps, progress)
 
     def explain(self) -> str:
-        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save."""
+        """Why the winner won: against the best of each pure kind, and the next best; and what donating would save.
+
+        Where no plan could be priced, the reason that most of them share.
+        """
+        if not self.table:
+            return f"no plan could be priced on {self.machine.name}; {shared_reason(self.refused)}"
         return "\n".join(filter(None, (explained(self.table, self.machine), self._undonated)))
 
     @cached_property
@@ -149,7 +157,7 @@ def search(
     donate: Sequence[str | int] = (),
     keep: int = 10,
     prune: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool = True,
     resume: str | Path | None = None,
     jobs: int = 1,
 ) -> SearchResult:
@@ -165,22 +173,23 @@ def search(
     sizes; what takes least an example is the best then.  `donate`:
     arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  All are priced as
     propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
-    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: told (plans
-    done, plans in all).
+    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: shows a bar
+    where a person watches, on a terminal's standard error or in a notebook; False shows none, a function is told (done,
+    at most).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
     `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
 
-    Raises ScheduleError for arguments that are not there, for no order or strategy, for a file of another search, and
-    for a strategy that cannot be handed to other processes; HloShardingError where one of these dies.
+    Raises ScheduleError for arguments that are not there, for no schedule, order or strategy, for plans that need more
+    devices or with which `microbatches`, `schedules` and the like are said, for a file of another search, and for a
+    strategy that cannot be handed to other processes; HloShardingError where one of these dies.
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
-    if machine.topology == "switch" and machine.num_nodes == 1:
-        orders = ("",)  # whoever is next to whom
-    parts = replicas, context, experts
-    grid = plan_space(machine.num_devices, microbatches, schedules, orders, strategies, *parts, sequence)
-    space = list(plans if plans is not None else grid)
+    space = plans_for(
+        machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,
+        replicas=replicas, context=context, experts=experts, sequence=sequence,
+    )  # fmt: skip
     for name in {plan.strategy for plan in space}:
         sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
@@ -203,7 +212,7 @@ class _Search:
         machine: Machine,
         known: KnownPrices,
         most: int,
-        progress: Callable[[int, int], None] | None,
+        progress: Progress | bool,
     ) -> None:
         self.sizes, self.plans, self.machine, self.known = sizes, plans, machine, known
         self.most, self.progress = most, progress
@@ -212,9 +221,12 @@ class _Search:
         """`priced`: who prices."""
         bounds = self._bounds()
         order = sorted(self.plans, key=lambda each: (bounds[each], each))
-        found = self._outcomes(priced, [self._task(each, bounds[each], exact=False) for each in order])
-        first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
-        found |= self._outcomes(priced, [self._task(each.sized_plan, 0.0, exact=True) for each in first])
+        tasks = [self._task(each, bounds[each], exact=False) for each in order]
+        with counting("pricing plans", self.progress) as progress:
+            found = self._outcomes(priced, tasks, progress, again=min(self.most, len(tasks)))
+            first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
+            again = [self._task(each.sized_plan, 0.0, exact=True) for each in first]
+            found |= self._outcomes(priced, again, progress, before=len(tasks))
         return SearchResult(
             self.sizes,
             self.machine,
@@ -235,12 +247,14 @@ class _Search:
         asked = Asked(plan, exact)
         return Task(asked, bound, self.known.found.get(asked))
 
-    def _outcomes(self, priced: Prices, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
-        """Of each plan, in the order of the tasks; known from then on."""
+    def _outcomes(
+        self, priced: Prices, tasks: Sequence[Task], progress: Progress, *, before: int = 0, again: int = 0
+    ) -> dict[SizedPlan, Outcome | None]:
+        """Of each plan, in the order of the tasks; known from then on.  `before`: how many were asked
+        for; `again`: how many will be."""
         answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
         for done in range(len(tasks)):
-            if self.progress is not None and not tasks[0].asked.exact:
-                self.progress(done, len(tasks))
+            progress(before + done, before + len(tasks) + again)
             asked, outcome = next(answers)
             if outcome is not None and asked not in self.known.found:
                 self.known.keep(asked, outcome)

@@ -6,9 +6,11 @@ Floor: search.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import product
+from typing import Any
 
 from hlosharding.cost import CostReport, Machine
 from hlosharding.errors import ScheduleError
@@ -68,6 +70,27 @@ def plan_space(
         along = sequence if tensor > 1 else (False,)
         for (count, schedule), order, strategy, sizes, split in product(counts, found, strategies, fitting, along):
             yield Plan(data, tensor, stages, count, schedule, order, strategy, *sizes, split)
+
+
+def plans_for(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> list[Plan]:
+    """Those that are given, else what is `asked` of `plan_space` for all devices of a machine.
+
+    Raises ScheduleError for plans that need more devices, and for what is asked beside plans, which say all.
+    """
+    if given is None:
+        if machine.topology == "switch" and machine.num_nodes == 1:
+            asked["orders"] = ("",)  # whoever is next to whom
+        return list(plan_space(machine.num_devices, **asked))
+    usual = signature(plan_space).parameters
+    for name, said in asked.items():
+        if not isinstance(said, Mapping) and tuple(said) != tuple(usual[name].default):
+            raise ScheduleError(f"{name} are said, and plans, which say all", remedy="leave out one of the two")
+    plans = list(given)
+    for plan in plans:
+        if plan.num_devices > machine.num_devices:
+            what = f"plan {plan} is for {plan.num_devices} devices, {machine.name} has {machine.num_devices}"
+            raise ScheduleError(what, remedy="take fewer ways, or a larger machine")
+    return plans
 
 
 def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:

@@ -59,7 +59,7 @@ class Planner:
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated, axes = self.annotated(plan), self._axes(plan)
+        annotated, axes = self.annotated(plan), self.axes(plan)
         return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
 
     def having(self, name: str, strategy: Strategy) -> Planner:
@@ -79,6 +79,11 @@ class Planner:
         names = dict.fromkeys(re.split(r"[\[.]", p.op_name or p.name)[0] for p in updated)
         return made, list(names)
 
+    @property
+    def donated(self) -> frozenset[int]:
+        """Numbers of the arguments that the update may overwrite."""
+        return self._cutter.donated
+
     def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
         cut = self.pipeline(plan, machine)
@@ -94,7 +99,8 @@ class Planner:
             self._annotated[stage] = split(self.module, ways, *said, *along) if along else made
         return self._annotated[stage]
 
-    def _axes(self, plan: Plan) -> StageAxes:
+    def axes(self, plan: Plan) -> StageAxes:
+        """The mesh of a stage, and what keeps its split along which of its axes."""
         of_weights = [EXPERTS, *(["tensor"] if plan.sequence else [])]
         is_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
         return StageAxes(mesh_of(plan.ways), frozenset(of_weights), frozenset(SummedWhole.over if is_whole else ()))

@@ -6,12 +6,16 @@ Floor: search.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hlosharding.errors import ScheduleError
-from hlosharding.schedule import Layout
+from hlosharding.errors import ScheduleError, marked
+from hlosharding.schedule import ORDERS as SCHEDULES
+from hlosharding.schedule import Layout, order_and_chunks
+from hlosharding.sharding import check_devices
 
 REPLICAS = "replicas"
 """The axis of those data ways that hold copies of what is split over the others."""
@@ -19,15 +23,25 @@ CONTEXT = "context"
 """The axis of those data ways that have parts of a sequence."""
 EXPERTS = "experts"
 """The axis of those data ways that have other experts each."""
+SEQUENCE = "sequence"
+"""The word for sequence parallelism."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
+_WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
+_PART = re.compile(rf"({REPLICAS}|{CONTEXT}|{EXPERTS})=([1-9][0-9]{{0,8}})")
+_STRATEGY = re.compile(r"[^\s,=]+")
+_SPELLING = (
+    "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
+    f" ({', '.join(SCHEDULES)}; with chunks 1f1b-x2), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N,"
+    f" {EXPERTS}=N, {SEQUENCE}"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Plan:
     """Data, tensor and pipeline parallelism together: each stage's devices form a mesh [data, tensor].
 
-    Raises ScheduleError for an order that is none.
+    Raises ScheduleError for what is no count, schedule, order or word, and for parts that do not divide the data ways.
 
     >>> print(Plan(4, 2, 2, 8), Plan(1, 8).num_devices, Plan(2, 2, order="TD"))
     4/2/2/8 8 2/2/1/1 TD
@@ -53,21 +67,56 @@ class Plan:
     """Sequence parallelism: is a sequence split over the tensor ways where no weight's split is?"""
 
     def __post_init__(self) -> None:
+        for what, remedy in self._faults:
+            raise ScheduleError(what, where=f"plan {self}", remedy=remedy)
+
+    @property
+    def _faults(self) -> Iterator[tuple[str, str]]:
+        """What is wrong, and what to do."""
+        counts = {"data": self.data, "tensor": self.tensor, "stages": self.stages, "microbatches": self.microbatches}
+        for name, count in {**counts, **self._parts}.items():
+            if count < 1:
+                yield f"{name}={count}", "count from 1"
+        if self.data % math.prod(self._parts.values()):
+            parts = " x ".join(f"{size} {axis}" for axis, size in self._parts.items() if size != 1)
+            yield f"{self.data} data ways are not {parts}", f"take numbers whose product divides {self.data}"
+        if self.schedule and not _is_schedule(self.schedule):
+            yield f"no schedule {self.schedule!r}", f"there are {', '.join(SCHEDULES)}"
         needed = {way for way, size in self._sizes.items() if size > 1}
         if self.order and not (len(set(self.order)) == len(self.order) and needed <= set(self.order) <= set("PDT")):
             ways = f"{self.data}/{self.tensor}/{self.stages}"
-            raise ScheduleError(f"{self.order!r} is no order of {ways}", remedy="write P, D and T, each once, as PTD")
+            yield f"{self.order!r} is no order of {ways}", "write P, D and T, each once, as PTD"
+        if self.strategy and _field_of(self.strategy) != ("strategy", self.strategy):
+            yield f"{self.strategy!r} names no strategy", "take one word that means nothing else, without , and ="
 
-        parts = self._parts
-        if min(parts.values()) < 1 or self.data % math.prod(parts.values()):
-            said = " x ".join(f"{size} {axis}" for axis, size in parts.items() if size != 1)
-            raise ScheduleError(f"{self.data} data ways are not {said}", remedy="take divisors")
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """The plan whose `str` this is: D/T/P/K, and words behind it in any order.
+
+        Raises ScheduleError, with the position of what cannot stand there.
+
+        >>> Plan.parse("16/2/2/8 zb-h1 fsdp replicas=4") == Plan(16, 2, 2, 8, "zb-h1", strategy="fsdp", replicas=4)
+        True
+        """
+        first, *words = re.finditer(r"\S+", text) if text.strip() else re.finditer("$", text)
+        ways = _WAYS.fullmatch(first[0])
+        if ways is None:
+            raise ScheduleError("no D/T/P/K", where=marked(text, first.start()), remedy=f"write {_SPELLING}")
+        fields: dict[str, Any] = {}
+        for word in words:
+            name, value = _field_of(word[0]) or ("", None)
+            if not name or name in fields:
+                what = f"a second {name}" if name else "no word of a plan"
+                raise ScheduleError(what, where=marked(text, word.start()), remedy=f"write {_SPELLING}")
+            fields[name] = value
+        data, tensor, stages, microbatches = map(int, ways.groups())
+        return cls(data, tensor, stages, microbatches, **fields)
 
     def __str__(self) -> str:
         """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy and the parts of data ways if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
-        said = self.schedule, self.order, self.strategy, *parts, "sequence" if self.sequence else ""
+        said = self.schedule, self.order, self.strategy, *parts, SEQUENCE if self.sequence else ""
         return " ".join(filter(None, (ways, *said)))
 
     @property
@@ -121,6 +170,7 @@ class Plan:
         >>> Plan(2, 2, 2).submeshes, Plan(2, 2, 2, order="TDP").submeshes
         ([(0, 1, 2, 3), (4, 5, 6, 7)], [(0, 4, 2, 6), (1, 5, 3, 7)])
         """
+        check_devices(self.num_devices)
         strides, inner = dict.fromkeys("PDT", 0), 1
         for way in reversed(self.order or ORDERS[0]):
             strides[way], inner = inner, inner * self._sizes[way]
@@ -140,6 +190,23 @@ class Plan:
     def divides(self, batch_size: int) -> bool:
         """Do all microbatches, and all their tiles, have as many examples?"""
         return batch_size % (self.microbatches * self.batch_ways) == 0
+
+
+def _field_of(word: str) -> tuple[str, str | int] | None:
+    """Which field of a plan a word says, and what."""
+    if part := _PART.fullmatch(word):
+        return part[1], int(part[2])
+    if word == SEQUENCE:
+        return word, True
+    if _is_schedule(word):
+        return "schedule", word
+    if set(word) <= set("PDT"):
+        return "order", word
+    return ("strategy", word) if _STRATEGY.fullmatch(word) else None
+
+
+def _is_schedule(word: str) -> bool:
+    return order_and_chunks(word)[0] in SCHEDULES
 
 
 class SizedPlan(NamedTuple):

@@ -16,7 +16,9 @@ from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.frontends import trace
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
+from hlosharding.progress import Progress, counting
 from hlosharding.search import rank_figures
+from hlosharding.search.comparison import shared_reason
 from hlosharding.search.plan_runs import OneProcess, PlanRunner
 from hlosharding.search.plan_space import MICROBATCHES, plan_space
 from hlosharding.search.planner import Planner
@@ -58,7 +60,7 @@ class Ranking(InNotebooks):
     def best(self) -> Plan:
         """The fastest that was run.  Raises ScheduleError where none could be."""
         if not self.table:
-            raise ScheduleError("no plan could be run", remedy="look at .refused for the reasons")
+            raise ScheduleError(f"no plan could be run; {shared_reason(self.refused)}")
         return self.table[0].plan
 
     @property
@@ -116,13 +118,13 @@ def rank(
     seed: int = 0,
     machine: Machine | None = None,
     runner: PlanRunner | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool = True,
 ) -> Ranking:
     """Run plans on JAX's devices and compare what they take with what they should.
 
     `program`, `arguments`, `batch`: as of `search`.  `plans`: by default `count` of all plans for the devices, drawn
     with `seed`.  `machine`: whose prices count (default: calibrated now, for as many devices as work at once).
-    `runner`: who runs them (default: this process).  `progress`: told (plans done, plans in all).
+    `runner`: who runs them (default: this process).  `progress`: as of `search`.
 
     Raises ScheduleError for arguments that are not there.
 
@@ -145,22 +147,22 @@ def ranked(
     plans: Sequence[Plan],
     machine: Machine | None = None,
     runner: PlanRunner | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool = True,
 ) -> Ranking:
     """As of `rank`, plans of a program that a planner cuts."""
     runner = runner or this_process()
     machines = (lambda busy: machine) if machine is not None else calibrated
     rows: list[RankedPlan] = []
     refused: list[tuple[Plan, str]] = []
-    for done, plan in enumerate(plans):
-        if progress is not None:
-            progress(done, len(plans))
-        try:
-            schedule = planner.schedule(plan, machine)
-            predicted = runner.predicted(plan, schedule, machines)
-            rows.append(RankedPlan(plan, predicted, runner.measured(schedule)))
-        except HloShardingError as error:
-            refused.append((plan, str(error)))
+    with counting("running plans", progress) as told:
+        for done, plan in enumerate(plans):
+            told(done, len(plans))
+            try:
+                schedule = planner.schedule(plan, machine)
+                predicted = runner.predicted(plan, schedule, machines)
+                rows.append(RankedPlan(plan, predicted, runner.measured(schedule)))
+            except HloShardingError as error:
+                refused.append((plan, str(error)))
     return Ranking.of(rows, refused, runner.name)
 
 

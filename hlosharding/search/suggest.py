@@ -16,10 +16,11 @@ from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
+from hlosharding.progress import Progress, counting
 from hlosharding.propagation import LostOffer, Propagation, propagate
 from hlosharding.reshard import MORE_WORK
 from hlosharding.search.candidates import candidates
-from hlosharding.search.trials import LARGEST_SET, Hit, Progress, smallest_sets
+from hlosharding.search.trials import LARGEST_SET, Hit, smallest_sets
 from hlosharding.sharding import HloSharding, MeshInfo, spell
 
 _MOST_PRICED = 12
@@ -82,7 +83,7 @@ def suggest(
     num_partitions: int | None = None,
     machine: Machine | None = None,
     options: PartitionOptions | None = None,
-    progress: Progress = lambda done, most: None,
+    progress: Progress | bool = True,
 ) -> list[Suggestion]:
     """The smallest sets of annotations that split the value `name`, or, where it is split, end its conflicts.
 
@@ -91,8 +92,9 @@ def suggest(
     tried with the shardings their neighbours have and with one-dim splits: single annotations first, then pairs, then
     triples; where additional ones do not do it, changes of those given; and where these do not either, annotations that
     move the conflict elsewhere; no more than `at_once` together.  Sorted by bytes received; [] if none was found.
-    `to_outputs` and `to_parameters` are `propagate`'s, the rest `partition`'s.  Raises ModuleError for an unknown name,
-    AnnotationError where there is nothing to remove.
+    `to_outputs` and `to_parameters` are `propagate`'s, `progress` is `search`'s, the rest `partition`'s.
+
+    Raises ModuleError for an unknown name, AnnotationError where there is nothing to remove.
 
     >>> from hlosharding.frontends import load
     >>> text = '''HloModule m
@@ -113,9 +115,10 @@ def suggest(
     wanted = list(candidates(module, [target, *goal.others(module)], before))
     given = {inst.name for inst in module.instructions if module.sharding(inst) is not None}
     added = [one for one in wanted if one[0] not in given]
-    hits, moved = smallest_sets(module, added, goal.grade, run.propagated, progress, largest=at_once)
-    if not hits and len(added) < len(wanted):
-        hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, progress, largest=at_once)
+    with counting("trying annotations", progress) as told:
+        hits, moved = smallest_sets(module, added, goal.grade, run.propagated, told, largest=at_once)
+        if not hits and len(added) < len(wanted):
+            hits, _ = smallest_sets(module, wanted, goal.grade, run.propagated, told, largest=at_once)
     question = _Question(module, target, before, run, given, ends_conflict=bool(goal.neighbours))
     return question.answers(hits or moved)[:most]
 

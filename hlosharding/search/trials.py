@@ -12,11 +12,9 @@ from itertools import combinations
 from hlosharding.errors import HloShardingError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Module
+from hlosharding.progress import Progress
 from hlosharding.propagation import Propagation
 from hlosharding.search.candidates import Annotation
-
-Progress = Callable[[int, int], None]
-"""How many sets are tried, of how many at most."""
 
 LARGEST_SET = 3
 """Annotations that are tried together."""

@@ -275,11 +275,30 @@ PLANS = _all(
         'machine = "h100:8"\nobjective = "bytes"\ncomment = "a.b"\ndevice_ids = [1, 0, 2, 3]\n'
         "[mesh]\ndata = 2\nmodel = 2\n"
         '[annotations]\n"params[*]" = "P(data)"\nx = "{devices=[2,2]<=[4]}"\n'
-        '[pipeline]\nstages = 2\nmicrobatches = 4\nbatch = ["x"]\nschedule = "1f1b"\norder = "PDT"\n'
+        '[pipeline]\nstages = 2\nmicrobatches = 4\nschedule = "1f1b"\norder = "PDT"\n'
     ).to_text(),
+    'strategy = "fsdp"\nsequence = true\nbatch = ["x"]\ndonate = ["params", "moments[0]"]\n[mesh]\ndata = 2\n',
     "version = 1\n[mesh]\na = 8\n[annotations]\n'*' = \"P(('a',))\"\n",
 )
 JSON_PLANS = tuple(PlanFile.parse(text.decode()).to_text("json").encode() for text in PLANS)
+PLAN_TEXTS = _all(
+    "8/2/2/16 zb-h1 PTD fsdp replicas=2 context=2 experts=2 sequence",
+    "1/1/8/128 breadth-first-x2",
+    " 4/2/1/1  context=4 own.strategy TD",
+)
+PLAN_WORDS = _lines("""
+8/2/2/16
+1f1b
+gpipe
+forward
+PDT
+megatron
+sequence
+replicas=2
+context=1
+=
+/
+""")
 TOML_WORDS = _lines("""
 [a]
 [[parts]]

@@ -21,6 +21,7 @@ from hlosharding.frontends.hlo.sharding_scanner import scan_hlo
 from hlosharding.ir import Shape, unspecified_dims
 from hlosharding.plans import Golden, PlanFile
 from hlosharding.rules import parse_rule, parse_shardy_rule
+from hlosharding.search import Plan
 from hlosharding.search.price_file import KnownPrices
 from hlosharding.sharding import FORMATS, Frame, HloSharding, Scanner, read_sdy_meshes, spec_from_text
 from tests.fuzz import onnx_models, seeds
@@ -69,6 +70,11 @@ def _plan(data: bytes) -> None:
 
 def _comes_round(plan: PlanFile) -> None:
     assert PlanFile.parse(plan.to_text()) == plan
+
+
+def _plan_text(data: bytes) -> None:
+    found = Plan.parse(_text(data))
+    assert Plan.parse(str(found)) == found
 
 
 def _machine(path: Path) -> None:
@@ -135,6 +141,7 @@ TARGETS: Mapping[str, Target] = {
     "schedule": Target(_schedule, seeds.SCHEDULES, seeds.SCHEDULE_WORDS),
     "plan-toml": Target(_plan, seeds.PLANS, seeds.TOML_WORDS),
     "plan-json": Target(_in_file("x.json", lambda path: _comes_round(PlanFile.read(path))), seeds.JSON_PLANS),
+    "plan-text": Target(_plan_text, seeds.PLAN_TEXTS, seeds.PLAN_WORDS),
     "golden": Target(_in_file("x.toml", Golden.read), seeds.GOLDENS, seeds.TOML_WORDS),
     "machine": Target(_in_file("x.toml", _machine), seeds.MACHINES, seeds.TOML_WORDS),
     "prices": Target(_in_file("x.jsonl", lambda path: KnownPrices(path, seeds.FACTS)), seeds.PRICES),

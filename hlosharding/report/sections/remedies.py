@@ -68,7 +68,7 @@ def _suggested(about: ReportedProgram, name: str) -> list[Suggestion]:
     try:
         return suggest(
             program.propagation.source, name, at_once=1, num_partitions=program.num_partitions, machine=program.machine,
-            options=program.options,
+            options=program.options, progress=False,
         )  # fmt: skip
     except AnnotationError:
         return []  # it is split, and no offer to it lost

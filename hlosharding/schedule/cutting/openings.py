@@ -23,11 +23,13 @@ def with_openings(program: Microbatched) -> Microbatched:
     while (late := _needing(program)) is not None:
         early = _sums_behind(late, program.sums)
         if early <= program.opening or not all(inst.opcode in LIGHT or inst in early for inst in _behind(early)):
+            [first, *_] = (inst.operands[0] for inst in program.module.entry.instructions if inst in early)
             raise ScheduleError(
-                f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them",
+                f"%{late.name} ({late.opcode}) needs a sum over all microbatches to work on one of them: that of"
+                f" %{first.name} at {place_in_source(first)}",
                 where=place_in_source(late),
-                remedy="let a microbatch need no other (no statistics over the batch but of its inputs), or take one "
-                "microbatch",
+                remedy="let a microbatch need no other (no statistics over the batch but of its inputs; of groups of"
+                " rows they may be), or take one microbatch",
             )
         program = replace(program, opening=program.opening | early)
     return program

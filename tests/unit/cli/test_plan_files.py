@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ import hlosharding as hs
 from hlosharding.cli import main
 from tests.support.onnx_models import mlp
 
-MLP = str(Path(__file__).resolve().parents[3] / "docs" / "mlp.hlo")
+ROOT = Path(__file__).resolve().parents[3]
+MLP = str(ROOT / "docs" / "mlp.hlo")
 PLAN = """machine = "h100:8"
 objective = "bytes"
 [mesh]
@@ -71,30 +75,80 @@ def test_suggestions_are_saved_on_top_of_the_plan(
     assert found.num_tiles > 1
 
 
-def test_a_found_plan_is_saved_and_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    saved = tmp_path / "plan.toml"
-    search = ("search", MLP, "--batch", "x", "--machine", "h100:8", "--microbatches", "2")
-    run(capsys, *search, "--save-plan", str(saved))
-    assert hs.PlanFile.read(saved).machine == "h100:8"
-    assert "h100(8)" in run(capsys, "simulate", MLP, "--plan", str(saved), "--emit", "json")
+@pytest.mark.parametrize("plans", ["8/1/1/1 fsdp", "2/2/2/2 zero2", "4/2/1/1"])
+def test_a_found_plan_is_saved_and_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path, plans: str) -> None:
+    """At the price that the search found."""
+    saved = str(tmp_path / "plan.toml")
+    search = ("search", MLP, "--batch", "x", "--donate", "w1", "--machine", "h100:8", "--plans", plans)
+    [found] = json.loads(run(capsys, *search, "--save-plan", saved, "--emit", "json"))["plans"]
+    kept = hs.PlanFile.read(saved)
+    assert (kept.machine, kept.batch, kept.donate) == ("h100:8", ("x",), ("w1",))
+    again = json.loads(run(capsys, "simulate", MLP, "--plan", saved, "--emit", "json"))
+    figures = "time_s", "peak_memory_bytes"
+    assert [again[figure] for figure in figures] == [found[figure] for figure in figures]
+
+
+STEP = """
+import jax, jax.numpy as jnp
+
+def step(weights, x):
+    def loss(weights):
+        return jnp.mean(jnp.tanh(x @ weights["up"]) @ weights["down"])
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+shapes = {"up": (16, 64), "down": (64, 16)}
+arguments = {name: jnp.ones(dims) for name, dims in shapes.items()}, jnp.ones((32, 16))
+print(jax.jit(step).lower(*arguments).as_text(debug_info=True))
+"""
+
+
+def test_a_piped_program_is_searched_and_runs_by_the_plan_that_was_found(tmp_path: Path) -> None:
+    """As in a shell: processes of their own, which have JAX's devices to choose."""
+    (tmp_path / "step.py").write_text(STEP)
+    python, hlosharding = sys.executable, f"{sys.executable} -m hlosharding"
+    words = "--batch x --donate weights --machine h100:4 --plans '4/1/1/1 fsdp,2/2/1/1 zero2' --save-plan plan.toml"
+    script = f"""set -e -o pipefail
+        {python} step.py > step.mlir
+        cat step.mlir | {hlosharding} search - {words} --emit json > found.json
+        {hlosharding} simulate step.mlir --plan plan.toml --emit json > simulated.json
+        {hlosharding} run step.mlir --plan plan.toml --check"""
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("agrees") == 3
+    best = json.loads((tmp_path / "found.json").read_text())["plans"][0]
+    simulated = json.loads((tmp_path / "simulated.json").read_text())
+    assert all(simulated[figure] == best[figure] for figure in ("time_s", "peak_memory_bytes"))
+    kept = hs.PlanFile.read(tmp_path / "plan.toml")
+    assert (kept.strategy, kept.batch, kept.donate) == (best["strategy"], ("x",), ("weights",))
+
+
+def test_a_strategy_is_what_it_splits(capsys: pytest.CaptureFixture[str], plan: str) -> None:
+    Path(plan).write_text("strategy = 'megatron'\nbatch = ['x']\n[mesh]\ndata = 2\ntensor = 4\n")
+    said = ("--annotate", "x=P(data)", "--annotate", "w1=P(None,tensor)", "--annotate", "w2=P(tensor)")
+    by_hand = run(capsys, "partition", MLP, "--mesh", "data=2,tensor=4", *said)
+    assert run(capsys, "partition", MLP, "--plan", plan) == by_hand
 
 
 def test_a_plan_of_stages_is_simulated_and_nothing_else(capsys: pytest.CaptureFixture[str], plan: str) -> None:
-    steps = "[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n"
-    Path(plan).write_text('machine = "h100:2"\n' + steps)
+    Path(plan).write_text("machine = 'h100:2'\nbatch = ['x']\n[pipeline]\nstages = 2\nmicrobatches = 2\n")
     assert main(["partition", MLP, "--plan", plan]) == 1
     assert "2 stages and 2 microbatches" in capsys.readouterr().err
 
 
 def test_a_model_brings_its_own_stages(capsys: pytest.CaptureFixture[str], plan: str, tmp_path: Path) -> None:
-    Path(plan).write_text("[pipeline]\nmicrobatches = 2\nbatch = ['x']\n")
+    Path(plan).write_text("batch = ['x']\n[pipeline]\nmicrobatches = 2\n")
     staged, stages = tmp_path / "staged.onnx", {"/fc1/MatMul": 0, "/fc1/Add": 1, "Relu(y)": 2}
     staged.write_bytes(hs.write_onnx_shardings(mlp(), {}, configuration="pp", stages=stages).SerializeToString())
     options = ("--plan", plan, "--configuration", "pp", "--emit", "json")
     found = json.loads(run(capsys, "simulate", str(staged), *options))
     assert "{2}" in json.dumps(found)
     assert "{3}" not in json.dumps(found)
-    Path(plan).write_text("[pipeline]\nstages = 2\nmicrobatches = 2\nbatch = ['x']\n")
+    Path(plan).write_text("batch = ['x']\n[pipeline]\nstages = 2\nmicrobatches = 2\n")
     assert "{2}" not in run(capsys, "simulate", str(staged), *options)
     assert main(["partition", str(staged), *options[:4]]) == 1
     assert "2 stages and 2 microbatches" in capsys.readouterr().err

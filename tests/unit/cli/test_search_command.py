@@ -36,6 +36,18 @@ def test_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy 'zero'; there are megatron, fsdp" in capsys.readouterr().err
 
 
+def test_plans_are_named_as_tables_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    named = "4/1/1/1 fsdp replicas=2,2/2/1/1,1/2/2/4 gpipe"
+    command = ["search", MLP, "--machine", "h100:4", "--batch", "x"]
+    assert main([*command, "--plans", named, "--emit", "json"]) == 0
+    assert {plan["plan"] for plan in json.loads(capsys.readouterr().out)["plans"]} == set(named.split(","))
+    assert main([*command, "--plans", "4/1/1/1", "--strategy", "fsdp"]) == 1
+    assert "strategies are said, and plans, which say all" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--plans", "4/1/1/1,4/1/1/1 fsdp fsdp"])
+    assert "argument --plans: a second strategy; at position 13: 4/1/1/1 fsdp >>>fsdp" in capsys.readouterr().err
+
+
 def test_data_ways_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
     plans = found(capsys, "--strategy", "fsdp", "--replicas", "1,2", "--context", "1,2", machine="h100:4")["plans"]
     parts = {(plan["replicas"], plan["context"]) for plan in plans if plan["data"] == 4}
@@ -45,6 +57,17 @@ def test_data_ways_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_argument_to_donate_must_be_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", MLP, "--machine", "h100:4", "--batch", "x", "--donate", "moments"]) == 1
     assert "no argument 'moments'; there are" in capsys.readouterr().err
+
+
+def test_where_no_plan_suits_one_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["search", MLP, "--machine", "h100:8", "--batch", "x", "--plans", "3/1/1/1,6/1/1/1", "--emit", "json"])
+        == 1
+    )
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)["refused"]) == 2
+    assert "no plan could be priced on h100(8); 1 of 2 refused: the batch of %x f32[64,128] is not cut into" in err
+    assert err.count("\n") == 1
 
 
 def test_jobs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,6 @@ import json
 import time
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.search import schedule_of
 from hlosharding.sharding import MeshInfo
 
 TEXT = """HloModule m
@@ -111,7 +108,6 @@ def plans(draw: st.DrawFn) -> PlanFile:
         PipelineSteps,
         stages=st.integers(1, 9),
         microbatches=st.integers(1, 9),
-        batch=st.lists(word, max_size=2).map(tuple),
         schedule=word,
         order=word,
     )
@@ -120,6 +116,10 @@ def plans(draw: st.DrawFn) -> PlanFile:
         mesh=mesh,
         machine=draw(st.sampled_from(["", "h100", "a100:16"])),
         objective=draw(st.sampled_from(["", "bytes", "time"])),
+        strategy=draw(word),
+        sequence=draw(st.booleans()),
+        batch=tuple(draw(st.lists(word, max_size=2))),
+        donate=tuple(draw(st.lists(word, max_size=2))),
         pipeline=draw(st.none() | steps),
         comment=draw(word),
     )
@@ -161,7 +161,10 @@ BAD = [
     ("pipeline = 2", "pipeline: it is 2"),
     ("[mesh]\na = 8\n[pipeline]\nstages = 1099511627776", "pipeline.stages: 8796093022208 devices are more than"),
     ("[pipeline]\nstage = 2", "pipeline.stage: no such key; at FILE:2; did you mean stages?"),
-    ("[pipeline]\nbatch = 'x'", "pipeline.batch: it is 'x'; at FILE:2; write a list of arguments' paths"),
+    ("[pipeline]\nbatch = ['x']", "pipeline.batch: no such key; at FILE:2; there are stages, microbatches, schedule"),
+    ("batch = 'x'", "batch: it is 'x'; at FILE:1; write a list of arguments' paths"),
+    ("sequence = 1", "sequence: it is 1; at FILE:1; write true or false"),
+    ("strategy = ['fsdp']", "strategy: it is a list; at FILE:1; write a text"),
     ("x = [", "is no TOML"),
     ("[mesh]\na = 1\na = 2", "is no TOML"),
     ("x = " + "[" * 100_000, "is no TOML"),
@@ -229,40 +232,7 @@ def test_names_that_match_nothing_and_meshes_of_another_size() -> None:
         PlanFile.parse("[mesh]\na = 2").apply(module)
 
 
-# ---- found plans
-
-
-def two_layers(w: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]))
-
-
-def test_a_found_plan_comes_back_from_its_file_with_the_same_schedule(tmp_path: Path) -> None:
-    from hlosharding.search import schedule_of
-
-    arrays = jax.ShapeDtypeStruct((2, 64, 64), jnp.float32), jax.ShapeDtypeStruct((32, 64), jnp.float32)
-    for plan in (
-        hs.Plan(2, 1, 2, 4),
-        hs.Plan(2, 2),
-        hs.Plan(2, 2, 2, 2, order="TDP"),
-        hs.Plan(2, 1, 2, 4, "forward-x2"),
-    ):
-        machine = hs.machines.h100(plan.num_devices)
-        found = hs.search(two_layers, *arrays, batch=["x"], machine=machine, plans=[plan])
-        found.plan_file().write(tmp_path / "found.toml")
-        kept = PlanFile.read(tmp_path / "found.toml")
-        assert kept.machine_for(plan.num_devices) == machine
-        module = hs.trace(two_layers)(*arrays)
-        if plan.stages > 1:
-            assert str(schedule_of(kept, module)) == str(found.schedule)
-        else:
-            assert kept.pipeline is None
-            assert hs.partition(kept.apply(module), machine=machine).num_partitions == 4
-
-
-def test_a_batch_is_not_cut_into_a_million_pieces() -> None:
-    text = "HloModule m\nENTRY e {\n  x = f32[1048576] parameter(0)\n  ROOT y = f32[1048576] negate(x)\n}\n"
-    plan = PlanFile.parse("[mesh]\nd = 1\n[pipeline]\nmicrobatches = 1048576\nbatch = ['x']\n")
-    began = time.process_time()
-    with pytest.raises(hs.ScheduleError, match="1048576 pieces are more than the 4096"):
-        schedule_of(plan, hs.load(text))
-    assert time.process_time() - began < 1
+@pytest.mark.parametrize("said", ["strategy = 'fsdp'", "batch = ['w1']"])
+def test_what_annotations_do_not_say_is_not_ignored(said: str) -> None:
+    with pytest.raises(hs.PlanError, match=r"which say more than its annotations; take hlosharding\.search\.applied"):
+        PlanFile.parse(f"{said}\n[mesh]\ndata = 2").apply(hs.load(TEXT))

@@ -42,7 +42,7 @@ def test_each_plan_is_there_once_in_each_order_that_differs() -> None:
 
 @pytest.mark.parametrize("order", ["PPD", "PT", "PDX", "pdt"])
 def test_no_order(order: str) -> None:
-    with pytest.raises(ScheduleError, match=r"is no order of 2/2/2; write P, D and T"):
+    with pytest.raises(ScheduleError, match=r"is no order of 2/2/2; at plan 2/2/2/1 \w+; write P, D and T"):
         Plan(2, 2, 2, order=order)
 
 

@@ -139,6 +139,26 @@ def test_what_the_program_does_not_allow_is_refused_with_the_reason() -> None:
     assert "is not cut into 64 microbatches, each 1 ways" in reasons["1/1/8/64"]
 
 
+def normed(w: jax.Array, x: jax.Array) -> jax.Array:
+    h = x @ w
+    mean = h.mean(0)
+    return jnp.tanh(h - mean).sum()
+
+
+def test_what_no_plan_is_allowed_is_said_once() -> None:
+    """Statistics over the batch are no microbatch's own: their line, and that of what reads them."""
+    arrays = jnp.ones((4, 4)), jnp.ones((8, 4))
+    plans = [Plan(microbatches=2), Plan(1, 1, 2, 2), Plan(1, 1, 2, 4), Plan(3)]
+    found = hs.search(normed, *arrays, batch=["x"], machine=machines.h100(4), plans=plans)
+    with pytest.raises(ScheduleError) as refused:
+        _ = found.best
+    first = normed.__code__.co_firstlineno
+    said = str(refused.value)
+    assert said.startswith("no plan could be priced on h100(4); 3 of 4 refused: %")
+    assert f"at test_plan_search.py:{first + 2}; at test_plan_search.py:{first + 3}; let a microbatch" in said
+    assert found.explain() == said
+
+
 def test_an_argument_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ScheduleError, match="no argument 'tokens'; there are weights"):
         hs.search(traced(), batch=["tokens"], machine=machines.h100(2))

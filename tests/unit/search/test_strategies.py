@@ -200,6 +200,10 @@ def test_a_refused_strategy_is_listed_with_the_reason() -> None:
     )
     assert not found.table
     assert all("no argument 'wights'" in why for _, why in found.refused)
+    with pytest.raises(
+        ScheduleError, match=r"no plan could be priced on h100\(2\); 3 of 3 refused: no argument 'wights'"
+    ):
+        _ = found.best
 
 
 def test_batch_arguments_without_a_word_are_split_over_data() -> None:

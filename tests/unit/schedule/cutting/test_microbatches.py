@@ -98,8 +98,12 @@ def trips_by_a_sum(w: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 2.0, x)
 
 
+LINE = statistics.__code__.co_firstlineno + 2
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "statistics over the batch": (statistics, "needs a sum over all microbatches to work on one"),
+    "statistics over the batch": (
+        statistics,
+        rf"needs a sum over .* to work on one of them: that of %\S+ at test_microbatches.py:{LINE}; ",
+    ),
     "statistics in a loop": (statistics_in_a_loop, "needs a sum over all microbatches before its loop"),
     "another order": (another_order, "needs elements of other microbatches"),
     "the largest of all": (largest_of_all, "another reduction over all microbatches than a sum"),
