@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 
 from hlosharding.cost import Machine
-from hlosharding.errors import ScheduleError
+from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module
+from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers
 from hlosharding.search.plans import EXPERTS, Plan
@@ -27,6 +28,7 @@ from hlosharding.search.strategies import (
     megatron,
     mesh_of,
     over_sequences,
+    read_at,
     spec_of,
     split,
 )
@@ -91,13 +93,26 @@ class Planner:
 
     def annotated(self, plan: Plan) -> Module:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
-        stage, ways = plan.stage, plan.ways
-        if stage not in self._annotated:
-            said = [each(self.module, ways, self.numbers) for each in (BATCH, self.strategy(plan.strategy))]
-            made = split(self.module, ways, *said)
-            along = [_over_tensor(made, ways, self.numbers)] if plan.sequence else []
-            self._annotated[stage] = split(self.module, ways, *said, *along) if along else made
-        return self._annotated[stage]
+        if plan.stage not in self._annotated:
+            try:
+                self._annotated[plan.stage] = self._split(plan)
+            except (AnnotationError, ScheduleError) as error:
+                where = " by ".join(filter(None, (error.where, self._place(plan.strategy))))
+                raise type(error)(error.what, where=where, remedy=error.remedy) from None
+        return self._annotated[plan.stage]
+
+    def _split(self, plan: Plan) -> Module:
+        ways = plan.ways
+        said = [each(self.module, ways, self.numbers) for each in (BATCH, self.strategy(plan.strategy))]
+        made = split(self.module, ways, *said)
+        along = [_over_tensor(made, ways, self.numbers)] if plan.sequence else []
+        return split(self.module, ways, *said, *along) if along else made
+
+    def _place(self, name: str) -> str:
+        """Where a strategy is written."""
+        code = getattr(self.strategy(name), "__code__", None)
+        line = f" ({file_name(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
+        return f"strategy {name or 'megatron'}{line}"
 
     def axes(self, plan: Plan) -> StageAxes:
         """The mesh of a stage, and what keeps its split along which of its axes."""
@@ -128,5 +143,6 @@ def _check_divides(parameter: Instruction, plan: Plan) -> None:
         pieces = f"{plan.microbatches} microbatches, each {plan.batch_ways} ways"
         raise ScheduleError(
             f"the batch of %{parameter.name} {parameter.shape} is not cut into {pieces}",
+            where=read_at(parameter),
             remedy="take another batch size, fewer microbatches or fewer ways",
         )

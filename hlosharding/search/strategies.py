@@ -227,9 +227,16 @@ def _check_divides(parameter: Instruction, sharding: HloSharding) -> None:
     for dim in uneven_dims(sharding, parameter.shape.dims):
         raise AnnotationError(
             f"dim {dim} of {parameter.shape} is not cut into {sharding.num_tiles_along(dim)} equal pieces",
-            where=f"{parameter.op_name or parameter.name} as {sharding}",
+            where=f"{read_at(parameter)}, as {sharding}",
             remedy="let the strategy split another dim, or none, where `ways` does not divide it",
         )
+
+
+def read_at(parameter: Instruction) -> str:
+    """Where an error says that an argument stands: its path, and the first source line that reads it."""
+    path = parameter.op_name or parameter.name
+    line = next((user.location for user in parameter.users if user.location), None)
+    return f"{path}, read at {line}" if line else path
 
 
 def by_number(module: Module, specs: Specs) -> dict[int, Any]:

@@ -136,7 +136,7 @@ def test_plans_that_do_not_fit_come_last_and_none_is_an_error() -> None:
 def test_what_the_program_does_not_allow_is_refused_with_the_reason() -> None:
     found = hs.search(traced(), batch=["x"], machine=machines.h100(8), microbatches=(64,))
     reasons = {str(each.plan): why for each, why in found.refused}
-    assert "is not cut into 64 microbatches, each 1 ways" in reasons["1/1/8/64"]
+    assert "is not cut into 64 microbatches, each 1 ways; at x, read at training_steps.py:" in reasons["1/1/8/64"]
 
 
 def normed(w: jax.Array, x: jax.Array) -> jax.Array:

@@ -173,7 +173,7 @@ def test_names_of_those_that_are_there() -> None:
 @pytest.mark.parametrize(
     ("specs", "error", "said"),
     [
-        ({"wights": P("data")}, ScheduleError, r"no argument 'wights'; there are weights\[0\]"),
+        ({"wights": P("data")}, ScheduleError, r"'wights'; at strategy bad \(test_strategies.py:\d+\); there are w"),
         ({9: P("data")}, ScheduleError, "no argument 9"),
         ({0: P("model")}, AnnotationError, "model"),
         ({0: P("data", None, "tensor")}, AnnotationError, "3 entries for an array of 2 dims"),
