@@ -47,12 +47,24 @@ def over_sequences(axis: str) -> Strategy:
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         if ways.get(axis, 1) == 1:
             return {}
-        ranks = {p.parameter_number: p.shape.rank for p in module.entry.parameters if p.parameter_number in batch}
-        if max(ranks.values(), default=0) < 2:
+        long = [p for p in module.entry.parameters if p.parameter_number in batch and p.shape.rank > 1]
+        if not long:
             raise ScheduleError(f"no batch argument has a second dim to be split over {axis!r}", remedy=_LEAVE_OUT)
-        return {number: spec_of({1: (axis,)}) for number, rank in ranks.items() if rank > 1}
+        for parameter in long:
+            _check_sequences(parameter, ways[axis])
+        return {parameter.parameter_number: spec_of({1: (axis,)}) for parameter in long}
 
     return strategy
+
+
+def _check_sequences(parameter: Instruction, ways: int) -> None:
+    """Raises ScheduleError unless all parts of sequences are of one size."""
+    if parameter.shape.dims[1] % ways:
+        raise ScheduleError(
+            f"sequences of {parameter.shape} are not cut into {ways} equal parts",
+            where=read_at(parameter),
+            remedy="where they are one longer than what the model reads, give inputs and labels as two arguments",
+        )
 
 
 def over_weights(axis: str) -> Strategy:

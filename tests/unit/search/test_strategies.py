@@ -218,3 +218,9 @@ def test_batch_arguments_without_a_word_are_split_over_data() -> None:
 def test_megatron_is_the_default() -> None:
     planner = Planner(module(), ["x"])
     assert planner.annotated(Plan(2, 2)).shardings == planner.annotated(Plan(2, 2, strategy="megatron")).shardings
+
+
+def test_sequences_that_do_not_divide_are_refused_with_their_line_and_what_to_do() -> None:
+    step = hs.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w)))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
+    with pytest.raises(ScheduleError, match=r"not cut into 2 equal parts[\s\S]*x, read at [\s\S]*as two arguments"):
+        hs.search(step, batch=["x"], machine=machines.h100(2), plans=[Plan(2, context=2)]).best
