@@ -46,11 +46,14 @@ def gpipe_with_a_process_for_each_stage() -> None:
 
 
 def one_f_one_b_while_some_processes_have_nothing_to_do() -> None:
-    """Of four processes two; of two each has a stage.  It reads the numbers of microbatches."""
+    """Of four processes two; of two each has a stage, and the gradients of its layers.  It reads the numbers of
+    microbatches."""
     step, devices = STEPS["dropout_in_a_scan"](), jax.devices()[::4]
     module = hs.trace(step.function)(*step.arguments)
     schedule = pipelined(module, batch=step.batch, stages=2, microbatches=4, schedule="1f1b")
-    check_results(schedule.compile(devices)(*step.flat()), step.expected(), 2, devices)
+    gradients, loss = schedule.compile(devices)(*step.flat())
+    for found, wanted, on in zip((gradients, loss), step.expected(), (devices, devices[1:]), strict=True):
+        check(found, wanted, on)
 
 
 def one_f_one_b_with_two_by_two_devices_in_a_stage() -> None:
