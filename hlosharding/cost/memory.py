@@ -77,7 +77,9 @@ def host_memory(module: Module) -> int:
     results that the user keeps there."""
     inputs, outputs = _kept_on_host(module)
     away = leaves_on_host(module)
-    outputs -= away.get(module.entry.root, frozenset())  # those that the program itself moves
+    # Without those that the program itself moves.
+    outputs -= away.get(module.entry.root, frozenset())
+    inputs -= {n for n, parameter in enumerate(module.entry.parameters) if parameter in away}
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves]
     results = module.entry.root.shape.leaves
     kept = sum(leaves[n].byte_size for n in inputs) + sum(results[n].byte_size for n in outputs)

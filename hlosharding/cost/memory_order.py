@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import Computation, Instruction, memory_of
 
 _NEVER_FREED = frozenset({"parameter", "constant"})
 
@@ -48,6 +48,7 @@ class _Eager:
                 for value in self.reads[op]:
                     self.readers.setdefault(value, set()).add(op)
         self.missing = {op: len(set(op.operands)) for op in order}
+        self.moves = {op for op in order if memory_of(op) == "device"}
         self.done: dict[Instruction, None] = {}
 
     def order(self) -> list[Instruction]:
@@ -70,10 +71,16 @@ class _Eager:
             if user in self.missing:
                 self.missing[user] -= 1
         found = dict.fromkeys([*op.users, *(next(iter(readers)) for readers in last if len(readers) == 1)])
-        return [user for user in found if self._is_ready(user) and self._frees(user)][::-1]
+        return [ready for user in found for ready in self._ready(user)][::-1]
 
-    def _is_ready(self, op: Instruction) -> bool:
-        return self.missing.get(op) == 0 and op not in self.done and not op.is_root
+    def _ready(self, op: Instruction) -> Sequence[Instruction]:
+        """The op, if it frees memory and can run; or what it lacks, if that has but to be moved from the host."""
+        if op in self.done or op.is_root or self.missing.get(op, len(self.moves) + 1) > len(self.moves):
+            return ()
+        lacking = [o for o in op.operands if o not in self.done] if self.missing[op] else []
+        if all(o in self.moves and not self.missing[o] for o in lacking) and self._frees(op):
+            return lacking or (op,)
+        return ()
 
     def _frees(self, op: Instruction) -> bool:
         if self._is_name(op):
