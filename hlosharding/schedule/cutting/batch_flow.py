@@ -19,6 +19,7 @@ Dims = tuple[int | None, ...]
 """Of each leaf of a value the dim along which the batch lies, or None."""
 _CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
 """Ops that could as well be split along another dim."""
+_CALLS = frozenset({"call", "custom-call"})
 
 
 def batch_flow(module: Module, batch: Mapping[int, int]) -> dict[Instruction, Dims]:
@@ -86,10 +87,10 @@ def _split_of(module: Module, flows: Sequence[Mapping[int, int]]) -> tuple[HloSh
 
 
 def _is_kept(inst: Instruction) -> bool:
-    """An op that could be split otherwise, or an array of a loop's carry."""
-    is_taken = inst.opcode == "get-tuple-element" and inst.operands[0].opcode == "parameter"
-    is_carried = is_taken and inst.computation is not inst.module.entry
-    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried)
+    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives, which passes none on."""
+    source = inst.operands[0].opcode if inst.opcode == "get-tuple-element" else ""
+    is_carried = source == "parameter" and inst.computation is not inst.module.entry
+    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or source in _CALLS)
 
 
 def _leaves(inst: Instruction) -> int:

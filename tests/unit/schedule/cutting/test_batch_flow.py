@@ -9,6 +9,7 @@ import hlosharding as hs
 from hlosharding.ir import Module
 from hlosharding.schedule.cutting.batch_flow import batch_flow, keep_split
 from hlosharding.sharding import HloSharding
+from tests.support.fused_attention import Sizes, attention_step
 
 WEIGHTS, ROWS = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8), jnp.float32)
 
@@ -67,3 +68,12 @@ def test_weights_that_are_split_over_the_same_devices_do_not_take_it_away() -> N
 
 def test_a_batch_that_lies_whole_is_constrained_to_nothing() -> None:
     assert keep_split(scanned(), [{1: 0}]) == {}
+
+
+def test_what_calls_give_stays_split_as_the_batch_that_they_take() -> None:
+    """cuDNN's flash attention, through which propagation carries no sharding."""
+    module = attention_step(Sizes(), sharding="{devices=[8,1,1,1]<=[8]}")
+    keep_split(module, [dict.fromkeys(range(4), 0)])
+    local = hs.partition(hs.propagate(module, to_outputs=True), num_partitions=8)
+    assert not hs.collectives(local)
+    assert all(leaf.dims[0] == 1 for leaf in local.module.entry.root.shape.leaves)
