@@ -193,7 +193,8 @@ def _places(module: Module) -> dict[int, int]:
 
 
 def _valid(module: Module, entries: Iterable[Any]) -> list[Any]:
-    return [e for e in entries if e.parameter_number < len(module.entry.parameters)]
+    count = len(module.entry.parameters)
+    return [e for e in entries if e.parameter_number < count]
 
 
 def _leaf_numbers(module: Module, entries: Iterable[Any]) -> list[int]:

@@ -87,7 +87,7 @@ def _split_of(module: Module, flows: Sequence[Mapping[int, int]]) -> tuple[HloSh
 
 
 def _is_kept(inst: Instruction) -> bool:
-    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives, which passes none on."""
+    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives, which passes none."""
     source = inst.operands[0].opcode if inst.opcode == "get-tuple-element" else ""
     is_carried = source == "parameter" and inst.computation is not inst.module.entry
     return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or source in _CALLS)
