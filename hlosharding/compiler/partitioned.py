@@ -19,7 +19,16 @@ from hlosharding.compiler.collective_explanation import (
     meant_collectives,
 )
 from hlosharding.compiler.split_explanation import SplitExplanation, explained_split, splits_of
-from hlosharding.cost import CostReport, Machine, Topology, cost, machine_of, machines, preset_of_kind
+from hlosharding.cost import (
+    CostReport,
+    Machine,
+    Topology,
+    cost,
+    leaves_on_host,
+    machine_of,
+    machines,
+    preset_of_kind,
+)
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError, PartitionError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
@@ -263,7 +272,11 @@ class Partitioned(InNotebooks):
         inputs = [layout for given, local in both for layout in self._layouts(given, local)]
         outputs = self._layouts(entry.root, self.module.entry.root)
         if signature is None:
-            return inputs, outputs
+            away = leaves_on_host(self.module)
+            kept = [away.get(p, ()) for p in self.module.entry.parameters]
+            first = [bool(leaves) for p, leaves in zip(entry.parameters, kept, strict=True) for _ in p.shape.leaves]
+            last = away.get(self.module.entry.root, ())
+            return _on_host(inputs, first), _on_host(outputs, [n in last for n in range(len(outputs))])
         pairs = zip(outputs, signature.out_avals, strict=True)
         outputs = [replace(o, is_weak=bool(getattr(a, "weak_type", False))) for o, a in pairs]
         nothing = (None,) * len(outputs)
@@ -436,6 +449,11 @@ def _device_count(module: Module) -> int:
     if module.num_partitions > 1:
         return module.num_partitions
     return next(iter(named), None) or 1
+
+
+def _on_host(layouts: list[BoundaryArray], is_there: Sequence[bool]) -> list[BoundaryArray]:
+    """Layouts of a program without a signature, which moves these itself."""
+    return _in_memory(layouts, ["pinned_host" if there else None for there in is_there])
 
 
 def _in_memory(layouts: list[BoundaryArray], kinds: Sequence[str | None]) -> list[BoundaryArray]:

@@ -10,6 +10,7 @@ from hlosharding.cost.collective_time import (
     permute_placement,
     placement_time,
 )
+from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
@@ -20,7 +21,7 @@ from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
-from hlosharding.cost.timeline import STREAMS, Event
+from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.cost.work import PART_READERS, OpCost, op_cost
@@ -29,7 +30,6 @@ __all__ = [
     "LARGEST_FIGURE",
     "NOTHING",
     "PART_READERS",
-    "STREAMS",
     "Calibration",
     "Chip",
     "CostReport",
@@ -58,6 +58,7 @@ __all__ = [
     "first_ready",
     "group_placement",
     "in_order",
+    "leaves_on_host",
     "lifetimes",
     "local_time",
     "machine_named",
@@ -79,6 +80,7 @@ __all__ = [
     "sharing",
     "simulate",
     "simulate_priced",
+    "streams_of",
     "target_config",
     "temporary_memory",
     "topology",

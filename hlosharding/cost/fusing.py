@@ -12,6 +12,8 @@ from collections.abc import Container, Mapping
 from hlosharding.cost.work import PART_READERS, TRANSCENDENTAL
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 
+POINTWISE = ELEMENTWISE | {"map"}
+"""Ops that make each element of the same elements of their operands."""
 _NAMES = frozenset({"bitcast", "reshape"})
 """Other names for a value: there or not as the value is."""
 _PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "transpose"})
@@ -100,6 +102,33 @@ def computed_inside(op: Instruction, hidden: Container[Instruction]) -> set[Inst
             found.add(operand)
             waiting += operand.operands
     return found
+
+
+def read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[Instruction]:
+    """Values of which the kernel that ends in `op` reads the element that it writes, and no other: it may write there.
+
+    >>> import hlosharding.ir as ir
+    >>> b = ir.Builder("m")
+    >>> main = b.computation("main")
+    >>> x, y = (main.parameter(n, ir.Shape.array("f32", (8, 8))) for n in range(2))
+    >>> z = main.add("negate", x.shape, (x,))
+    >>> turned = main.add("transpose", x.shape, (y,), dimensions=(1, 0))
+    >>> read_in_place(main.add("add", x.shape, (z, turned)), {z: {x: 256}, turned: {y: 256}})
+    [%param_0 = f32[8,8] parameter()]
+    """
+    found: dict[Instruction, None] = {}
+    elsewhere: set[Instruction] = set()
+    waiting, seen = [op], {op}
+    while waiting:
+        for operand in waiting.pop().operands:
+            if operand not in hidden:
+                found[operand] = None
+            elif operand.opcode not in POINTWISE:
+                elsewhere.update(hidden[operand])
+            elif operand not in seen:
+                seen.add(operand)
+                waiting.append(operand)
+    return [value for value in found if value not in elsewhere]
 
 
 def _reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:

@@ -1,13 +1,13 @@
 """Host offload: which values lie in the host's memory, from a move to the host until a move back to the device.
 
 Floor: cost.  Follows XLA's HostOffloader in what stays there: names, copies, parts taken and rows written, through
-loops, calls and branches, too.  Inputs and results that the user keeps on the host (`memory_kind`) are the signature's
-to say.
+loops, calls and branches, too.  An input that the program moves to the device lies on the host; other inputs, and
+results, that the user keeps there (`memory_kind`) are the signature's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hlosharding.ir import Computation, Instruction, Module, arguments, callers, memory_of, while_parts
 
@@ -23,10 +23,12 @@ _NONE: frozenset[int] = frozenset()
 
 def leaves_on_host(module: Module) -> HostLeaves:
     """The leaves on the host, of every instruction that has such."""
-    if not any(memory_of(i) == "host" for i in module.instructions):
+    moves = [i for i in module.instructions if memory_of(i) is not None]
+    if not moves:
         return {}
-    found: HostLeaves = {}
     sites = callers(module)
+    given = {origin for move in moves if memory_of(move) == "device" for origin in _origins(move.operands[0], sites)}
+    found: HostLeaves = dict.fromkeys(given, frozenset({0}))
     is_new = True
     while is_new:
         is_new = False
@@ -36,6 +38,42 @@ def leaves_on_host(module: Module) -> HostLeaves:
                 found[inst], is_new = leaves | found.get(inst, _NONE), True
     found.update((i, frozenset({0})) for i in module.instructions if _begins_there(i, found))
     return found
+
+
+def crosses(inst: Instruction, away: HostLeaves) -> bool:
+    """Does it move a value from the device to its host, or back?  What lies there already stays."""
+    memory = memory_of(inst)
+    if memory is None:
+        return False
+    return (inst.operands[0] in away) != (memory == "host")
+
+
+def _origins(value: Instruction, sites: CallSites) -> Iterator[Instruction]:
+    """Inputs of the program of which a value is a part or another name."""
+    if value.opcode in _IN_PLACE:
+        yield from _origins(value.operands[0], sites)
+    elif value.opcode == "get-tuple-element":
+        yield from (o for e in _elements(value.operands[0], value.tuple_index, sites) for o in _origins(e, sites))
+    elif value.opcode == "parameter" and value.shape.is_array:
+        if value.computation.is_entry:
+            yield value
+        yield from (o for s in sites.get(value.computation, ()) for a in _first(s, value) for o in _origins(a, sites))
+
+
+def _elements(whole: Instruction, index: int, sites: CallSites) -> Iterator[Instruction]:
+    """What becomes element `index` of a tuple: of a loop's carry at first."""
+    if whole.opcode == "tuple":
+        yield whole.operands[index]
+    elif whole.opcode in ("opt-barrier", "while"):
+        yield from _elements(whole.operands[0], index, sites)
+    elif whole.opcode == "parameter":
+        for site in sites.get(whole.computation, ()):
+            for given in _first(site, whole):
+                yield from _elements(given, index, sites)
+
+
+def _first(site: Instruction, parameter: Instruction) -> tuple[Instruction, ...]:
+    return arguments(site, parameter)[:1]
 
 
 def _leaves_of(inst: Instruction, found: HostLeaves, sites: CallSites) -> frozenset[int]:
@@ -54,6 +92,8 @@ def _leaves_of(inst: Instruction, found: HostLeaves, sites: CallSites) -> frozen
             return _any_of((inst.operands[0], while_parts(inst).body.root), found)
         case "call" | "conditional":
             return _any_of((c.root for c in inst.called), found)
+        case "parameter" if inst.computation.is_entry:
+            return found.get(inst, _NONE)
         case "parameter":
             return _any_of((a for site in sites.get(inst.computation, ()) for a in arguments(site, inst)), found)
         case opcode if opcode in _IN_PLACE:

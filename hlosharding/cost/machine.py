@@ -89,6 +89,8 @@ class Machine:
     """Seconds to start one kernel."""
     collective_launch: float
     """Seconds to start one collective, beside the latency of its hops."""
+    host_bandwidth: float = 0.0
+    """Bytes per second from a device's memory to its host's, and as many back; 0: unknown, no move has a price."""
     program_launch: float = 0.0
     """Seconds from a call of a compiled program to its first kernel, where nothing hides them: presets have none."""
     topology: Topology = "switch"
@@ -299,7 +301,7 @@ def _starts(parts: tuple[Machine, ...]) -> tuple[list[int], list[int]]:
     return [0, *accumulate(devices[:-1])], [0, *accumulate(nodes[:-1])]
 
 
-_LEAST = ("vector_flops", "memory_bytes", "cache_bytes", "cache_bandwidth")
+_LEAST = ("vector_flops", "memory_bytes", "cache_bytes", "cache_bandwidth", "host_bandwidth")
 _MOST = ("launch", "collective_launch", "program_launch")
 """Figures of which the smallest, and the largest, is that of the slowest."""
 
@@ -376,7 +378,7 @@ _LONGEST_TORUS = 8
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
 _RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
 _SHARES = ("compute_efficiency", "memory_efficiency")
-_MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth")
+_MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth", "host_bandwidth")
 
 
 def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:

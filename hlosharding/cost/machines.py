@@ -2,7 +2,8 @@
 
 Floor: cost.  Data only.  Sources: [S] jax-ml/scaling-book and the vendors' data sheets; [K] widely published figures of
 achieved rates; [C] what CUDA says of the device; [M] measured by this project.  "Achieved" bandwidth is what large
-all-reduces reach (NCCL's bus bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.
+all-reduces reach (NCCL's bus bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.  Bandwidth
+to the host is that of a device's own link, each way; of TPU v5e and v5p none is published.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
         memory_bytes=32 * GB,
         inside=Link(bandwidth=inside, latency=_NVLINK_HOP),  # 150 peak, 120-135 achieved [K]
         between=Link(bandwidth=between, latency=_NETWORK_HOP),
+        host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
@@ -94,6 +96,7 @@ def a100(num_devices: int = 8) -> Machine:
         memory_bytes=80 * GB,
         inside=Link(bandwidth=230 * GB, latency=_NVLINK_HOP),  # 300 peak; 225-235 achieved [K]
         between=Link(bandwidth=25 * GB, latency=_NETWORK_HOP),  # HDR [K]
+        host_bandwidth=25 * GB,  # PCIe 4: 64 GB/s both ways [S], 25 of 32 achieved [K]
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
@@ -159,6 +162,7 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         memory_bytes=memory,
         inside=Link(bandwidth=370 * GB, latency=_NVLINK_HOP),  # 450 peak; <= 370 achieved even at 10 GB [S]
         between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 GB/s a node [S]
+        host_bandwidth=55 * GB,  # PCIe 5: 128 GB/s both ways [S], 55 of 64 achieved [K]
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 64),
@@ -175,7 +179,7 @@ def b200(num_devices: int = 8) -> Machine:
     >>> b200().flops("bf16")
     2250000000000000.0
     """
-    return _blackwell("b200", num_devices, per_node=8)
+    return _blackwell("b200", num_devices, per_node=8, host=55 * GB)  # PCIe 5, as Hopper's
 
 
 def gb200_nvl72(num_devices: int = 72) -> Machine:
@@ -184,11 +188,12 @@ def gb200_nvl72(num_devices: int = 72) -> Machine:
     >>> gb200_nvl72().num_nodes
     1
     """
-    return _blackwell("gb200_nvl72", num_devices, per_node=72)
+    # NVLink-C2C: 900 GB/s both ways for the two devices of a Grace [S]; Hopper's achieved share assumed.
+    return _blackwell("gb200_nvl72", num_devices, per_node=72, host=190 * GB)
 
 
 @lru_cache
-def _blackwell(name: str, num_devices: int, *, per_node: int) -> Machine:
+def _blackwell(name: str, num_devices: int, *, per_node: int, host: float) -> Machine:
     chip = Chip(
         kind=f"NVIDIA {name.partition('_')[0].upper()}",  # [C]
         compute_capability=(10, 0),
@@ -215,6 +220,7 @@ def _blackwell(name: str, num_devices: int, *, per_node: int) -> Machine:
         memory_bytes=180 * GB,
         inside=Link(bandwidth=740 * GB, latency=_NVLINK_HOP),  # 900 peak; Hopper's achieved share assumed
         between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 / 3600 GB/s a node of 8 / 72 [S]
+        host_bandwidth=host,
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 256, 64),
@@ -231,7 +237,10 @@ def tpu_v4p(num_devices: int = 64) -> Machine:
     >>> tpu_v4p(64).torus
     (4, 4, 4)
     """
-    return _tpu("tpu_v4p", num_devices, flops=275, vector=4.3, memory=32, bandwidth=1.2e12, link=45, rank=3, wrap=4)
+    # To the host 16 [S].
+    return _tpu(
+        "tpu_v4p", num_devices, flops=275, vector=4.3, memory=32, bandwidth=1.2e12, link=45, rank=3, wrap=4, host=16
+    )
 
 
 def tpu_v5p(num_devices: int = 64) -> Machine:
@@ -259,8 +268,19 @@ def tpu_v6e(num_devices: int = 16) -> Machine:
     >>> tpu_v6e(8).torus
     (2, 4)
     """
+    # To the host 15 [S].
     return _tpu(
-        "tpu_v6e", num_devices, flops=920, vector=14, memory=32, bandwidth=1.6e12, link=90, rank=2, wrap=16, tile=256
+        "tpu_v6e",
+        num_devices,
+        flops=920,
+        vector=14,
+        memory=32,
+        bandwidth=1.6e12,
+        link=90,
+        rank=2,
+        wrap=16,
+        tile=256,
+        host=15,
     )
 
 
@@ -277,6 +297,7 @@ def _tpu(
     rank: int,
     wrap: int,
     tile: int = 128,
+    host: float = 0.0,
 ) -> Machine:
     torus = near_cube(_devices(name, num_devices), rank)
     return Machine(
@@ -290,6 +311,7 @@ def _tpu(
         memory_bytes=memory * GB,
         inside=Link(bandwidth=link * GB, latency=1.0 * US),  # hop 0.5-1 us [S]
         between=Link(bandwidth=25 * GB / 4, latency=10 * US),  # 25 GB/s a host of 4 chips [S]
+        host_bandwidth=host * GB,
         launch=1.0 * US,
         collective_launch=1.0 * US,
         topology="torus",
@@ -322,6 +344,7 @@ def cpu(num_devices: int = 8) -> Machine:
         memory_bytes=24 * GB / ways,
         inside=Link(bandwidth=2.1 * GB, latency=1.0 * US),  # permute of 16 MB on 8 devices: 7.8 ms [M]
         between=Link(bandwidth=1.0 * GB, latency=50 * US),
+        host_bandwidth=10 * GB / ways,  # the same memory: a copy reads and writes it
         launch=1.0 * US,
         collective_launch=35.0 * US * ways,  # [M]
         compute_efficiency=1.0,

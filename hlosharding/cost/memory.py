@@ -9,14 +9,15 @@ the best of text order, post order, and an order that frees first.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from hlosharding.cost.fusing import Hidden
+from hlosharding.cost.fusing import POINTWISE, Hidden, Reads, read_in_place
 from hlosharding.cost.host_offload import leaves_on_host
 from hlosharding.cost.memory_order import freeing_first
 from hlosharding.cost.schedule_order import schedules
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, while_parts
+from hlosharding.ir import Computation, Instruction, Module, while_parts
 from hlosharding.ir import custom_call_targets as targets
 
 _ALIASES = frozenset(
@@ -25,7 +26,7 @@ _ALIASES = frozenset(
 )
 _NO_MEMORY = frozenset({"after-all"})
 _OVERWRITES_SAME = frozenset({"all-reduce", "all-reduce-start", "sort"})
-"""May write result n over operand n; elementwise ops over any operand of the same size."""
+"""May write result n over operand n; elementwise ops over whatever of the same size they read in place."""
 _OVERWRITES_FIRST = frozenset({"dynamic-update-slice", "scatter", "set-dimension-size"})
 _FOREVER = 1 << 60
 
@@ -76,7 +77,9 @@ def host_memory(module: Module) -> int:
     results that the user keeps there."""
     inputs, outputs = _kept_on_host(module)
     away = leaves_on_host(module)
-    outputs -= away.get(module.entry.root, frozenset())  # those that the program itself moves
+    # Without those that the program itself moves.
+    outputs -= away.get(module.entry.root, frozenset())
+    inputs -= {n for n, parameter in enumerate(module.entry.parameters) if parameter in away}
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves]
     results = module.entry.root.shape.leaves
     kept = sum(leaves[n].byte_size for n in inputs) + sum(results[n].byte_size for n in outputs)
@@ -124,7 +127,7 @@ class _Memory:
     def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
         hidden = self.hidden[computation]
         scheduled = self.order.get(computation)
-        orders = [scheduled] if scheduled else _orders(computation, hidden)
+        orders = [scheduled] if scheduled else _orders(computation, hidden, frees)
         walks = [_Walk(self, computation, order, hidden, frees) for order in orders]
         return min((walk.peak(temporaries=temporaries) for walk in walks), key=lambda p: p.bytes)
 
@@ -143,12 +146,29 @@ class _Memory:
         return self.inner_peak(callee, owned=False) - given
 
 
-def _orders(computation: Computation, hidden: Container[Instruction]) -> list[Sequence[Instruction]]:
+def _orders(
+    computation: Computation, hidden: Container[Instruction], frees: Container[int]
+) -> list[Sequence[Instruction]]:
     text, post = computation.instructions, computation.post_order()
     if not _is_topological(text):
         return [post]
     some = [text] if post == text or len(post) != len(text) else [text, post]
-    return [*some, freeing_first(some[-1], _ALIASES, hidden, computation)]
+    return [*some, freeing_first(some[-1], _ALIASES, hidden, computation, _owned(computation, frees))]
+
+
+def _owned(computation: Computation, frees: Container[int]) -> set[Instruction]:
+    """Parameters, and elements of those that are tuples, that the computation may write over."""
+    found: set[Instruction] = set()
+    start = 0
+    for parameter in computation.parameters:
+        shape = parameter.shape
+        if shape.is_tuple:
+            elements = (user for user in parameter.users if user.opcode == "get-tuple-element")
+            found.update(e for e in elements if start + shape.first_leaves[e.tuple_index] in frees)
+        elif start in frees:
+            found.add(parameter)
+        start += len(shape.leaves)
+    return found
 
 
 def _is_topological(order: Sequence[Instruction]) -> bool:
@@ -162,18 +182,26 @@ def _is_topological(order: Sequence[Instruction]) -> bool:
 
 def _donated(module: Module) -> set[int]:
     """Leaf numbers, over all parameters, that the caller gives away."""
-    first, total = [], 0
-    for parameter in module.entry.parameters:
-        first.append(total)
-        total += len(parameter.shape.leaves)
-    proto = module.proto
-    entries = [*proto.input_output_alias.entries, *proto.buffer_donor.entries]
+    return {*_places(module).values(), *_leaf_numbers(module, _valid(module, module.proto.buffer_donor.entries))}
+
+
+def _places(module: Module) -> dict[int, int]:
+    """Of the flat results that lie in the place of a donated argument: whose, by leaf numbers."""
+    entries = _valid(module, module.proto.input_output_alias.entries)
+    results = [e.output_shape_index[0] if e.output_shape_index else 0 for e in entries]
+    return dict(zip(results, _leaf_numbers(module, entries), strict=True))
+
+
+def _valid(module: Module, entries: Iterable[Any]) -> list[Any]:
+    count = len(module.entry.parameters)
+    return [e for e in entries if e.parameter_number < count]
+
+
+def _leaf_numbers(module: Module, entries: Iterable[Any]) -> list[int]:
+    """Over all parameters, of what the entries donate."""
+    first = [0, *accumulate(len(p.shape.leaves) for p in module.entry.parameters)]
     # An index of more than one step would be a tuple within a tuple, which no entry has.
-    return {
-        first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0)
-        for e in entries
-        if e.parameter_number < len(first)
-    }
+    return [first[e.parameter_number] + (e.parameter_shape_index[0] if e.parameter_shape_index else 0) for e in entries]
 
 
 class _Life(NamedTuple):
@@ -202,7 +230,7 @@ class _Walk:
         memory: _Memory,
         computation: Computation,
         order: Sequence[Instruction],
-        hidden: Container[Instruction],
+        hidden: Mapping[Instruction, Reads],
         frees: set[int],
     ) -> None:
         self.memory, self.computation, self.order, self.hidden = memory, computation, order, hidden
@@ -257,7 +285,8 @@ class _Walk:
         if opcode == "while":
             return self._carry(op, made)
         leaves = op.shape.leaves
-        operands = [b for o in op.operands for b in self.held[o]]
+        read = read_in_place(op, self.hidden) if opcode in POINTWISE else op.operands
+        operands = [b for o in read for b in self.held[o]]
         kept: list[int] = []
         if (opcode.endswith("-start") or opcode == "send") and len(leaves) > len(operands):
             # (operands, results, context): the first are names; a copy-start has them behind its result.
@@ -306,7 +335,7 @@ class _Walk:
 
     def _overwritable(self, op: Instruction, place: int, operands: list[int]) -> tuple[int, ...]:
         opcode = op.opcode
-        if opcode in ELEMENTWISE or opcode == "map":
+        if opcode in POINTWISE:
             return tuple(operands)
         if opcode in _OVERWRITES_SAME:
             return tuple(operands[place : place + 1])
@@ -342,7 +371,8 @@ class _Walk:
                 last_use[buffer] = _FOREVER
 
     def _temporaries(self) -> list[int]:
-        """Sizes, with arguments and results as nothing, and what lies in the place of a result before that is made.
+        """Sizes, with arguments and results as nothing, and what lies in the place of a result before that is made, or
+        behind the argument whose place it is.
 
         As XLA's BufferAssigner does it: the largest first, each where it fits and meets nobody.
         """
@@ -350,9 +380,11 @@ class _Walk:
         made = [(now, *each) for now, found in enumerate(self.made) for each in found]
         born = {buffer: now for now, buffer, _ in made}
         victims = {buffer: found for _, buffer, found in made}
-        results = {b for b in self.held.get(self.computation.root, ()) if b >= inputs}
+        results = {b: n for n, b in enumerate(self.held.get(self.computation.root, ())) if b >= inputs}
         lives = {b: _Life(b, born[b], self.last_use[b], victims[b]) for b in born}
-        places = [(self.size[b], [lives[b]]) for b in sorted(results & born.keys(), key=self.size.__getitem__)]
+        arguments = {n: _Life(a, 0, self.last_use[a], ()) for n, a in _places(self.memory.module).items()}
+        first = {b: [lives[b], *filter(None, [arguments.get(results[b])])] for b in results.keys() & born.keys()}
+        places = [(self.size[b], first[b]) for b in sorted(first, key=self.size.__getitem__)]
         sizes = [0 if b < inputs or b in results else size for b, size in enumerate(self.size)]
         for buffer in sorted(born, key=lambda b: -sizes[b]):
             life = lives[buffer]

@@ -8,41 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import Computation, Instruction, memory_of
 
 _NEVER_FREED = frozenset({"parameter", "constant"})
 
 
 def freeing_first(
-    order: Sequence[Instruction], names: Container[str], hidden: Container[Instruction], computation: Computation
+    order: Sequence[Instruction],
+    names: Container[str],
+    hidden: Container[Instruction],
+    computation: Computation,
+    owned: Container[Instruction] = (),
 ) -> list[Instruction]:
     """The order, but for ops that free as much as they make, at once or by the op behind them: these run when they can.
 
-    `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers.
+    `names`: opcodes that make no value of their own; `hidden`: ops that are fused into their readers; `owned`: inputs,
+    or their elements, whose room is free behind their last readers.
     """
-    return _Eager(order, names, hidden, computation).order()
+    return _Eager(order, names, hidden, computation, owned).order()
 
 
 class _Eager:
     def __init__(
-        self, order: Sequence[Instruction], names: Container[str], hidden: Container[Instruction], within: Computation
+        self,
+        order: Sequence[Instruction],
+        names: Container[str],
+        hidden: Container[Instruction],
+        within: Computation,
+        owned: Container[Instruction],
     ) -> None:
-        self.given, self.names, self.hidden = order, names, hidden
+        self.given, self.names, self.hidden, self.owned = order, names, hidden, owned
         self.reads: dict[Instruction, frozenset[Instruction]] = {}
         """The values that an op reads, through names and through what is fused into it."""
         self.readers: dict[Instruction, set[Instruction]] = {}
         """Of each value those that have not run."""
         for op in order:
-            self.reads[op] = frozenset(value for operand in op.operands for value in self._values(operand))
+            self.reads[op] = self._element(op) if op.opcode == "get-tuple-element" else self._all(op.operands)
             if op is within.root or not self._is_name(op):
                 for value in self.reads[op]:
                     self.readers.setdefault(value, set()).add(op)
         self.missing = {op: len(set(op.operands)) for op in order}
+        self.moves = {op for op in order if memory_of(op) == "device"}
         self.done: dict[Instruction, None] = {}
 
     def order(self) -> list[Instruction]:
         """All of them, operands before their readers."""
-        for op in self.given:
+        for op in sorted(self.given, key=lambda op: op.opcode not in _NEVER_FREED):
             waiting = [op]
             while waiting:
                 ran = waiting.pop()
@@ -60,10 +71,16 @@ class _Eager:
             if user in self.missing:
                 self.missing[user] -= 1
         found = dict.fromkeys([*op.users, *(next(iter(readers)) for readers in last if len(readers) == 1)])
-        return [user for user in found if self._is_ready(user) and self._frees(user)][::-1]
+        return [ready for user in found for ready in self._ready(user)][::-1]
 
-    def _is_ready(self, op: Instruction) -> bool:
-        return self.missing.get(op) == 0 and op not in self.done and not op.is_root
+    def _ready(self, op: Instruction) -> Sequence[Instruction]:
+        """The op, if it frees memory and can run; or what it lacks, if that has but to be moved from the host."""
+        if op in self.done or op.is_root or self.missing.get(op, len(self.moves) + 1) > len(self.moves):
+            return ()
+        lacking = [o for o in op.operands if o not in self.done] if self.missing[op] else []
+        if all(o in self.moves and not self.missing[o] for o in lacking) and self._frees(op):
+            return lacking or (op,)
+        return ()
 
     def _frees(self, op: Instruction) -> bool:
         if self._is_name(op):
@@ -82,7 +99,21 @@ class _Eager:
     def _is_name(self, op: Instruction) -> bool:
         return op.opcode in self.names or op in self.hidden
 
+    def _all(self, operands: Sequence[Instruction]) -> frozenset[Instruction]:
+        return frozenset(value for operand in operands for value in self._values(operand))
+
+    def _element(self, op: Instruction) -> frozenset[Instruction]:
+        """What becomes of a tuple's element, also behind a barrier; an element of what a loop gives is a value."""
+        [whole] = op.operands
+        while whole.opcode == "opt-barrier":
+            [whole] = whole.operands
+        if whole.opcode == "tuple":
+            return self._values(whole.operands[op.tuple_index])
+        return self._values(whole) if whole.opcode == "parameter" else frozenset((op,))
+
     def _values(self, op: Instruction) -> frozenset[Instruction]:
+        if op in self.owned:
+            return frozenset((op,))
         if op.opcode in _NEVER_FREED:
             return frozenset()
         return self.reads[op] if self._is_name(op) else frozenset((op,))

@@ -18,11 +18,13 @@ from hlosharding.cost import machines
 from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
 from hlosharding.cost.combining import combined, was_combined
 from hlosharding.cost.fusing import Hidden, Reads, computed_inside, kernel_bytes
+from hlosharding.cost.host_offload import crosses, leaves_on_host
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.deep_stack import deep_stack
+from hlosharding.errors import CostError
 from hlosharding.ir import (
     Computation,
     GuessedLoop,
@@ -109,6 +111,8 @@ class CostReport(InNotebooks):
     """Every instruction that costs anything."""
     host_memory_bytes: int = 0
     """Bytes in the host's memory at the worst moment, which `peak_memory_bytes` does not contain."""
+    host_s: float = 0.0
+    """Part of `time_s` in moves to the host's memory, and back."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: all figures but memory are guesses then."""
     combined: tuple[tuple[Collective, ...], ...] = ()
@@ -136,12 +140,16 @@ class CostReport(InNotebooks):
             totals[key(row.instruction)] += row
         return dict(sorted(totals.items(), key=lambda item: (-item[1].time_s, item[0])))
 
+    @property
+    def _moved(self) -> str:
+        return f", {self.host_s * 1e3:.3g} to the host and back" if self.host_s else ""
+
     def __str__(self) -> str:
         guess = "~" if self.guessed_loops else ""
         return (
             f"{guess}{self.flops:.4g} FLOP, {guess}{self.comm_bytes:.4g} bytes received,"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB, {guess}{self.time_s * 1e3:.3g} ms on {self.machine.name}"
-            f" ({self.compute_s * 1e3:.3g} compute, {self.comm_s * 1e3:.3g} collectives)"
+            f" ({self.compute_s * 1e3:.3g} compute, {self.comm_s * 1e3:.3g} collectives{self._moved})"
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
             + "".join(f"; {loop}" for loop in self.guessed_loops)
         )
@@ -190,11 +198,12 @@ class _Table:
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
         self.machine, self.causes, self.devices, self.combine = machine, causes, devices_of(module), combine
-        self.hidden = Hidden(module)
+        self.hidden, self.away = Hidden(module), leaves_on_host(module)
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
-        self.flops = self.transcendentals = self.traffic = self.comm_bytes = self.compute_s = self.comm_s = 0.0
+        self.flops = self.transcendentals = self.traffic = self.comm_bytes = 0.0
+        self.compute_s = self.comm_s = self.host_s = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
         hidden = {} if runs.is_fused else self.hidden[computation]
@@ -209,7 +218,9 @@ class _Table:
             if kind is not None:
                 found[op] = read_collective(op, kind, runs, self.devices, self.causes.get(op.id))
                 self._add_collective(op, found[op], runs)
-            elif not runs.is_fused:
+            elif crosses(op, self.away):
+                self._add_move(op, runs)
+            elif not runs.is_fused and op not in self.away:  # on the host all is done in place
                 self._add_local(op, runs, hidden, inside)
         if self.combine:
             self._combine(computation, found, first)
@@ -232,6 +243,12 @@ class _Table:
         self.traffic += moved * count
         self.compute_s += seconds * count
         self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count, runs.is_exact))
+
+    def _add_move(self, op: Instruction, runs: Runs) -> None:
+        nbytes, seconds = op.shape.byte_size * runs.count, _move_seconds(op, self.machine) * runs.count
+        self.traffic += nbytes
+        self.host_s += seconds
+        self.rows.append(Priced(op, runs.count, 0.0, nbytes, 0.0, seconds, runs.is_exact))
 
     def _add_collective(self, op: Instruction, found: Collective, runs: Runs) -> None:
         seconds = collective_seconds(found, self.machine) * runs.count
@@ -263,7 +280,7 @@ class _Table:
             memory_traffic_bytes=self.traffic,
             comm_bytes=self.comm_bytes,
             peak_memory_bytes=peak,
-            time_s=self.compute_s + self.comm_s,
+            time_s=self.compute_s + self.comm_s + self.host_s,
             compute_s=self.compute_s,
             comm_s=self.comm_s,
             machine=self.machine,
@@ -271,9 +288,21 @@ class _Table:
             peak_at=peak_at,
             rows=tuple(self.rows),
             host_memory_bytes=on_host,
+            host_s=self.host_s,
             guessed_loops=guessed,
             combined=tuple(self.combined),
         )
+
+
+def _move_seconds(op: Instruction, machine: Machine) -> float:
+    """Of one move between a device's memory and its host's."""
+    if not machine.host_bandwidth:
+        raise CostError(
+            f"machine {machine.name!r} does not say how fast %{op.name} moves {op.shape} to the host's memory or back"
+            + f" ({op.location})" * bool(op.location),
+            remedy="give it a host_bandwidth, in bytes per second: dataclasses.replace(machine, host_bandwidth=25e9)",
+        )
+    return machine.launch + op.shape.byte_size / machine.host_bandwidth
 
 
 def arithmetic(work: OpCost) -> float:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.timeline import STREAMS, Event
+from hlosharding.cost.timeline import STREAMS, Event, streams_of
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.ir import GuessedLoop
 from hlosharding.notebook import InNotebooks
@@ -42,6 +42,8 @@ class Simulation(InNotebooks):
     """Per device, in its host's memory at the worst moment."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: the times are guesses then."""
+    host_s: float = 0.0
+    """Time the stream between device and host is busy."""
 
     @cached_property
     def critical_path(self) -> tuple[Event, ...]:
@@ -55,21 +57,24 @@ class Simulation(InNotebooks):
 
     @property
     def exposed_comm_s(self) -> float:
-        """Communication that no computing hides."""
+        """Communication, with the host, too, that no computing hides."""
         return self.time_s - self.compute_s
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
-        rows = [Row(f"one device of {self.machine.name}", STREAMS)]
+        rows = [Row(f"one device of {self.machine.name}", streams_of(self.timeline))]
         memory = (Level(0, when, nbytes) for when, nbytes in self.memory)
         write_whole(path, trace_text(rows, map(_slice, self.timeline), memory))
 
     def __str__(self) -> str:
-        hidden = 1 - self.exposed_comm_s / self.comm_s if self.comm_s else 1.0
+        talking = self.comm_s + self.host_s
+        hidden = 1 - self.exposed_comm_s / talking if talking else 1.0
         guess = "~" if self.guessed_loops else ""
         return (
             f"{guess}{self.time_s * 1e3:.3f} ms on {self.machine.name}: {self.compute_s * 1e3:.3f} computing,"
-            f" {self.comm_s * 1e3:.3f} communicating ({min(1.0, max(0.0, hidden)):.0%} hidden),"
+            f" {self.comm_s * 1e3:.3f} communicating"
+            + (f", {self.host_s * 1e3:.3f} to the host and back" if self.host_s else "")
+            + f" ({min(1.0, max(0.0, hidden)):.0%} hidden),"
             f" peak {self.peak_memory_bytes / 1e6:,.1f} MB"
             + (f", {self.host_memory_bytes / 1e6:,.1f} MB on the host" if self.host_memory_bytes else "")
             + "".join(f"; {loop}" for loop in self.guessed_loops)

@@ -1,9 +1,10 @@
 """`hs.simulate`: one run of a partitioned program on a machine, with computing and communication side by side.
 
-Floor: cost.  All devices run the same program, so one stands for all: a compute stream and a communication stream, each
-taking the first op, in program order, whose operands are there (as a latency-hiding scheduler would).  A loop is one
-event.  Its trips overlap as XLA's collective pipeliner lets them: what the next trip needs of no trip (the weights of
-the next layer) is fetched while this one computes, and what this one made is reduced while the next one does.
+Floor: cost.  All devices run the same program, so one stands for all: a compute stream, a communication stream and one
+of moves to the host's memory and back, each taking the first op, in program order, whose operands are there (as a
+latency-hiding scheduler would).  A loop is one event.  Its trips overlap as XLA's collective pipeliner lets them: what
+the next trip needs of no trip (the weights of the next layer) is fetched while this one computes, and what this one
+made is reduced while the next one does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hlosharding.ir import (
     Instruction,
     Module,
     Trips,
+    memory_of,
     trip_count,
     while_parts,
     with_trip_counts,
@@ -81,6 +83,7 @@ def simulate_priced(module: Module, report: CostReport) -> Simulation:
         machine=report.machine,
         compute_s=report.compute_s,
         comm_s=report.comm_s,
+        host_s=report.host_s,
         memory=tuple(_memory(module, timeline)),
         host_memory_bytes=report.host_memory_bytes,
         guessed_loops=report.guessed_loops,
@@ -118,7 +121,7 @@ class _Run:
         if row is None or not row.executions:
             return 0.0, "compute", _ONCE
         seconds = row.time_s + sum(self.rows[other].time_s for other in self.joined.get(inst, ()))
-        return seconds / row.executions, "communication" if inst.opcode in COLLECTIVES else "compute", _ONCE
+        return seconds / row.executions, _stream(inst), _ONCE
 
     def _trips(self, body: Computation, count: int) -> float:
         """Seconds of so many: what a second trip adds to the first, each further one adds."""
@@ -131,7 +134,7 @@ class _Run:
         return first + (count - 1) * further
 
     def _communicates(self, body: Computation) -> bool:
-        return any(inst.opcode in COLLECTIVES for inst in body.instructions)
+        return any(_stream(inst) != "compute" for inst in body.instructions)
 
     def received(self, inst: Instruction) -> float:
         """Bytes received in one execution, by what runs as one with it, too."""
@@ -140,6 +143,12 @@ class _Run:
             return 0.0
         others = sum(self.rows[other].comm_bytes for other in self.joined.get(inst, ()))
         return (row.comm_bytes + others) / row.executions
+
+
+def _stream(inst: Instruction) -> Stream:
+    if inst.opcode in COLLECTIVES:
+        return "communication"
+    return "compute" if memory_of(inst) is None else "host"
 
 
 class _Schedule:

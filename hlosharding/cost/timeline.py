@@ -5,13 +5,20 @@ Floor: cost.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hlosharding.ir import Instruction
 
-Stream = Literal["compute", "communication"]
-STREAMS: tuple[Stream, ...] = ("compute", "communication")
+Stream = Literal["compute", "communication", "host"]
+STREAMS: tuple[Stream, ...] = ("compute", "communication", "host")
+"""`host`: moves to the host's memory, and back."""
+
+
+def streams_of(timeline: Iterable[Event]) -> tuple[Stream, ...]:
+    """Those that a run has: the last only where something is moved."""
+    return STREAMS if any(event.stream == "host" for event in timeline) else STREAMS[:2]
 
 
 @dataclass(frozen=True, slots=True)

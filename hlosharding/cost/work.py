@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import ceil, log2, prod
 from typing import NamedTuple
 
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Shape, WindowDim
+from hlosharding.ir import ELEMENTWISE, Computation, FusedAttention, Instruction, Shape, WindowDim, fused_attention
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.spmd import device_groups, devices_of
@@ -323,6 +323,9 @@ def _custom_call(op: Instruction) -> OpCost:
     target = op.custom_call_target
     if "gemm" in target or "matmul" in target:
         return _library_product(op)
+    found = fused_attention(op)
+    if found is not None:
+        return _fused_attention(op, found)
     if target.startswith("__cudnn$conv") and op.window and target.endswith("Forward"):
         return _convolution(op)
     if target in targets.ANNOTATIONS:
@@ -346,6 +349,16 @@ def _library_product(op: Instruction) -> OpCost:
         dims = tuple(tuple(int(d) for d in numbers.get(f"{name}_dimensions", ())) for name in names)
         batch, rows, depth, columns = matrix_sizes(lhs, rhs, dims)
     return _product(op, batch, rows, columns, depth)
+
+
+def _fused_attention(op: Instruction, found: FusedAttention) -> OpCost:
+    """cuDNN's flash attention, in which scores stay: two products forward; backward five, the scores made again."""
+    queries, keys = op.operands[0].shape, op.operands[1].shape
+    batch, heads, depth = queries.dims[0], queries.dims[found.heads], queries.dims[3]
+    products = batch * heads, queries.dims[found.length], keys.dims[found.length], depth
+    scores = prod(products[:3]) * (0.5 if found.is_causal else 1.0)
+    flops = (5 if found.is_backward else 2) * 2.0 * scores * depth
+    return OpCost(flops, scores, traffic(op), products, queries.element_type)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ Floor: executor.  Tuples, parameters and inline constants make no lines: they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeAlias
 
 from hlosharding.executor.text import is_plain_nan, literal_text, scalar_text
@@ -132,11 +133,16 @@ def _no_number(_inst: Instruction) -> Constant | None:
 
 
 def flow_of(
-    computation: Computation, *, inline: bool = True, numbers: Callable[[Instruction], Constant | None] = _no_number
+    computation: Computation,
+    *,
+    inline: bool = True,
+    numbers: Callable[[Instruction], Constant | None] = _no_number,
+    on_host: Mapping[Instruction, Container[int]] = MappingProxyType({}),
 ) -> Flow:
     """Resolve a computation.  Without `inline` every constant is a line, and moves to another memory are none.
 
-    `numbers`: what else is written where it is used (of ops in their order).
+    `numbers`: what else is written where it is used (of ops in their order).  `on_host`: per instruction the leaves
+    that lie in the host's memory.
 
     >>> from hlosharding.ir import Builder, Shape
     >>> main = Builder("m").computation("main")
@@ -156,9 +162,25 @@ def flow_of(
         if tree is None:
             lines.append(Line(inst, tuple(trees[o] for o in inst.operands)))
             tree = tree_of(inst)
+        elif inst.opcode == "tuple":
+            tree = _with_rooms(inst, tree, on_host)
         trees[inst] = tree
     parameters = tuple(trees[p] for p in computation.parameters)
     return Flow(parameters, tuple(_needed(lines, trees[computation.root])), trees[computation.root])
+
+
+def _with_rooms(inst: Instruction, tree: Tree, on_host: Mapping[Instruction, Container[int]]) -> Tree:
+    """A tuple in which what a loop fills on the host starts there."""
+    filled = [on_host[user] for user in inst.users if user.opcode == "while" and user in on_host]
+    if not filled or not isinstance(tree, tuple):
+        return tree
+    there = [any(first in places for places in filled) for first in inst.shape.first_leaves]
+    pairs = zip(tree, there, strict=False)
+    return tuple(_room(leaf) if is_there and isinstance(leaf, Constant) else leaf for leaf, is_there in pairs)
+
+
+def _room(constant: Constant) -> Constant:
+    return replace(constant, text=f"jax.device_put({constant.text}, jax.memory.Space.Host)", literal="")
 
 
 def _needed(lines: Sequence[Line], result: Tree) -> list[Line]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlosharding.collector import collector_waits
+from hlosharding.cost import leaves_on_host
 from hlosharding.deep_stack import deep_stack
 from hlosharding.executor import catalog  # noqa: F401  (fills the table of emitters)
 from hlosharding.executor.axes import Axes
@@ -141,7 +142,7 @@ class _Writer:
         self._causes = causes
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
-        self._numbers = DeviceNumbers(axes)
+        self._numbers, self._on_host = DeviceNumbers(axes), leaves_on_host(module)
         self._structure = Structure()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
@@ -163,6 +164,9 @@ class _Writer:
         is_taken = wish_name in self._local_names or _RECORD.search(wish_name)
         return self._globals.fresh(f"{wish_name}_fn" if is_taken else wish_name)
 
+    def _flow(self, computation: Computation) -> Flow:
+        return flow_of(computation, numbers=self._numbers.constant, on_host=self._on_host)
+
     # ---- what emitters ask for
 
     def function(self, computation: Computation) -> str:
@@ -173,9 +177,7 @@ class _Writer:
             name = self._functions[key] = self._global_name(identifier(computation.name))
             # Traced and lowered once; regions of ops have to be plain.
             is_called = any(c.opcode in ("call", "fusion") for c in self._callers.get(computation, ()))
-            self._write_flow(
-                name, flow_of(computation, numbers=self._numbers.constant), decorator="@jax.jit" if is_called else ""
-            )
+            self._write_flow(name, self._flow(computation), decorator="@jax.jit" if is_called else "")
         return name
 
     def constant(self, value: np.ndarray) -> str:
@@ -349,7 +351,7 @@ class _Writer:
 
     def write(self, inputs: Sequence[BoundaryArray], outputs: Sequence[BoundaryArray]) -> str:
         """The program's text."""
-        flow = flow_of(self.module.entry, numbers=self._numbers.constant)
+        flow = self._flow(self.module.entry)
         name = self._entry_name = self._global_name(identifier(self.module.name.removeprefix("jit_")))
         parameters = [leaf for tree in flow.parameters for leaf in leaves(tree)]
         results = tuple(leaves(flow.result))

@@ -19,6 +19,7 @@ from hlosharding.ir.edit import Edit
 from hlosharding.ir.excerpt import excerpt
 from hlosharding.ir.executions import GuessedLoop, Runs, executions, guessed_loops
 from hlosharding.ir.function_boundary import FunctionBoundary
+from hlosharding.ir.fused_attention import FusedAttention, attention_config, fused_attention
 from hlosharding.ir.graph import MAY_ACT, Computation, Instruction, ModuleGraph
 from hlosharding.ir.group_mode import GroupMode, group_mode, group_size
 from hlosharding.ir.invalid_modules import blaming
@@ -73,6 +74,7 @@ __all__ = [
     "ElementReaders",
     "Frame",
     "FunctionBoundary",
+    "FusedAttention",
     "GatherDims",
     "GroupMode",
     "GuessedLoop",
@@ -95,6 +97,7 @@ __all__ = [
     "WhileParts",
     "WindowDim",
     "arguments",
+    "attention_config",
     "blaming",
     "branches",
     "callers",
@@ -104,6 +107,7 @@ __all__ = [
     "digest",
     "excerpt",
     "executions",
+    "fused_attention",
     "group_mode",
     "group_size",
     "guessed_loops",

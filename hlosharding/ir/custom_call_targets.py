@@ -38,3 +38,5 @@ PLACEMENTS: Final = MOVES | {PLACEMENT_MARK}
 X64_COMBINE: Final = "X64Combine"
 LAYOUT_CONSTRAINT: Final = "LayoutConstraint"
 TOP_K: Final = "TopK"
+FUSED_ATTENTION: Final = "__cudnn$fmha"
+"""What the targets of cuDNN's flash attention begin with."""

@@ -44,6 +44,7 @@ def _totals(cost: CostReport) -> Facts:
         "time_s": Figure(cost.time_s, is_exact=is_exact),
         "compute_s": cost.compute_s,
         "comm_s": cost.comm_s,
+        "host_s": cost.host_s,
         "num_collectives": len(cost.collectives),
         "num_combined": cost.num_combined,
         "guessed_loops": [loop._asdict() for loop in cost.guessed_loops],
@@ -68,7 +69,8 @@ def _memory_note(cost: CostReport) -> str:
 
 def _time_note(cost: CostReport) -> str:
     joined = f" ({len(cost.collectives)}, combined {cost.num_combined})" if cost.combined else ""
-    return f"{as_seconds(cost.compute_s)} kernels, {as_seconds(cost.comm_s)} collectives{joined}, no overlap"
+    moved = f", {as_seconds(cost.host_s)} to the host and back" if cost.host_s else ""
+    return f"{as_seconds(cost.compute_s)} kernels, {as_seconds(cost.comm_s)} collectives{joined}{moved}, no overlap"
 
 
 def _grouped(cost: CostReport, by: Grouping, groups: dict[str, Subtotal], *, is_shown: bool, most: int) -> Table:

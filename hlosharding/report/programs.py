@@ -161,6 +161,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
             "time_s": simulation.time_s,
             "compute_s": simulation.compute_s,
             "comm_s": simulation.comm_s,
+            "host_s": simulation.host_s,
             "exposed_comm_s": simulation.exposed_comm_s,
             "peak_memory_bytes": int(simulation.peak_memory_bytes),
             "host_memory_bytes": int(simulation.host_memory_bytes),

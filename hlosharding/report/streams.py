@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from hlosharding.cost import STREAMS, Event, Simulation
+from hlosharding.cost import Event, Simulation, streams_of
 from hlosharding.ir import collective_kind
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
@@ -33,7 +33,7 @@ _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
 
 
 def simulation_svg(run: Simulation) -> str:
-    """Both streams of a device as bars over time.
+    """The streams of a device as bars over time.
 
     >>> import hlosharding as hs
     >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
@@ -44,7 +44,7 @@ def simulation_svg(run: Simulation) -> str:
     for event in run.timeline:
         seconds[_kind(event)] += event.seconds
     parts, top = list(_legend(seconds)), 34
-    for stream in STREAMS:
+    for stream in streams_of(run.timeline):
         parts.append(label(4, top + 21, stream))
         parts += [_bar(run, some, top) for some in _together(run, [e for e in run.timeline if e.stream == stream])]
         top += _LANE + _GAP
@@ -54,6 +54,8 @@ def simulation_svg(run: Simulation) -> str:
 
 def _kind(event: Event) -> str:
     opcode = event.instruction.opcode
+    if event.stream == "host":
+        return "other transfers"
     if event.stream == "communication":
         kind = collective_kind(opcode) or ""
         return kind if kind in COLOURS else "other transfers"

@@ -11,6 +11,7 @@ from hlosharding.errors import RuleError
 from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
+from hlosharding.rules import attention
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.notation import parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import topk
@@ -147,6 +148,7 @@ def _enter_known_targets() -> None:
         (("cu_threefry2x32_ffi", "hip_threefry2x32_ffi"), same_dims),
         (_RESIZE, _resize),
         ((targets.TOP_K, "__gpu$TopK", "mhlo.topk"), topk),
+        (attention.KINDS, attention.attention),
         (_matrix_targets(), _batched(2)),
         (_vector_targets(), _batched(1)),
     ]

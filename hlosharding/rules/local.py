@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import Instruction, SliceDim, WindowDim
+from hlosharding.ir import Instruction, SliceDim, WindowDim, attention_config, fused_attention
 from hlosharding.registry import Registry
 from hlosharding.rules.contractions import spatial_role
 
@@ -108,3 +108,11 @@ def _batch_window(window: WindowDim, size: int) -> WindowDim:
         return WindowDim(size, size, size - 1, size - 1, 1, lag, True)
     stride = lag if window.stride > 1 else 1
     return WindowDim(size, stride, 0, 0, lag // stride, size)
+
+
+@_local.register("custom-call")
+def _custom_call(inst: Instruction, operands: Sequence[Sizes], result: Sizes) -> dict[str, Any]:
+    found = fused_attention(inst)
+    if found is None:
+        return {}
+    return {"opaque": attention_config(inst.opaque, operands[0][0], operands[0][found.heads])}

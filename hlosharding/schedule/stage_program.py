@@ -79,7 +79,9 @@ class ProgramOp(Op):
                 raise ScheduleError(what, remedy="send it in that sharding")
         shares = mapped([t.shares for t in types], [n in self.sums for n in range(len(self.outputs))])
         outputs = zip(self.outputs, shares, strict=True)
-        return [ValueType(made.shape, devices, made.sharding, found) for made, found in outputs]
+        return [
+            ValueType(made.shape, devices, made.sharding, found, made.memory is not None) for made, found in outputs
+        ]
 
 
 class StageProgram(ProgramOp):
@@ -165,7 +167,7 @@ class StageProgram(ProgramOp):
 def program_work(module: Module, arrays: Sequence[BoundaryArray], machine: Machine) -> Work:
     """What a program for all devices of a machine costs; `arrays`: all that enter and leave it."""
     found = simulate(module, machine)
-    lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays)
+    lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
     temporary = max(0.0, float(found.peak_memory_bytes - lasting))
     return Work(found.time_s, temporary_bytes=temporary, exposed_s=found.exposed_comm_s)
 

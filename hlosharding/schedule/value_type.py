@@ -39,10 +39,13 @@ class ValueType:
     sharding: HloSharding = REPLICATED
     shares: Shares = ()
     """Where it is but a part of what the step works on."""
+    is_on_host: bool = False
+    """Does it lie in the memory of the devices' hosts?"""
 
     def __str__(self) -> str:
         spread = "" if self.sharding.is_replicated() else f" as {self.sharding}"
-        return f"{self.shape} on {devices_text(self.devices)}{spread}" + "".join(f", {s}" for s in self.shares)
+        where = f"{devices_text(self.devices)}{spread}{_ON_HOST if self.is_on_host else ''}"
+        return f"{self.shape} on {where}" + "".join(f", {s}" for s in self.shares)
 
     @property
     def tile(self) -> Shape:
@@ -55,6 +58,11 @@ class ValueType:
     def tile_bytes(self) -> int:
         """Bytes of one device's tile, padding included."""
         return self.tile.byte_size
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes that it takes of a device's memory."""
+        return 0 if self.is_on_host else self.tile_bytes
 
     def ways(self, dim: int) -> int:
         """Into how many tiles a dim is split over the devices."""
@@ -110,9 +118,11 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+_ON_HOST = " in pinned_host"
+"""JAX's kind of memory."""
 _SHARE = re.compile(r", (piece|sum) (\d{1,9}(?:,\d{1,9})*)/(\d{1,9}) of ([\w\-]+)")
 _SHARES = _SHARE.pattern.replace("(?:", "(").replace("(", "(?:")
-_TYPE = re.compile(rf"(\S+) on (\{{[^}}]*\}})(?: as (\{{.*?\}}))?((?:{_SHARES})*+)$")
+_TYPE = re.compile(rf"(\S+) on (\{{[^}}]*\}})(?: as (\{{.*?\}}))?({_ON_HOST})?((?:{_SHARES})*+)$")
 
 
 def parse_type(text: str) -> ValueType:
@@ -125,13 +135,13 @@ def parse_type(text: str) -> ValueType:
     match = _TYPE.match(text.strip())
     if match is None:
         raise ScheduleError(f"no type: {text.strip()!r}", remedy="write it like: f32[8,4] on {0-3}")
-    shape, devices, sharding, shares = match.groups()
+    shape, devices, sharding, on_host, shares = match.groups()
     found = tuple(Share.of_text(*share) for share in _SHARE.findall(shares))
     axes = [share.axis for share in found]
     if axes != sorted(set(axes)):
         raise ScheduleError(f"shares along {', '.join(axes)}", remedy="name each axis once, in the order of names")
     kind = HloSharding.parse(sharding) if sharding else REPLICATED
-    made = ValueType(Shape.parse(shape), parse_devices(devices), kind, found)
+    made = ValueType(Shape.parse(shape), parse_devices(devices), kind, found, on_host is not None)
     if not made.shape.is_array:
         raise ScheduleError(f"{made.shape} is no array", remedy="give each element of a tuple a value of its own")
     kind.validate(made.shape.dims, len(made.devices))

@@ -1,7 +1,8 @@
 """How much each class of devices holds over the time of a simulated run.
 
-Floor: schedule.  A value takes its tile's bytes from the start of the op that makes it to the end of its last reader;
-one that an op overwrites gives its room to the result.  Parameters and results stay, for they are the caller's.
+Floor: schedule.  A value takes its tile's bytes from the start of the op that makes it to the end of its last reader,
+unless it lies on the host; one that an op overwrites gives its room to the result.  Parameters and results stay, for
+they are the caller's.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Lives = tuple[Sequence[int], np.ndarray, np.ndarray, np.ndarray]
 def _buffers(recording: Recording, times: Times, classes: DeviceClasses) -> Iterator[Lives]:
     """Of all values that have memory of their own."""
     kinds, types = recording.kinds, np.array(recording.types, dtype=np.int64)
-    sizes = np.array([kind.tile_bytes for kind in kinds], dtype=float)[types]
+    sizes = np.array([kind.device_bytes for kind in kinds], dtype=float)[types]
     views = [recording.applications[step] for step in recording.numbers_where(lambda op: op.is_view)]
     starts, ends = _first_moments(recording, times), _last_moments(recording, times, views)
     owns = np.ones(len(types), bool)

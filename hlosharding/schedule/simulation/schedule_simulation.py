@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from hlosharding.cost import (
     NOTHING,
-    STREAMS,
     CostReport,
     Level,
     Machine,
     Row,
     Slice,
     Times,
+    streams_of,
     trace_text,
 )
 from hlosharding.errors import ScheduleError
@@ -186,7 +186,9 @@ class ScheduleSimulation(InNotebooks):
 
     def save_trace(self, path: Any) -> None:
         """Write a trace for Perfetto (ui.perfetto.dev): a row for each class of devices; whole or not at all."""
-        rows = [Row(f"devices {devices_text(each)} of {self.machine.name}", STREAMS) for each in self.classes.members]
+        rows = [
+            Row(f"devices {devices_text(each)} of {self.machine.name}", streams_of(())) for each in self.classes.members
+        ]
         memory = (
             Level(row, float(when), float(nbytes))
             for row, level in enumerate(self.memory)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -44,3 +47,25 @@ def test_arrays_that_the_function_moves_lie_where_jax_leaves_them(name: str, mes
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert ours.sharding.memory_kind == theirs.sharding.memory_kind
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_rows_that_a_scan_offloads_fill_a_buffer_on_the_host() -> None:
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["hidden"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    @partial(jax.checkpoint, policy=policy)
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+        return x + checkpoint_name(jnp.tanh(x @ w), "hidden") @ w.T
+
+    def loss(weights: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.sum(jax.lax.scan(lambda x, w: (layer(x, w), None), x, weights)[0])
+
+    weights = np.linspace(-0.1, 0.1, 3 * 64, dtype=np.float32).reshape(3, 8, 8)
+    module = hs.trace(jax.grad(loss), platform="cuda", in_shardings=(None, "{devices=[8,1]<=[8]}"))(weights, X)
+    partitioned = hs.partition(module)
+    assert "jax.device_put(lax.broadcast(np.float32(0.0), (3, 1, 8)), jax.memory.Space.Host)" in partitioned.as_python()
+    np.testing.assert_allclose(partitioned.run(weights, X), jax.jit(jax.grad(loss))(weights, X), rtol=1e-4, atol=1e-4)

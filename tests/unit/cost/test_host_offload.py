@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlosharding as hs
+from benchmarks.checkpointed_layers import LAYERS, ROWS, WIDTH, perceptron
+from hlosharding.cost import Machine, machines
 from hlosharding.cost.host_offload import leaves_on_host
+from hlosharding.errors import CostError
 
 KB = 1024
 MOVE = 'custom_call_target="MoveTo{}"'.format
@@ -39,6 +45,51 @@ def test_a_value_is_on_the_host_between_the_moves() -> None:
     assert "0.3 MB on the host" in str(away)
 
 
+OFFLOADED = f"""x = f32[256,256] parameter(0)
+  b = f32[256,256] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  out = f32[256,256] custom-call(b), {MOVE("Host")}
+  c = f32[256,256] dot(b, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  back = f32[256,256] custom-call(out), {MOVE("Device")}
+  ROOT d = f32[256,256] dot(back, c), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
+
+
+def test_moves_take_the_link_to_the_host_beside_what_is_computed() -> None:
+    machine, module = machines.a100(1), read(OFFLOADED)
+    one = machine.launch + 256 * KB / 25e9  # PCIe 4
+    report, run = hs.cost(module, machine), hs.simulate(module, machine)
+    assert report.host_s == run.host_s == pytest.approx(2 * one)
+    assert report.time_s == pytest.approx(report.compute_s + 2 * one)
+    product = report.compute_s / 3
+    assert run.time_s == pytest.approx(product + max(2 * one, product) + product)
+    assert [event.instruction.name for event in run.timeline if event.stream == "host"] == ["out", "back"]
+    assert "to the host and back" in str(report)
+    assert "to the host and back" in str(run)
+
+
+def test_what_is_there_already_is_not_moved() -> None:
+    dots = read(OFFLOADED.replace("MoveToHost", "MoveToDevice"))
+    assert hs.cost(dots).host_s == 0.0
+
+
+def test_a_machine_that_does_not_say_how_fast_prices_no_moves() -> None:
+    with pytest.raises(CostError, match=r"'tpu_v5e\(1\)' does not say how fast %out moves f32\[256,256\] to the host"):
+        hs.cost(read(OFFLOADED), machines.tpu_v5e(1))
+    unknown = replace(machines.a100(1), host_bandwidth=0.0)
+    assert Machine.of_parts(machines.h100(1), unknown).host_bandwidth == 0.0
+
+
+def test_layers_that_offload_move_what_they_saved_once_each_way() -> None:
+    """By eight devices each its part of the rows."""
+    step = perceptron("save_and_offload_only_these_names", is_scanned=True)
+    saved = LAYERS * ROWS * 4 * WIDTH * 4
+    for count in (1, 8):
+        rows = f"{{devices=[{count},1]<=[{count}]}}" if count > 1 else None
+        traced = hs.trace(step.function, platform="cuda", in_shardings=(None, rows))(*step.arguments)
+        report = hs.cost(hs.partition(traced, num_partitions=count), machines.h100(count))
+        assert report.host_s == pytest.approx(2 * (LAYERS * machines.h100().launch + saved / count / 55e9))
+        assert report.host_memory_bytes == pytest.approx(saved / count, rel=0.13)  # and the row that is on its way
+
+
 def test_rows_that_a_loop_puts_on_the_host_are_there_for_the_whole_loop() -> None:
     callees = f"""
     add {{ p = (s32[], f32[64,1024], f32[1,1024]) parameter(0)  i = s32[] get-tuple-element(p), index=0
@@ -58,6 +109,9 @@ def test_rows_that_a_loop_puts_on_the_host_are_there_for_the_whole_loop() -> Non
     report = hs.cost(read(body, callees))
     assert 256 * KB <= report.host_memory_bytes <= 264 * KB  # the rows; one row that is written, or read
     assert report.peak_memory_bytes < 32 * KB
+    assert report.by_opcode["custom-call"].bytes == 65 * 4 * KB  # 64 rows there, one back
+    assert "dynamic-update-slice" not in report.by_opcode
+    assert "dynamic-slice" not in report.by_opcode
 
 
 def test_inputs_and_results_kept_on_the_host_are_counted_there(mesh_2x4: Mesh) -> None:

@@ -83,6 +83,20 @@ def test_an_operand_that_dies_is_written_over() -> None:
     assert peak(body) == 5
 
 
+def test_a_kernel_writes_over_what_it_reads_in_place() -> None:
+    body = """
+      p = f32[1000] parameter(0)
+      a = f32[4000] all-gather(p), dimensions={0}, replica_groups={{0,1,2,3}}, channel_id=1
+      n = f32[4000] negate(a)
+      m = f32[4000] abs(a)
+      b = f32[4000] add(n, m)
+      ROOT c = (f32[4000], f32[4000]) tuple(b, b)
+    """
+    assert peak(body) == 5
+    turned = body.replace("abs(a)", "reverse(a), dimensions={0}")
+    assert peak(turned) == 9  # another element of a is read where one is written
+
+
 def test_a_donated_argument_makes_room() -> None:
     body = "p = f32[1000] parameter(0)  ROOT r = f32[1000] exponential(p)"
     assert peak(body) == 2
@@ -267,7 +281,9 @@ ENTRY e {
     assert _temporaries(text % "add(y, x)") == 0
 
 
-def test_temporaries_of_what_xla_compiled_are_those_it_allocates() -> None:
-    compiled = jax.jit(perceptron).lower([jnp.ones((128, 128))] * 4, jnp.ones((256, 128))).compile()
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["kept", "donated"])
+def test_temporaries_of_what_xla_compiled_are_those_it_allocates(donated: tuple[int, ...]) -> None:
+    step = jax.jit(perceptron, donate_argnums=donated)
+    compiled = step.lower([jnp.ones((128, 128))] * 4, jnp.ones((256, 128))).compile()
     found = temporary_memory(load(compiled.as_text()))
     assert found == pytest.approx(compiled.memory_analysis().temp_size_in_bytes, rel=0.05)

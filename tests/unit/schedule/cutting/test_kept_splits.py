@@ -10,6 +10,7 @@ from hlosharding.ir import Module
 from hlosharding.schedule import StageAxes
 from hlosharding.schedule.cutting.kept_splits import flows_of, keep_split
 from hlosharding.sharding import HloSharding, MeshInfo
+from tests.support.fused_attention import Sizes, attention_step
 
 WEIGHTS, ROWS = jax.ShapeDtypeStruct((2, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8), jnp.float32)
 
@@ -63,3 +64,14 @@ def test_an_axis_of_weights_is_theirs_where_their_split_flows() -> None:
     kept = keep_split(module, mesh, flows_of({2: 0}, said, axes))
     shardings = {value.shape.dims: str(module.sharding(call)) for value, call in kept.items()}
     assert shardings == {(16, 32): "{devices=[2,4]<=[8]}", (16, 8): "{devices=[8,1]<=[8]}"}
+
+
+def test_what_calls_give_stays_split_as_the_batch_that_they_take() -> None:
+    """cuDNN's flash attention, through which propagation carries no sharding."""
+    module = attention_step(Sizes(), sharding="{devices=[8,1,1,1]<=[8]}")
+    said = [module.sharding(parameter) for parameter in module.entry.parameters]
+    axes = StageAxes.of_tiles(said)
+    keep_split(module, axes.mesh, flows_of(dict.fromkeys(range(4), 0), said, axes))
+    local = hs.partition(hs.propagate(module, to_outputs=True), num_partitions=8)
+    assert not hs.collectives(local)
+    assert all(leaf.dims[0] == 1 for leaf in local.module.entry.root.shape.leaves)
