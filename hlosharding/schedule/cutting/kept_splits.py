@@ -126,7 +126,7 @@ def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: M
 
 
 def _is_kept(inst: Instruction) -> bool:
-    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives, which passes none on."""
+    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives: none passes splits on."""
     source = inst.operands[0].opcode if inst.opcode == "get-tuple-element" else ""
     is_carried = source == "parameter" and inst.computation is not inst.module.entry
     return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or source in _CALLS)

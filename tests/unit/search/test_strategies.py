@@ -223,4 +223,4 @@ def test_megatron_is_the_default() -> None:
 def test_sequences_that_do_not_divide_are_refused_with_their_line_and_what_to_do() -> None:
     step = hs.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w)))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
     with pytest.raises(ScheduleError, match=r"not cut into 2 equal parts[\s\S]*x, read at [\s\S]*as two arguments"):
-        hs.search(step, batch=["x"], machine=machines.h100(2), plans=[Plan(2, context=2)]).best
+        Planner(step, ["x"]).annotated(Plan(2, context=2))
