@@ -24,6 +24,7 @@ from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim
 _CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
 """Ops that could as well be split along another dim."""
 _CALLS = frozenset({"call", "custom-call"})
+"""Propagation carries no sharding from what a custom call reads to what it gives."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: M
 
 
 def _is_kept(inst: Instruction) -> bool:
-    """An op that could be split otherwise, an array of a loop's carry, or of what a call gives: none passes splits on."""
+    """An op that could be split otherwise, an array of a loop's carry, or one that a call gives."""
     source = inst.operands[0].opcode if inst.opcode == "get-tuple-element" else ""
     is_carried = source == "parameter" and inst.computation is not inst.module.entry
     return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or source in _CALLS)
