@@ -6,7 +6,6 @@ Floor: search.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -16,14 +15,11 @@ from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
 from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
-from hlosharding.search.planner import Planner
-from hlosharding.search.plans import CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
+from hlosharding.search.planner import Planner, argument_of
+from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, SummedWhole, Ways, by_number, mesh_of
 from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
-
-_AXES = (REPLICAS, "data", CONTEXT, EXPERTS, "tensor")
-"""Of a stage's mesh, the outermost first, as of `Plan.ways`."""
 
 
 def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
@@ -57,18 +53,13 @@ def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def _names(parameters: Collection[Instruction], numbers: Collection[int]) -> tuple[str, ...]:
     """The fewest names of these: of an argument whose leaves are all among them its own."""
-    others = {_argument(p) for p in parameters if p.parameter_number not in numbers}
+    others = {argument_of(p) for p in parameters if p.parameter_number not in numbers}
     among = (p for p in parameters if p.parameter_number in numbers)
-    return tuple(dict.fromkeys(_path(p) if _argument(p) in others else _argument(p) for p in among))
+    return tuple(dict.fromkeys(_path(p) if argument_of(p) in others else argument_of(p) for p in among))
 
 
 def _path(parameter: Instruction) -> str:
     return parameter.op_name or parameter.name
-
-
-def _argument(parameter: Instruction) -> str:
-    """Of which it is a leaf."""
-    return re.split(r"[\[.]", _path(parameter))[0]
 
 
 def applied(file: PlanFile, module: Module) -> Module:
@@ -106,7 +97,7 @@ def _written_out(file: PlanFile, module: Module) -> PlanFile:
     if plan is None:
         raise PlanError(
             f"strategy {file.strategy!r} splits over no axes of the mesh {file.mesh}",
-            remedy=f"call them {', '.join(_AXES)}, in this order; some may be left out",
+            remedy=f"call them {', '.join(AXES)}, in this order; some may be left out",
         )
     given = _annotations(Planner(module, file.batch), plan)
     return replace(plain, annotations=given + file.annotations)
@@ -146,9 +137,9 @@ def plan_of(file: PlanFile) -> Plan | None:
     8/1/2/1 fsdp experts=2
     """
     mesh, steps = file.mesh, file.pipeline or PipelineSteps()
-    if mesh is None or mesh.names != tuple(axis for axis in _AXES if axis in mesh.names):
+    if mesh is None or mesh.names != tuple(axis for axis in AXES if axis in mesh.names):
         return None
-    size = dict.fromkeys(_AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
+    size = dict.fromkeys(AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
     ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
     parts = {axis: size[axis] for axis in (REPLICAS, CONTEXT, EXPERTS)}
     plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence)
@@ -164,7 +155,7 @@ def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     planner = Planner(module, file.batch, file.donate, {"": lambda module, ways, batch: {}})
     bare = module.clone()
     bare.shardings = {}
-    mesh = mesh_of({**dict.fromkeys(_AXES, 1), **plan.ways})  # of a stage: its devices have numbers of their own
+    mesh = mesh_of({**dict.fromkeys(AXES, 1), **plan.ways})  # of a stage: its devices have numbers of their own
     own = annotate(bare, dict(file.annotations), mesh=mesh)
     said = {inst: sharding for inst in own.instructions if (sharding := own.sharding(inst)) is not None}
     arguments = {inst.parameter_number: s.to_partition_spec(mesh) for inst, s in said.items() if _is_argument(inst)}

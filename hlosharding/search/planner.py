@@ -78,8 +78,7 @@ class Planner:
             return None
         made = copy(self)
         made._cutter = Cutter(self.module, sorted(self.numbers), [p.parameter_number for p in updated])
-        names = dict.fromkeys(re.split(r"[\[.]", p.op_name or p.name)[0] for p in updated)
-        return made, list(names)
+        return made, list(dict.fromkeys(map(argument_of, updated)))
 
     @property
     def donated(self) -> frozenset[int]:
@@ -126,6 +125,11 @@ class Planner:
             known = ", ".join(filter(None, self.strategies))
             raise ScheduleError(f"no strategy {name!r}", remedy=f"there are {known}; others are given as strategies=")
         return self.strategies[name]
+
+
+def argument_of(parameter: Instruction) -> str:
+    """The name of the argument of which it is a leaf."""
+    return re.split(r"[\[.]", parameter.op_name or parameter.name)[0]
 
 
 def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:

@@ -23,6 +23,8 @@ CONTEXT = "context"
 """The axis of those data ways that have parts of a sequence."""
 EXPERTS = "experts"
 """The axis of those data ways that have other experts each."""
+AXES = (REPLICAS, "data", CONTEXT, EXPERTS, "tensor")
+"""Of a stage's mesh, the outermost first."""
 SEQUENCE = "sequence"
 """The word for sequence parallelism."""
 ORDERS = tuple(map("".join, permutations("PDT")))
@@ -127,13 +129,8 @@ class Plan:
         ({'data': 8, 'tensor': 2}, {'replicas': 2, 'data': 4, 'tensor': 1}, {'data': 2, 'context': 4, 'tensor': 1})
         """
         parts = self._parts
-        sizes = {
-            REPLICAS: self.replicas,
-            "data": self.data // math.prod(parts.values()),
-            **parts,
-            "tensor": self.tensor,
-        }
-        return {axis: size for axis, size in sizes.items() if size > 1 or axis not in parts}
+        sizes = {"data": self.data // math.prod(parts.values()), **parts, "tensor": self.tensor}
+        return {axis: sizes[axis] for axis in AXES if sizes[axis] > 1 or axis not in parts}
 
     @property
     def _parts(self) -> dict[str, int]:
