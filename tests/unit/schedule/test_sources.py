@@ -1,4 +1,4 @@
-"""Constants: written as they are read, made by each device, refused where they are none."""
+"""Constants and numbers of pieces: written as they are read, made by each device, refused where they are none."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlosharding.errors import HloShardingError
+from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import Shape
-from hlosharding.schedule import parse_schedule
+from hlosharding.schedule import UserOp, parse_schedule
 from hlosharding.schedule.sources import Constant
 from hlosharding.schedule.spelling import attributes_text, built_in
 
@@ -68,3 +68,25 @@ def test_each_device_has_it() -> None:
     for found in (*schedule.run_reference(), *schedule.compile()()):
         np.testing.assert_array_equal(np.asarray(found), np.array([1, 2]))
     assert schedule.devices == (0, 1, 2, 3)
+
+
+def test_numbers_of_pieces_are_values() -> None:
+    text = """
+    func @main(%x: u32[4] on {0}) {
+      %a, %b = split(%x) dim=0 parts=2 axis=micro
+      %m = number() piece=0 parts=2 axis=micro to={0}
+      %n = number() piece=1 parts=2 axis=micro to={0} : u32[] on {0}, piece 1/2 of micro
+      %c = @plus(%a, %m)
+      %d = @plus(%b, %n)
+      %y = concat(%c, %d) dim=0
+      return %y
+    }"""
+    plus = {"plus": UserOp("plus", lambda x, _: x, lambda x, n: x + n)}
+    again = parse_schedule(str(parse_schedule(text, plus)), plus)
+    [made] = again.run_reference([0, 0, 0, 0])
+    assert made.tolist() == [0, 0, 1, 1]
+
+
+def test_a_number_beyond_the_pieces_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="no piece 2 of 2; at line 2"):
+        parse_schedule("func @main() {\n %n = number() piece=2 parts=2 axis=micro to={0}\n return %n\n}")
