@@ -114,6 +114,7 @@ def joined(module: Module, *specs: Specs) -> dict[int, Any]:
 
 
 BATCH = composed(over_batch("data"), over_sequences(CONTEXT))
+"""How the batch lies where a strategy says nothing of it."""
 _MEGATRON = composed(BATCH, over_experts(EXPERTS), over_weights("tensor"))
 
 
