@@ -25,7 +25,6 @@ from hlosharding.search.strategies import (
     BATCH,
     Specs,
     Strategy,
-    SummedWhole,
     Ways,
     axes_of,
     by_number,
@@ -33,6 +32,7 @@ from hlosharding.search.strategies import (
     spec_of,
     split,
     spread,
+    summed_as,
 )
 
 NAME = "improved"
@@ -195,8 +195,7 @@ class _Climb:
 
     def alike(self, specs: Specs) -> Strategy:
         """These, and sums as the start's strategy has them."""
-        is_whole = isinstance(self.planner.strategy(self.sized.plan.strategy), SummedWhole)
-        return SummedWhole(lambda *_: specs) if is_whole else lambda *_: specs
+        return summed_as(self.planner.strategy(self.sized.plan.strategy), lambda *_: specs)
 
     def _priced(self, specs: Mapping[int, Any], plan: Plan) -> PricedPlan:
         planner = self.planner.having(plan.strategy, self.alike(specs))

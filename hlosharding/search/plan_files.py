@@ -17,7 +17,7 @@ from hlosharding.plans import PipelineSteps, PlanFile
 from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
-from hlosharding.search.strategies import STRATEGIES, Specs, SummedWhole, Ways, by_number, mesh_of
+from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of, summed_as
 from hlosharding.search.updates import updated_arguments
 from hlosharding.sharding import MeshInfo
 
@@ -164,7 +164,7 @@ def _planner(file: PlanFile, plan: Plan, module: Module) -> Planner:
     def both(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         return by_number(module, strategy(module, ways, batch)) | arguments
 
-    planner = planner.having(plan.strategy, SummedWhole(both) if isinstance(strategy, SummedWhole) else both)
+    planner = planner.having(plan.strategy, summed_as(strategy, both))
     made = planner.annotated(plan)  # which `planner` keeps
     inside = {made.by_name(inst.name).id: sharding for inst, sharding in said.items() if not _is_argument(inst)}
     made.shardings = {**made.shardings, **inside}

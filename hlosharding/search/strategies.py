@@ -198,6 +198,11 @@ class SummedWhole:
         return self.strategy(module, ways, batch)
 
 
+def summed_as(model: Strategy, strategy: Strategy) -> Strategy:
+    """A strategy, with sums reduced when those of the model are."""
+    return SummedWhole(strategy) if isinstance(model, SummedWhole) else strategy
+
+
 STRATEGIES: Mapping[str, Strategy] = {"megatron": megatron, "fsdp": fsdp, "zero1": SummedWhole(zero2), "zero2": zero2}
 """Those that are there, by name.  `zero1` is `zero2` but for gradients: they are reduced to pieces once, not by every
 microbatch (ZeRO-1)."""
