@@ -13,7 +13,7 @@ from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule.cutting.kept_splits import StageAxes, walk_flows
+from hlosharding.schedule.cutting.kept_splits import StageAxes
 from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
 from hlosharding.schedule.cutting.microbatched import Microbatched, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
@@ -247,7 +247,7 @@ class _Writer:
         self.spread, self.said, self.axes = shardings.spread, shardings.said, shardings.axes
         self.shardings = dict(self.spread)
         self.made, self.donated = made, donated
-        self.flows = list(zip(shardings.flows, walk_flows(program.module, shardings.flows), strict=True))
+        self.flows = shardings.flows
         self.last_readers = {inst: part for part in cut for inst in part.reads}
         self._keep_order()
 

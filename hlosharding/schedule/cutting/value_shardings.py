@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hlosharding.ir import Module
+from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
-from hlosharding.schedule.cutting.kept_splits import Flow, StageAxes, flows_of, keep_split
+from hlosharding.schedule.cutting.batch_flow import Dims
+from hlosharding.schedule.cutting.kept_splits import Flow, StageAxes, flows_of, keep_split, walk_flows
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
 from hlosharding.sharding import HloSharding
 
@@ -24,7 +25,8 @@ class ValueShardings:
 
     said: Annotations
     axes: StageAxes
-    flows: list[Flow]
+    flows: list[tuple[Flow, Mapping[Instruction, Dims]]]
+    """Where each of them lies in the program."""
     spread: Mapping[str, HloSharding | None]
     """What is said, propagated."""
 
@@ -38,7 +40,8 @@ class ValueShardings:
         parameters = [said.get(parameter.name) for parameter in program.module.entry.parameters]
         axes = axes or StageAxes.of_tiles(parameters[number] for number in program.batch)
         flows = flows_of(program.batch, parameters, axes)
-        return cls(said, axes, flows, _propagated(program, said, axes, flows, number))
+        walked = list(zip(flows, walk_flows(program.module, flows), strict=True))
+        return cls(said, axes, walked, _propagated(program, said, axes, flows, number))
 
 
 def _propagated(
