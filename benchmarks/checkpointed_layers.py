@@ -71,6 +71,17 @@ class Step(NamedTuple):
 
 def perceptron(policy: str, *, is_scanned: bool) -> Step:
     """Residual layers 256-1024-256 of 16,384 rows, updated by their gradients."""
+    loss, arguments = loss_of_perceptron(policy, is_scanned=is_scanned)
+
+    def step(weights: Any, x: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+    return Step(step, arguments, (0,))
+
+
+def loss_of_perceptron(policy: str, *, is_scanned: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Its loss, and the weights and rows that this takes."""
 
     def layer(x: jax.Array, w: Any) -> jax.Array:
         hidden = jnp.tanh(x @ w[0])
@@ -86,14 +97,10 @@ def perceptron(policy: str, *, is_scanned: bool) -> Step:
                 x = made(x, w)
         return jnp.mean(x * x)
 
-    def step(weights: Any, x: jax.Array) -> Any:
-        value, gradients = jax.value_and_grad(loss)(weights, x)
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
-
     dims = (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)
     stacked = tuple(jax.ShapeDtypeStruct((LAYERS, *size), jnp.float32) for size in dims)
     listed = [tuple(jax.ShapeDtypeStruct(size, jnp.float32) for size in dims)] * LAYERS
-    return Step(step, (stacked if is_scanned else listed, jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.float32)), (0,))
+    return loss, (stacked if is_scanned else listed, jax.ShapeDtypeStruct((ROWS, WIDTH), jnp.float32))
 
 
 def decoder(policy: str, *, is_scanned: bool) -> Step:
