@@ -57,6 +57,7 @@ from hlosharding.xla_bridge.running import (
 from hlosharding.xla_bridge.topologies import compile_with_gspmd, described_devices, has_cuda_plugin, is_described
 from hlosharding.xla_bridge.tracing import (
     context_mesh,
+    cudnn_elsewhere,
     forget_lowering,
     has_gspmd_lowering,
     is_shardy,
@@ -86,6 +87,7 @@ __all__ = [
     "compiled_to_hlo_proto",
     "context_mesh",
     "cpu_devices",
+    "cudnn_elsewhere",
     "described_devices",
     "dispatcher",
     "finding_nans",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hlosharding.errors import LoadError
@@ -83,6 +84,27 @@ def keeping_hlo_shardings() -> Iterator[None]:
     _keep_partitioning_callbacks()
     with _hlo_shardings_are_read()(True), shardy(False) if has_gspmd_lowering() else nullcontext():
         yield
+
+
+@contextmanager
+def cudnn_elsewhere() -> Iterator[None]:
+    """While it lasts JAX traces calls to cuDNN where there is none, as it does where there is one.
+
+    JAX asks for the version of the cuDNN that is loaded, and raises where none is.
+    """
+    calls = first_import("jax._src.cudnn.fused_attention_stablehlo")
+    if getattr(calls, "cuda_versions", _CUDNN) is not None:
+        yield
+        return
+    calls.cuda_versions = _CUDNN
+    try:
+        yield
+    finally:
+        calls.cuda_versions = None
+
+
+_CUDNN = SimpleNamespace(cudnn_get_version=lambda: 91_000)
+"""The first version that has all that JAX asks for."""
 
 
 def keeps_hlo_shardings() -> bool:

@@ -52,7 +52,12 @@ def trace(
     """
     options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
     function = TraceableFunction(fn, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, options=options)
-    return lambda *args, **kwargs: function.trace(args, kwargs).module(platform, prepare=prepare)
+
+    def traced(*args: Any, **kwargs: Any) -> Module:
+        with xla_bridge.cudnn_elsewhere() if platform in ("cuda", "gpu") else nullcontext():
+            return function.trace(args, kwargs).module(platform, prepare=prepare)
+
+    return traced
 
 
 class TraceableFunction:

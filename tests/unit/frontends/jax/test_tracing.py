@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from hlosharding.errors import TraceError
 from hlosharding.frontends import trace
-from hlosharding.ir import Module, verify
+from hlosharding.ir import FusedAttention, Module, fused_attention, verify
 from hlosharding.sharding import HloSharding, MeshInfo
 
 P = PartitionSpec
@@ -133,6 +133,19 @@ def test_the_mesh_of_the_context_is_used(mesh_2x4: Mesh) -> None:
         module = trace(lambda x: x * 2, in_shardings=P("data"))(struct(8, 8))
     assert parameters(module) == {"x": ROWS}
     assert module.mesh == MeshInfo(("data", "model"), (2, 4))
+
+
+def test_flash_attention_of_gpus_that_are_not_there_is_traced_without_cudnn() -> None:
+    def loss(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
+        return mixed.astype(jnp.float32).sum()
+
+    q, k = (jax.ShapeDtypeStruct((2, 128, heads, 64), jnp.bfloat16) for heads in (8, 4))
+    module = trace(jax.grad(loss, argnums=(0, 1, 2)), platform="cuda")(q, k, k)
+    calls = [i for i in module.entry.instructions if i.opcode == "custom-call"]
+    assert [fused_attention(call) for call in calls] == [
+        FusedAttention(heads=2, is_backward=is_backward, is_causal=True) for is_backward in (False, True)
+    ]
 
 
 @pytest.mark.parametrize(("platform", "target"), [("cpu", "lapack_"), ("cuda", "cusolver_"), ("gpu", "cusolver_")])
