@@ -31,7 +31,8 @@ _numbers = count()
 _GPUS = frozenset({"gpu", "cuda", "rocm"})
 # XLA moves a reduce-scatter that ends a loop's iteration into the next one, and carries there what is not reduced yet:
 # all gradients of a layer, whole.  It does so to those in its input; those that it makes itself, of the all-reduces of
-# its own partitioner, stay.  What fits with `jax.jit` must fit with us; who has the memory may set the option.
+# its own partitioner, stay.  What fits with `jax.jit` must fit with us; who has the memory may set the option.  The XLA
+# of jax 0.11 has it no more.
 _ON_GPUS = {"xla_gpu_enable_pipelined_reduce_scatter": False}
 _SUB_BYTE = frozenset({"s2", "s4", "u2", "u4", "f4e2m1fn"})
 
@@ -206,9 +207,10 @@ class DeviceProgram:
     def _options(self) -> dict[str, Any]:
         """For XLA: the user's, over what keeps our program in the memory that XLA's own partitioner takes."""
         set_by_user = os.environ.get("XLA_FLAGS", "")
-        is_gpu = self.devices[0].platform in _GPUS
-        ours = {name: value for name, value in _ON_GPUS.items() if is_gpu and name not in set_by_user}
-        return ours | self.compiler_options
+        own = _ON_GPUS if self.devices[0].platform in _GPUS else {}
+        unset = {name: v for name, v in own.items() if name not in set_by_user and name not in self.compiler_options}
+        known = {name: v for name, v in unset.items() if xla_bridge.has_compiler_option(name, self.devices[0])}
+        return known | self.compiler_options
 
     @cached_property
     def call(self) -> Callable[..., Any]:

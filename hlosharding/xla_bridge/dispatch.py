@@ -170,6 +170,23 @@ def kept_inputs(compiled: Any) -> frozenset[int] | None:
     return None if found is None else frozenset(found)
 
 
+def has_compiler_option(name: str, device: Any) -> bool:
+    """Does the XLA that compiles for a device know an option that is on or off?  It refuses those it does not."""
+    if name not in _KNOWN_OPTIONS:
+        import jax
+
+        place = jax.sharding.SingleDeviceSharding(device)
+        try:
+            jit(lambda: 0.0, out_shardings=place).lower().compile({name: False})
+            _KNOWN_OPTIONS[name] = True
+        except RuntimeError as error:
+            _KNOWN_OPTIONS[name] = "No such compile option" not in str(error)
+    return _KNOWN_OPTIONS[name]
+
+
+_KNOWN_OPTIONS: dict[str, bool] = {}
+
+
 @once
 def compile_error() -> type[ExecutionError]:
     """What XLA says of a program is ours to raise, and JAX's for those who expect that."""

@@ -14,6 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from hlosharding import xla_bridge
 from hlosharding.xla_bridge import FlatProgram, StoredExecutable, compilation_key, read_executable, stored_executable
 
 
@@ -85,3 +86,9 @@ def test_options_and_devices_tell_compilations_apart() -> None:
     assert None not in keys
     assert len(set(keys)) == 3
     assert keys[0] == compilation_key(devices[:8], {})
+
+
+def test_options_that_xla_does_not_know_are_told_from_those_it_does() -> None:
+    device = jax.devices()[0]
+    assert xla_bridge.has_compiler_option("xla_cpu_enable_fast_math", device)
+    assert not xla_bridge.has_compiler_option("xla_no_such_option", device)

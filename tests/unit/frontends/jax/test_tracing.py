@@ -142,7 +142,7 @@ def test_flash_attention_of_gpus_that_are_not_there_is_traced_without_cudnn() ->
 
     q, k = (jax.ShapeDtypeStruct((2, 128, heads, 64), jnp.bfloat16) for heads in (8, 4))
     module = trace(jax.grad(loss, argnums=(0, 1, 2)), platform="cuda")(q, k, k)
-    calls = [i for i in module.entry.instructions if i.opcode == "custom-call"]
+    calls = [i for i in module.instructions if i.opcode == "custom-call"]
     assert [fused_attention(call) for call in calls] == [
         FusedAttention(heads=2, is_backward=is_backward, is_causal=True) for is_backward in (False, True)
     ]
