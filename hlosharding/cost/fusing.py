@@ -1,21 +1,23 @@
 """Which values a fusing compiler never writes to memory: the difference between HLO as text and HLO as kernels.
 
 Floor: cost.  A guess in the spirit of XLA's instruction and priority fusion, the same for every program: cheap
-producers disappear into the kernels that read them, where fewer bytes move so.  A module that XLA has fused already is
-taken as it stands.
+producers disappear into the kernels that read them, where fewer bytes move so, and so does what one kernel alone reads.
+On accelerators a kernel may keep the rows that it reduces (a softmax, a norm), and write several results
+(`kernels.py`).  A module that XLA has fused already is taken as it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from math import prod
 
 from hlosharding.cost.work import PART_READERS, TRANSCENDENTAL
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
 
 POINTWISE = ELEMENTWISE | {"map"}
 """Ops that make each element of the same elements of their operands."""
-_NAMES = frozenset({"bitcast", "reshape"})
-"""Other names for a value: there or not as the value is."""
+NAMES = frozenset({"bitcast", "reshape"})
+"""Ops that give a value another name: there or not as the value is."""
 _PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "transpose"})
 _CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _PART
 _ONCE = TRANSCENDENTAL | frozenset({"concatenate", "copy", "divide", "gather", "pad", "remainder"})
@@ -29,6 +31,8 @@ _MOST_READ = 96
 
 Reads = dict[Instruction, int]
 """Values in memory, and how many bytes a kernel reads of each."""
+_LONGEST_ROW = 16_384
+"""Elements of a row that a kernel keeps, about what a multiprocessor's registers hold."""
 
 
 def is_fused(module: Module) -> bool:
@@ -36,20 +40,11 @@ def is_fused(module: Module) -> bool:
     return any(i.opcode == "fusion" for i in module.instructions)
 
 
-class Hidden(dict[Computation, dict[Instruction, Reads]]):
-    """Of each computation of a module what is `absorbed`: found when it is asked for, and once."""
-
-    def __init__(self, module: Module) -> None:
-        super().__init__()
-        self.fuses = not is_fused(module)
-
-    def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
-        found = self[computation] = absorbed(computation) if self.fuses else {}
-        return found
-
-
-def absorbed(computation: Computation) -> dict[Instruction, Reads]:
+def absorbed(computation: Computation, *, is_accelerator: bool = False) -> dict[Instruction, Reads]:
     """Instructions whose values need no memory of their own, and what a kernel reads that computes them.
+
+    `is_accelerator`: where reading memory is dearer than computing a root again, and a kernel may reduce its rows and
+    go on with them.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -61,35 +56,100 @@ def absorbed(computation: Computation) -> dict[Instruction, Reads]:
     >>> {i.name: reads == {x: 32} for i, reads in absorbed(main.computation).items()}
     {'negate': True}
     """
+    hidden = _computed_again(computation, _CHEAP | TRANSCENDENTAL if is_accelerator else _CHEAP)
+    more = _read_by_one(computation, hidden, is_accelerator=is_accelerator)
+    if not more:
+        return hidden
+    return reads_of_hidden(computation, {*hidden, *more})
+
+
+def reads_of_hidden(computation: Computation, hidden: Container[Instruction]) -> dict[Instruction, Reads]:
+    """What is read to compute each value that is not in memory."""
+    found: dict[Instruction, Reads] = {}
+    for i in computation.instructions:
+        if i in hidden or (i.opcode in NAMES and i.operands[0] in found):
+            found[i] = kernel_reads(i, found)
+    return found
+
+
+def _computed_again(computation: Computation, cheap: Container[str]) -> dict[Instruction, Reads]:
+    """Values that each of their readers computes for itself.  `cheap`: ops that several may compute."""
     root = computation.root
     hidden: dict[Instruction, Reads] = {}
     for i in computation.instructions:
         if i is root:
             continue
-        if i.opcode in _NAMES:
+        if i.opcode in NAMES:
             if i.operands[0] in hidden:
                 hidden[i] = hidden[i.operands[0]]
         elif i.opcode == "constant":
             if not i.shape.dims:
                 hidden[i] = {}
-        elif i.opcode in _CHEAP or i.opcode in _ONCE:
+        elif i.opcode in cheap or i.opcode in _ONCE:
             readers = _kernels_that_read(i, root)
-            if readers == 1 or (readers and i.opcode in _CHEAP):
-                reads = _reads(i, hidden)
+            if readers == 1 or (readers and i.opcode in cheap):
+                reads = kernel_reads(i, hidden)
                 if len(reads) <= _MOST_READ and _moves_less(sum(reads.values()), i.shape.byte_size, readers):
                     hidden[i] = reads
     return hidden
 
 
-def kernel_bytes(op: Instruction, nbytes: float, hidden: Mapping[Instruction, Reads]) -> float:
-    """What the kernel that ends in `op` moves, of which the op alone takes `nbytes`; 0 for one inside a kernel."""
+def _read_by_one(
+    computation: Computation, hidden: Mapping[Instruction, Reads], *, is_accelerator: bool
+) -> set[Instruction]:
+    """Further values that one kernel alone reads, however often: it computes them on its way."""
+    found: set[Instruction] = set()
+    kernels: dict[Instruction, frozenset[Instruction]] = {}
+    """Of each value, the ops with which the kernels that read it end."""
+    for i in reversed(computation.instructions):
+        inside = i in hidden or i in found or i.opcode in NAMES
+        readers = frozenset[Instruction]().union(*(kernels[user] for user in i.users)) if i.users else frozenset()
+        if not inside and len(readers) == 1 and i is not computation.root:
+            inside = _fits(i, next(iter(readers)), is_accelerator=is_accelerator)
+            if inside:
+                found.add(i)
+        kernels[i] = readers if inside and i is not computation.root else frozenset({i})
+    return found
+
+
+def _fits(value: Instruction, kernel: Instruction, *, is_accelerator: bool) -> bool:
+    """May a kernel that makes one element of `kernel` at a time compute a value on its way?"""
+    if kernel.opcode not in POINTWISE and kernel.opcode != "reduce":
+        return False
+    if value.opcode in POINTWISE:
+        return value.shape.size == elements(kernel)
+    return is_accelerator and is_of_rows(value) and elements(value) == kernel.shape.size
+
+
+def elements(kernel: Instruction) -> int:
+    """Elements that a kernel goes over."""
+    return kernel.operands[0].shape.size if kernel.opcode == "reduce" else kernel.shape.size
+
+
+def is_of_rows(op: Instruction) -> bool:
+    """Does it reduce the last dims, so few elements of them that a kernel can keep them?"""
+    if op.opcode != "reduce" or op.shape.is_tuple:
+        return False
+    dims = op.operands[0].shape.dims
+    reduced = sorted(op.dimensions)
+    is_last = reduced == list(range(len(dims) - len(reduced), len(dims)))
+    return is_last and prod(dims[n] for n in reduced) <= _LONGEST_ROW
+
+
+def kernel_bytes(
+    op: Instruction, nbytes: float, hidden: Mapping[Instruction, Reads], before: Container[Instruction] = ()
+) -> float:
+    """What the kernel that ends in `op` moves, of which the op alone takes `nbytes`; 0 for one inside a kernel.
+
+    `before`: what is read, or made, by a kernel that is one with it.
+    """
     if op in hidden:
         return 0.0
     for place, operand in enumerate(op.operands):
-        if operand in hidden:
+        if operand in hidden or operand in before:
             nbytes -= _share(op, place) * operand.shape.byte_size
-    further = (read for source, read in _reads(op, hidden).items() if source not in op.operands)
-    return max(0.0, nbytes) + sum(further)
+    reads = kernel_reads(op, hidden).items()
+    return max(0.0, nbytes) + sum(n for source, n in reads if source not in op.operands and source not in before)
 
 
 def computed_inside(op: Instruction, hidden: Container[Instruction]) -> set[Instruction]:
@@ -131,8 +191,8 @@ def read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[
     return [value for value in found if value not in elsewhere]
 
 
-def _reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
-    """Operands in memory, and what is read to compute those that are not."""
+def kernel_reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
+    """Of the kernel that ends in `op`: operands in memory, and what is read to compute those that are not."""
     reads: Reads = {}
     for place, operand in enumerate(op.operands):
         share = _share(op, place)
@@ -159,7 +219,7 @@ def _kernels_that_read(i: Instruction, root: Instruction) -> int:
     stack = [(i, user) for user in i.users]
     while stack:
         value, user = stack.pop()
-        if user.opcode in _NAMES:
+        if user.opcode in NAMES:
             if user is root:
                 return 0
             stack += [(user, further) for further in user.users]

@@ -93,6 +93,8 @@ class Machine:
     """Bytes per second from a device's memory to its host's, and as many back; 0: unknown, no move has a price."""
     program_launch: float = 0.0
     """Seconds from a call of a compiled program to its first kernel, where nothing hides them: presets have none."""
+    platform: str = "gpu"
+    """Whose compiler: "cpu", "gpu" or "tpu", XLA's names."""
     topology: Topology = "switch"
     torus: tuple[int, ...] = ()
     """Axis sizes of the torus one node forms; device ids count row-major over it."""
@@ -412,6 +414,9 @@ def _check(machine: Machine) -> None:
             f"machine {machine.name!r}: num_devices is {machine.num_devices}, its parts have other numbers",
             remedy="make it with Machine.of_parts",
         )
+    if machine.platform not in ("cpu", "gpu", "tpu"):
+        what = f"machine {machine.name!r}: platform {machine.platform!r}"
+        raise CostError(what, remedy="use 'cpu', 'gpu' or 'tpu'")
     if machine.topology not in ("switch", "torus"):
         raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")
     node, sizes = machine.devices_per_node, machine.torus

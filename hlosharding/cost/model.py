@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
 from hlosharding.cost.combining import combined, was_combined
-from hlosharding.cost.fusing import Hidden, Reads, computed_inside, kernel_bytes
+from hlosharding.cost.fusing import computed_inside, kernel_bytes
 from hlosharding.cost.host_offload import crosses, leaves_on_host
+from hlosharding.cost.kernels import Kernels, KernelsOf
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.topology import Topology, machine_of
@@ -40,6 +41,7 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
+NO_KERNELS = Kernels({}, {})
 NOTHING_STATED: Mapping[str, int] = MappingProxyType({})
 
 
@@ -189,7 +191,7 @@ def cost(
         runs = executions(module)
         for computation, how_often in runs.items():
             table.add(computation, how_often)
-        peak = peak_memory(module, table.hidden)
+        peak = peak_memory(module, table.kernels)
         return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(runs))
 
 
@@ -198,7 +200,8 @@ class _Table:
 
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
         self.machine, self.causes, self.devices, self.combine = machine, causes, devices_of(module), combine
-        self.hidden, self.away = Hidden(module), leaves_on_host(module)
+        self.away = leaves_on_host(module)
+        self.kernels = KernelsOf(module, joins=machine.platform != "cpu")
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
@@ -206,7 +209,7 @@ class _Table:
         self.compute_s = self.comm_s = self.host_s = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
-        hidden = {} if runs.is_fused else self.hidden[computation]
+        kernels = NO_KERNELS if runs.is_fused else self.kernels[computation]
         inside: dict[Instruction, float] = {}
         found: dict[Instruction, Collective] = {}
         first = len(self.rows)
@@ -221,23 +224,23 @@ class _Table:
             elif crosses(op, self.away):
                 self._add_move(op, runs)
             elif not runs.is_fused and op not in self.away:  # on the host all is done in place
-                self._add_local(op, runs, hidden, inside)
+                self._add_local(op, runs, kernels, inside)
         if self.combine:
             self._combine(computation, found, first)
         self.comm_s += sum(row.time_s for row in self.rows[first:] if row.instruction in found)
 
-    def _add_local(
-        self, op: Instruction, runs: Runs, hidden: Mapping[Instruction, Reads], inside: dict[Instruction, float]
-    ) -> None:
+    def _add_local(self, op: Instruction, runs: Runs, kernels: Kernels, inside: dict[Instruction, float]) -> None:
         """A kernel's bytes and seconds stand at the op that writes its result.  `inside`: operations of hidden ones."""
-        count, work = runs.count, op_cost(op)
+        count, work, hidden = runs.count, op_cost(op), kernels.hidden
         moved = seconds = 0.0
         if op in hidden:
             inside[op] = arithmetic(work)
         else:
-            moved = kernel_bytes(op, work.bytes, hidden)
+            moved = kernel_bytes(op, work.bytes, hidden, kernels.before.get(op, ()))
             others = sum(inside.get(part, 0.0) for part in computed_inside(op, hidden))
             seconds = local_time(work, moved, self.machine, others)
+            if op in kernels.before:  # is one with a kernel that has started
+                seconds -= self.machine.launch
         self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
@@ -314,8 +317,10 @@ def local_time(work: OpCost, nbytes: float, machine: Machine, inside: float = 0.
     """Seconds of a local op's kernel, which moves `nbytes` and does so many operations beside the op's own `inside`."""
     if work.matrix is None:
         return op_time(arithmetic(work) + inside, nbytes, work.dtype, machine, matrix=False)
-    efficiency = matrix_efficiency(work.matrix, machine)
-    return op_time(work.flops / efficiency, nbytes, work.dtype, machine)
+    efficiency = matrix_efficiency(work.matrix, machine) * work.reach
+    # Exponentials between products are not hidden behind them.
+    between = 10 * work.transcendentals / machine.vector_flops
+    return op_time(work.flops / efficiency, nbytes, work.dtype, machine) + between
 
 
 def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> float:

@@ -51,6 +51,8 @@ class OpCost(NamedTuple):
     """Of a matrix product: batches, rows, columns, depth; it runs on the matrix unit."""
     dtype: str = "f32"
     """Element type that decides the rate."""
+    reach: float = 1.0
+    """Share of the rate of a plain product that the kernel reaches on the matrix unit."""
 
 
 NOTHING = OpCost(0.0, 0.0, 0.0)
@@ -358,7 +360,14 @@ def _fused_attention(op: Instruction, found: FusedAttention) -> OpCost:
     products = batch * heads, queries.dims[found.length], keys.dims[found.length], depth
     scores = prod(products[:3]) * (0.5 if found.is_causal else 1.0)
     flops = (5 if found.is_backward else 2) * 2.0 * scores * depth
-    return OpCost(flops, scores, traffic(op), products, queries.element_type)
+    reach = _BACKWARD_REACH if found.is_backward else 1.0
+    return OpCost(flops, scores, traffic(op), products, queries.element_type, reach)
+
+
+_BACKWARD_REACH = 0.65
+"""Of cuDNN 9 on an H100, measured (`benchmarks.one_card`): 0.64 to 0.70 at 4,096 and 8,192 positions.  Gradients of
+queries are added up in f32, and before that go sums of the result times its gradient.
+"""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,161 @@
+"""The kernels of a program: which values they keep to themselves, and which of them are one and write several results.
+
+Floor: cost.  On accelerators, in the spirit of XLA's multi-output fusion: kernels that go over the same elements and
+read the same array, or each other's elements, are one, unless one of them waits for what another kernel makes of the
+other.  Kernels have levels, each behind all whose results it needs; only those of one level are joined, so that none
+ever waits for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from hlosharding.cost.fusing import (
+    NAMES,
+    POINTWISE,
+    Reads,
+    absorbed,
+    elements,
+    is_fused,
+    kernel_reads,
+    read_in_place,
+    reads_of_hidden,
+)
+from hlosharding.ir import Computation, Instruction, Module
+
+_MOST_RESULTS = 32
+"""Of one kernel; XLA bounds what one reads and writes together, at 96."""
+
+Before = dict[Instruction, set[Instruction]]
+"""Of each kernel that is one with others before it, by the op that it ends with: arrays that those read or made."""
+
+
+class Kernels(NamedTuple):
+    """Of one computation."""
+
+    hidden: dict[Instruction, Reads]
+    """Values that are never written to memory, and what a kernel reads that computes them."""
+    before: Before
+
+
+class KernelsOf(dict[Computation, Kernels]):
+    """Of each computation of a module: found when it is asked for, and once.
+
+    `joins`: as compilers for accelerators do, which also keep rows in a kernel that reduces them.
+    """
+
+    def __init__(self, module: Module, *, joins: bool = False) -> None:
+        super().__init__()
+        self._fuses, self._joins = not is_fused(module), joins
+
+    def __missing__(self, computation: Computation) -> Kernels:
+        found = self[computation] = self._find(computation) if self._fuses else Kernels({}, {})
+        return found
+
+    def _find(self, computation: Computation) -> Kernels:
+        hidden = absorbed(computation, is_accelerator=self._joins)
+        return joined(computation, hidden) if self._joins else Kernels(hidden, {})
+
+
+def joined(computation: Computation, hidden: dict[Instruction, Reads]) -> Kernels:
+    """Join the kernels of a computation of which some values are `hidden`.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n y = f32[8] negate(x)\\n"
+    ...     " z = f32[8] tanh(x)\\n ROOT t = (f32[8], f32[8]) tuple(y, z)\\n}")
+    >>> {op.name: [one.name for one in read] for op, read in joined(module.entry, {}).before.items()}
+    {'z': ['x']}
+    """
+    groups = _Joining(computation, hidden).groups()
+    inside = {op for group in groups for op in _kept_inside(group, computation, hidden)}
+    if inside:
+        hidden = reads_of_hidden(computation, {*hidden, *inside})
+    return Kernels(hidden, _read_before(groups, hidden))
+
+
+Key = tuple[int, int, Instruction]
+"""A level, over how many elements kernels go, and an array that they read or make."""
+
+
+class _Group(NamedTuple):
+    """Kernels that are one, by the ops with which they end."""
+
+    ops: list[Instruction]
+    keys: list[Key]
+
+
+def _named(value: Instruction) -> Instruction:
+    """The array that a value may be another name of."""
+    while value.opcode in NAMES:
+        value = value.operands[0]
+    return value
+
+
+class _Joining:
+    """Puts kernels into groups, each at the first level that it can have."""
+
+    def __init__(self, computation: Computation, hidden: Mapping[Instruction, Reads]) -> None:
+        self.levels: dict[Instruction, int] = {}
+        self.at: dict[Key, _Group] = {}
+        self.places = {op: place for place, op in enumerate(computation.instructions)}
+        for op in computation.instructions:
+            if op not in hidden and (op.opcode not in NAMES or op.is_root):
+                self._place(op, {_named(value) for value in kernel_reads(op, hidden)}, hidden)
+
+    def groups(self) -> list[list[Instruction]]:
+        """Those of several kernels, in the program's order."""
+        found = {id(group): group.ops for group in self.at.values() if len(group.ops) > 1}.values()
+        return [sorted(ops, key=self.places.__getitem__) for ops in found]
+
+    def _place(self, op: Instruction, reads: set[Instruction], hidden: Mapping[Instruction, Reads]) -> None:
+        if op.opcode not in POINTWISE and op.opcode != "reduce":
+            self.levels[op] = max((self.levels[value] for value in reads), default=-1) + 1
+            return
+        size = elements(op)
+        values = [_named(value) for value in read_in_place(op, hidden) if value.shape.size == size]
+        # Behind what it reads; beside what makes, element by element, what it reads so.
+        beside = {value for value in values if value.opcode in POINTWISE}
+        level = max((self.levels[value] + (value not in beside) for value in reads), default=0)
+        self.levels[op] = level
+        self._join(_Group([op], [(level, size, value) for value in (*values, op)]))
+
+    def _join(self, group: _Group) -> None:
+        """With those that read or make what it does, which are one then, too."""
+        others = {id(self.at[key]): self.at[key] for key in group.keys if key in self.at}.values()
+        if len(group.ops) + sum(len(other.ops) for other in others) <= _MOST_RESULTS:
+            for other in others:
+                group.ops.extend(other.ops)
+                group.keys.extend(other.keys)
+        for key in group.keys:
+            self.at[key] = group
+
+
+def _kept_inside(
+    group: list[Instruction], computation: Computation, hidden: Mapping[Instruction, Reads]
+) -> Iterable[Instruction]:
+    """Values that nobody reads but the kernels of their group."""
+    ends = set(group)
+    for op in group:
+        waiting, is_inside = list(op.users), op is not computation.root and bool(op.users)
+        while waiting and is_inside:
+            user = waiting.pop()
+            if user in hidden or (user.opcode in NAMES and not user.is_root):
+                waiting += user.users
+            else:
+                is_inside = user in ends
+        if is_inside:
+            yield op
+
+
+def _read_before(groups: Iterable[list[Instruction]], hidden: Mapping[Instruction, Reads]) -> Before:
+    before: Before = {}
+    for group in groups:
+        ends = [op for op in group if op not in hidden]
+        seen: set[Instruction] = set()
+        for number, op in enumerate(ends):
+            reads = kernel_reads(op, hidden)
+            if number:
+                before[op] = {value for value in reads if _named(value) in seen}
+            seen.update(map(_named, reads), [op])
+    return before
