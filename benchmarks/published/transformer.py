@@ -44,6 +44,8 @@ class Config:
     remat: str = "full"
     """`none`, `full`, or the name of one of `jax.checkpoint_policies`."""
     compute: Any = jnp.bfloat16
+    attention: str = "xla"
+    """`cudnn`: fused, on GPUs alone."""
     experts: Experts | None = None
 
     @property
@@ -171,7 +173,7 @@ def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.positions == "rotary":
         q, k = _rotated(q), _rotated(k)
     bias = _alibi(config, x.dtype) if config.positions == "alibi" else None
-    mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True)
+    mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
     return jnp.einsum("bshd,hdw->bsw", mixed, weights["o"].astype(x.dtype))
 
 
