@@ -83,7 +83,9 @@ def check_size(dims: Sequence[int], dtype: Any) -> None:
     ...
     hlosharding.errors.LoadError: an array of int8[1099511627776, 1099511627776], which no machine holds
     """
-    if math.prod(dims) * np.dtype(dtype).itemsize > _ADDRESSABLE:
+    # A dim alone may be too long, or none, whatever the others are.
+    sizes = math.prod(dims) * np.dtype(dtype).itemsize, *dims
+    if max(sizes) > _ADDRESSABLE or min(sizes) < 0:
         raise LoadError(f"an array of {np.dtype(dtype)}{list(dims)}, which no machine holds")
 
 

@@ -185,3 +185,9 @@ def test_a_sequence_of_too_many_parts_is_refused() -> None:
     ]
     with pytest.raises(hs.LoadError, match=TOO_MANY):
         hs.load(of_nodes(*nodes, w=sizes(1), s=sizes(HUGE)))
+
+
+@pytest.mark.parametrize("dims", [(4, -2), (0, 2**62)])
+def test_dims_that_no_array_has(dims: tuple[int, ...]) -> None:
+    with pytest.raises(hs.LoadError, match="which no machine holds"):
+        budget.check_size(dims, np.float32)
