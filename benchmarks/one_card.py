@@ -16,6 +16,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +58,9 @@ def show(chosen: Iterable[Case], path: Path, machine: Machine) -> None:
 
 
 def _table(title: str, rows: list[tuple[Case, dict[str, float]]], machine: Machine) -> Table:
-    table = Table("", "measured, ms", "predicted", "ratio", "TFLOP/s", "GB/s", "GiB", "predicted", title=title)
+    table = Table(
+        "", "measured, ms", "predicted", "ratio", "TFLOP/s", "GB/s", "GiB", "predicted", title=title, box=box.MARKDOWN
+    )
     ratios: list[float] = []
     for case, row in rows:
         module = case.module()
@@ -65,7 +68,7 @@ def _table(title: str, rows: list[tuple[Case, dict[str, float]]], machine: Machi
         seconds = row["seconds"]
         ratios.append(found.time_s / seconds)
         rates = f"{report.flops / seconds / 1e12:.0f}", f"{report.memory_traffic_bytes / seconds / 1e9:.0f}"
-        memory = f"{row['gibibytes']:.2f}", f"{report.peak_memory_bytes / 2**30:.2f}"
+        memory = f"{row['gibibytes']:.2f}" if row["gibibytes"] else "", f"{report.peak_memory_bytes / 2**30:.2f}"
         table.add_row(
             case.name, f"{seconds * 1e3:.4g}", f"{found.time_s * 1e3:.4g}", f"{ratios[-1]:.2f}", *rates, *memory
         )

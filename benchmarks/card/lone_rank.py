@@ -7,6 +7,7 @@ XLA computes everything else as it would among 512.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 
 import hlosharding as hs
@@ -21,6 +22,7 @@ GPT_76B = Config(layers=60, width=10240, heads=80, vocabulary=51200, length=2048
 PLANS = (
     ("Llama 8B", LLAMA_8B, Plan(512, strategy="fsdp"), 512),
     ("Llama 8B", LLAMA_8B, Plan(64, 8, strategy="fsdp"), 512),
+    ("Llama 8B, cuDNN", replace(LLAMA_8B, length=8192, attention="cudnn"), Plan(512, strategy="fsdp"), 512),
     ("GPT 76B", GPT_76B, Plan(16, 8, 4, 56), 1792),
 )
 

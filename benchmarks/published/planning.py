@@ -15,7 +15,8 @@ from hlosharding.search import Planner
 @cache
 def planner_of(config: Config, batch: int) -> Planner:
     """Of a step with so many sequences: it is traced once for all plans."""
-    traced = hs.trace(partial(train_step, config))(*arguments(config, batch))
+    platform = "cuda" if config.attention == "cudnn" else None
+    traced = hs.trace(partial(train_step, config), platform=platform)(*arguments(config, batch))
     return Planner(traced, ["tokens"], ["weights", "moments"])
 
 
