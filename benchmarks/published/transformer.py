@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class Config:
     remat: str = "full"
     """`none`, `full`, or the name of one of `jax.checkpoint_policies`."""
     compute: Any = jnp.bfloat16
-    attention: str = "xla"
+    attention: Literal["xla", "cudnn"] = "xla"
     """`cudnn`: fused, on GPUs alone."""
     experts: Experts | None = None
 
