@@ -73,8 +73,12 @@ def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
 
 
 def most_bytes_per_second(machine: Machine) -> float:
-    """No collective brings a device more: all links of a torus at once, else one."""
-    return machine.inside.bandwidth * max(1, 2 * len(machine.torus))
+    """No collective brings a device more: all links of a torus at once, else one.
+
+    Switches that add up send each device one sum for all terms that it lacks, two of which count for each byte.
+    """
+    summed = 2 * machine.nccl.nvls_efficiency if machine.nccl else 0
+    return machine.inside.bandwidth * max(1, 2 * len(machine.torus), summed)
 
 
 def least_seconds(nbytes: float, machine: Machine, reach: int = 1) -> float:
