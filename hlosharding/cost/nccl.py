@@ -38,7 +38,7 @@ _TREES = {
     "Simple": _Row(8.4 * _US, 4 * _US, 14 * _US),
 }
 _NVLS = _Row(0, 25 * _US, 14 * _US)
-_MESSAGES = {protocol: _TREES[protocol] for protocol in ("LL", "Simple")}
+_MESSAGES = {"LL": _Row(6.6 * _US, 0.6 * _US, 5 * _US), "Simple": _Row(8.4 * _US, 4 * _US, 14 * _US)}
 _LL_MESSAGE = 2**14
 """Bytes of a message, at most, that goes under LL (`NCCL_P2P_LL_THRESHOLD`)."""
 _NEAR, _FAR = _RINGS["LL"].near, _RINGS["LL"].far
