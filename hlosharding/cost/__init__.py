@@ -2,20 +2,14 @@
 
 from hlosharding.cost import machines
 from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
-from hlosharding.cost.collective_time import (
-    GroupPlacement,
-    collective_time,
-    group_placement,
-    op_time,
-    permute_placement,
-    placement_time,
-)
+from hlosharding.cost.collective_time import collective_time, op_time, placement_time
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine
+from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
+from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
@@ -41,6 +35,7 @@ __all__ = [
     "LinkUse",
     "Machine",
     "Measurement",
+    "Nccl",
     "OpCost",
     "Peak",
     "Priced",

@@ -42,6 +42,26 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Nccl:
+    """What NCCL's kernels reach on a GPU, beside what its links do.
+
+    A ring under protocol LL128 uses the links of a device that has 16 channels of 20 GB/s:
+
+    >>> Nccl(ll_bandwidth=20e9, ll128_bandwidth=320e9, nvls_efficiency=0.0, post=1e-6).ll128_bandwidth / 16
+    20000000000.0
+    """
+
+    ll_bandwidth: float
+    """Bytes per second, at most, under protocol LL between nodes."""
+    ll128_bandwidth: float
+    """Bytes per second, at most, under protocol LL128."""
+    nvls_efficiency: float
+    """Share of the inside links that is reached where their switches add up and copy (NVLS); 0: they cannot."""
+    post: float
+    """Seconds in which one message is handed to the network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
     """What a GPU compiler must know of a chip beside the rates of its machine."""
 
@@ -89,6 +109,8 @@ class Machine:
     """Seconds to start one kernel."""
     collective_launch: float
     """Seconds to start one collective, beside the latency of its hops."""
+    nccl: Nccl | None = None
+    """Of GPUs on switches, whose collectives are NCCL's; None: the best algorithm known, by latency and bytes alone."""
     host_bandwidth: float = 0.0
     """Bytes per second from a device's memory to its host's, and as many back; 0: unknown, no move has a price."""
     program_launch: float = 0.0
@@ -332,6 +354,7 @@ def _slowest(parts: tuple[Machine, ...], between: Link | None) -> Machine:
         **{name: max(getattr(part, name) for part in parts) for name in _MOST},
         inside=_slowest_link([part.inside for part in parts]),
         between=_slowest_link([*(part.between for part in parts), *([between] if between else [])]),
+        nccl=_slowest_nccl([part.nccl for part in parts]),
         collective_rates=tuple((kind, min(part.collective_rate(kind) for part in parts)) for kind in kinds),
         chip=base.chip if all(part.chip == base.chip for part in parts) else None,
     )
@@ -339,6 +362,14 @@ def _slowest(parts: tuple[Machine, ...], between: Link | None) -> Machine:
 
 def _slowest_link(links: Sequence[Link]) -> Link:
     return Link(bandwidth=min(link.bandwidth for link in links), latency=max(link.latency for link in links))
+
+
+def _slowest_nccl(each: Sequence[Nccl | None]) -> Nccl | None:
+    known = [nccl for nccl in each if nccl is not None]
+    if len(known) < len(each):
+        return None
+    least = {f.name: min(getattr(nccl, f.name) for nccl in known) for f in fields(Nccl)}
+    return Nccl(**least | {"post": max(nccl.post for nccl in known)})
 
 
 def near_cube(count: int, rank: int) -> tuple[int, ...]:
@@ -397,6 +428,11 @@ def _figures(machine: Machine) -> Iterator[tuple[str, float, float, float]]:
     for name, link in (("inside", machine.inside), ("between", machine.between)):
         yield f"{name}.bandwidth", link.bandwidth, _LEAST_FIGURE, most
         yield f"{name}.latency", link.latency, 0, most
+    if machine.nccl is not None:
+        yield "nccl.ll_bandwidth", machine.nccl.ll_bandwidth, _LEAST_FIGURE, most
+        yield "nccl.ll128_bandwidth", machine.nccl.ll128_bandwidth, _LEAST_FIGURE, most
+        yield "nccl.nvls_efficiency", machine.nccl.nvls_efficiency, 0, 1
+        yield "nccl.post", machine.nccl.post, 0, most
     if machine.cache_bytes > 0:
         yield "cache_bandwidth", machine.cache_bandwidth, _LEAST_FIGURE, most
 
@@ -419,6 +455,8 @@ def _check(machine: Machine) -> None:
         raise CostError(what, remedy="use 'cpu', 'gpu' or 'tpu'")
     if machine.topology not in ("switch", "torus"):
         raise CostError(f"machine {machine.name!r}: topology {machine.topology!r}", remedy="use 'switch' or 'torus'")
+    if machine.topology == "torus" and machine.nccl is not None:
+        raise CostError(f"machine {machine.name!r}: NCCL on a torus", remedy="leave nccl out, or say topology='switch'")
     node, sizes = machine.devices_per_node, machine.torus
     if machine.topology == "torus" and not (len(sizes) <= _LONGEST_TORUS and prod(sizes) == node <= MOST_DEVICES):
         what = f"machine {machine.name!r}: nodes of {node} devices are a torus {sizes[:_LONGEST_TORUS]}"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from hlosharding.cost.machine import Link, Machine
+from hlosharding.cost.machine import Link, Machine, Nccl
 from hlosharding.cost.presets import machine_named
 from hlosharding.errors import CostError
 from hlosharding.small_files import parsed_toml, read_text
@@ -20,7 +21,6 @@ _NOT_SAID = ("chip", "placement", "parts")
 _FIELDS = {field.name: field for field in fields(Machine) if field.init and field.name not in _NOT_SAID}
 _OF_WHOLE = ("name", "between")
 """What a file says of a machine with parts; all else it says of each part."""
-_LINK = ("bandwidth", "latency")
 VERSION = 1
 """Of the file; what reads it takes files without one, which people write, as of the same."""
 
@@ -29,8 +29,9 @@ def read_machine(path: str | Path) -> Machine:
     """The machine of a TOML file; keys are the fields of `Machine`, in bytes, FLOP/s and seconds.
 
     `like` names a preset from which everything comes that the file does not say; links are tables of `bandwidth` and
-    `latency`, `peak_flops` a table by element type; `version` and `measured_on` are there where `calibrate` wrote it.
-    Where nodes are unlike, each of `parts` is a table with these keys, beside them stands `between`, their links.
+    `latency`, `nccl` one of what NCCL reaches, `peak_flops` one by element type; `version` and `measured_on` are there
+    where `calibrate` wrote it.  Where nodes are unlike, each of `parts` is a table with these keys, beside them stands
+    `between`, their links.
     Raises CostError for what is no machine.
 
     >>> import tempfile
@@ -99,15 +100,17 @@ def machine_text(machine: Machine, *, measured_on: Mapping[str, str | int] | Non
 def _lines(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Of a table: what has one line, then the tables in it."""
     tables = {name: _table(value) for name, value in values.items() if _table(value)}
-    yield from (f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value != ())
+    yield from (
+        f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables and value not in ((), None)
+    )
     for name, table in tables.items():
         yield from ("", f"[{prefix}{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()))
 
 
 def _table(value: Any) -> dict[str, Any]:
     """Of a figure that has parts."""
-    if isinstance(value, Link):
-        return {key: getattr(value, key) for key in _LINK}
+    if isinstance(value, Link | Nccl):
+        return asdict(value)
     parts = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else ()
     return dict(parts) if parts and isinstance(parts[0], tuple) else {}
 
@@ -173,10 +176,14 @@ def _counts(name: str, value: Any) -> tuple[int, ...]:
     return tuple(_count(name, each) for each in cast("list[Any]", value))
 
 
-def _link(name: str, value: Any) -> Link:
-    if not isinstance(value, Mapping) or sorted(cast("Mapping[str, Any]", value)) != sorted(_LINK):
-        raise CostError(f"{name} is a table with {' and '.join(_LINK)}", where=f"{name} = {value!r}")
-    return Link(
+def _figures_of(kind: type[Link | Nccl], name: str, value: Any) -> Any:
+    """A table that has each figure of a kind."""
+    keys = [field.name for field in fields(kind)]
+    if not isinstance(value, Mapping) or sorted(cast("Mapping[str, Any]", value)) != sorted(keys):
+        *most, last = keys
+        lacks = "".join(f", it lacks {key}" for key in keys if isinstance(value, Mapping) and key not in value)
+        raise CostError(f"{name} is a table with {', '.join(most)} and {last}{lacks}", where=f"{name} = {value!r}")
+    return kind(
         **{key: float(_number(f"{name}.{key}", each)) for key, each in cast("Mapping[str, Any]", value).items()}
     )
 
@@ -193,7 +200,8 @@ _READERS = {
     "int": _count,
     "tuple[int, ...]": _counts,
     "tuple[int, int, int]": _tile,
-    "Link": _link,
+    "Link": partial(_figures_of, Link),
+    "Nccl | None": partial(_figures_of, Nccl),
     "tuple[tuple[str, float], ...]": _rates,
 }
 """By the annotation of the field; all others are numbers."""

@@ -1,25 +1,30 @@
 """Machines one can buy or rent, each number with its source.
 
 Floor: cost.  Data only.  Sources: [S] jax-ml/scaling-book and the vendors' data sheets; [K] widely published figures of
-achieved rates; [C] what CUDA says of the device; [M] measured by this project.  "Achieved" bandwidth is what large
+achieved rates; [N] NCCL's tuning model (`src/graph/tuning.cc`); [C] what CUDA says of the device; [M] measured by this
+project; [F] fitted to measured collectives (`benchmarks.collectives`).  "Achieved" bandwidth is what large
 all-reduces reach (NCCL's bus bandwidth), since alpha-beta with the sheet's peak is 20 % too fast everywhere.  Bandwidth
 to the host is that of a device's own link, each way; of TPU v5e and v5p none is published.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from hlosharding.cost.machine import Chip, Link, Machine, near_cube
+from hlosharding.cost.machine import Chip, Link, Machine, Nccl, near_cube
 from hlosharding.errors import CostError
 
 GB, TFLOP, US = 1e9, 1e12, 1e-6
 KIB = 1024
 
-# NVLink hop 0.5-3.4 us by protocol, network step 5-9.6 us (NCCL's tuning table, v2.10) [K]; kernel start 4-5 us [K];
-# a collective's start 5 us (XLA's GPU latency model) [S].
-_NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 1.9 * US, 5.0 * US, 4.0 * US, 5.0 * US
+# NVLink's hop and the network's, those of NCCL's protocol LL [N]; kernel start 4-5 us [K]; a collective's start 5 us
+# (XLA's GPU latency model) [S].
+_NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 5.0 * US
+# The model has 20.4 GB/s for LL between 4 nodes and more with Intel's hosts, of which half is reached [F]; LL128 sends
+# 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
+_NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
 
 
 def v100(num_devices: int = 8) -> Machine:
@@ -52,6 +57,7 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
         memory_bytes=32 * GB,
         inside=Link(bandwidth=inside, latency=_NVLINK_HOP),  # 150 peak, 120-135 achieved [K]
         between=Link(bandwidth=between, latency=_NETWORK_HOP),
+        nccl=_NCCL,
         host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
@@ -94,11 +100,12 @@ def a100(num_devices: int = 8) -> Machine:
         vector_flops=19.5 * TFLOP,  # [S]
         memory_bandwidth=2.0e12,  # [S]
         memory_bytes=80 * GB,
-        inside=Link(bandwidth=230 * GB, latency=_NVLINK_HOP),  # 300 peak; 225-235 achieved [K]
-        between=Link(bandwidth=25 * GB, latency=_NETWORK_HOP),  # HDR [K]
+        inside=Link(bandwidth=235 * GB, latency=0.81 * US),  # 300 peak; 235 achieved [N]; hop [F]
+        between=Link(bandwidth=24 * GB, latency=_NETWORK_HOP),  # HDR: 25 peak, 24 achieved [K]
+        nccl=replace(_NCCL, ll128_bandwidth=176 * GB),  # [F]
         host_bandwidth=25 * GB,  # PCIe 4: 64 GB/s both ways [S], 25 of 32 achieved [K]
         launch=_KERNEL,
-        collective_launch=_COLLECTIVE,
+        collective_launch=29 * US,  # [F]
         matrix_tile=(128, 128, 32),
         matrix_units=108,  # [S]
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
@@ -161,7 +168,9 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         memory_bandwidth=bandwidth,
         memory_bytes=memory,
         inside=Link(bandwidth=370 * GB, latency=_NVLINK_HOP),  # 450 peak; <= 370 achieved even at 10 GB [S]
-        between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 GB/s a node [S]
+        between=Link(bandwidth=44 * GB, latency=_NETWORK_HOP),  # 400 GB/s a node [S], 350 achieved [K]
+        # LL128 reaches 0.68 of the model's 300 GB/s [K]; the switches 0.85 in 15 of 16 channels [N]
+        nccl=replace(_NCCL, ll128_bandwidth=205 * GB, nvls_efficiency=0.85 * 15 / 16),
         host_bandwidth=55 * GB,  # PCIe 5: 128 GB/s both ways [S], 55 of 64 achieved [K]
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,
@@ -220,7 +229,9 @@ def _blackwell(name: str, num_devices: int, *, per_node: int, host: float) -> Ma
         memory_bandwidth=8.0e12,  # [S]
         memory_bytes=180 * GB,
         inside=Link(bandwidth=740 * GB, latency=_NVLINK_HOP),  # 900 peak; Hopper's achieved share assumed
-        between=Link(bandwidth=50 * GB, latency=_NETWORK_HOP),  # 400 / 3600 GB/s a node of 8 / 72 [S]
+        between=Link(bandwidth=44 * GB, latency=_NETWORK_HOP),  # 400 / 3600 GB/s a node of 8 / 72 [S], as Hopper's
+        # channels twice as fast as Hopper's, switches 0.74 [N]
+        nccl=replace(_NCCL, ll128_bandwidth=410 * GB, nvls_efficiency=0.74 * 15 / 16),
         host_bandwidth=host,
         launch=_KERNEL,
         collective_launch=_COLLECTIVE,

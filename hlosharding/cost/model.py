@@ -15,13 +15,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
-from hlosharding.cost.collective_time import group_placement, op_time, permute_placement, placement_time
+from hlosharding.cost.collective_time import op_time, placement_time
 from hlosharding.cost.combining import combined, was_combined
 from hlosharding.cost.fusing import computed_inside, kernel_bytes
 from hlosharding.cost.host_offload import crosses, leaves_on_host
 from hlosharding.cost.kernels import Kernels, KernelsOf
 from hlosharding.cost.machine import Machine
 from hlosharding.cost.memory import host_memory, peak_memory
+from hlosharding.cost.placement import group_placement, permute_placement
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.deep_stack import deep_stack

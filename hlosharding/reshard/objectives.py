@@ -74,7 +74,15 @@ def combined(objective: str, nbytes: Number, seconds: Number) -> Number:
 
 def most_bytes_per_second(machine: Machine) -> float:
     """No collective brings a device more: all links of a torus at once, else one."""
-    return machine.inside.bandwidth * max(1, 2 * len(machine.torus))
+    return machine.inside.bandwidth * max(1, 2 * len(machine.torus), _summed(machine))
+
+
+def _summed(machine: Machine) -> float:
+    """How much faster sums are where switches add up: 2 (n-1)/n of the bytes count as received, (g+1)/g are sent."""
+    if machine.nccl is None:
+        return 0.0
+    n, g = machine.num_devices, min(machine.num_devices, machine.devices_per_node)
+    return 2 * (n - 1) / n * g / (g + 1) * machine.nccl.nvls_efficiency
 
 
 def least_seconds(nbytes: float, machine: Machine, reach: int = 1) -> float:

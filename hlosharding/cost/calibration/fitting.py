@@ -37,9 +37,9 @@ def fitted(base: Machine, measured: Measured) -> Machine:
 
     >>> from hlosharding.cost import machines
     >>> from hlosharding.cost.calibration import probes
-    >>> real = replace(machines.a100(8), program_launch=1e-4)
-    >>> found = fitted(machines.h100(8), {probe: probe.predicted(real) for probe in probes(8)})
-    >>> abs(found.inside.bandwidth / real.inside.bandwidth - 1) < 0.05
+    >>> real = replace(machines.a100(8), launch=9e-6, program_launch=1e-4)
+    >>> found = fitted(machines.a100(8), {probe: probe.predicted(real) for probe in probes(8)})
+    >>> abs(found.launch / real.launch - 1) < 0.05
     True
     """
     bad = next((probe for probe, seconds in measured.items() if not 0 < seconds < float("inf")), None)

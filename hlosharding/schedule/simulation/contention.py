@@ -65,4 +65,5 @@ class Links:
 def _endless(machine: Machine) -> Machine:
     """The machine with links that carry any number of bytes in as good as no time."""
     links = {level: replace(getattr(machine, level), bandwidth=LARGEST_FIGURE) for level in _LEVELS}
-    return replace(machine, parts=tuple(map(_endless, machine.parts)), **links)
+    nccl = machine.nccl and replace(machine.nccl, ll_bandwidth=LARGEST_FIGURE, ll128_bandwidth=LARGEST_FIGURE)
+    return replace(machine, nccl=nccl, parts=tuple(map(_endless, machine.parts)), **links)

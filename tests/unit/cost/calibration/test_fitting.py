@@ -36,7 +36,7 @@ def figures(machine: Machine) -> dict[str, float]:
 
 @pytest.mark.parametrize("base", [machines.cpu(8), machines.h100(8), machines.v100(8)], ids=lambda m: m.name)
 def test_figures_come_back_from_what_they_predict(base: Machine) -> None:
-    real = replace(REAL, matrix_tile=base.matrix_tile, matrix_units=base.matrix_units)
+    real = replace(REAL, nccl=base.nccl, matrix_tile=base.matrix_tile, matrix_units=base.matrix_units)
     found = fitted(base, {probe: probe.predicted(real) for probe in probes(8)})
     assert figures(found) == pytest.approx(figures(real), rel=0.1)
     assert found.cache_bytes == pytest.approx(1e6, rel=0.1)
