@@ -11,7 +11,7 @@ from hlosharding.cost.collective_time import (
     placement_time,
 )
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine
+from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
@@ -45,6 +45,7 @@ __all__ = [
     "Peak",
     "Priced",
     "Row",
+    "Runtime",
     "Simulation",
     "Slice",
     "Subtotal",

@@ -7,7 +7,8 @@ taken as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
 from hlosharding.cost.work import PART_READERS, TRANSCENDENTAL
 from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
@@ -31,6 +32,15 @@ Reads = dict[Instruction, int]
 """Values in memory, and how many bytes a kernel reads of each."""
 
 
+class Kernel(NamedTuple):
+    """What runs where the last of its ops stands."""
+
+    nbytes: float
+    """Read and written."""
+    others: Iterable[Instruction]
+    """Ops that it computes beside the last one."""
+
+
 def is_fused(module: Module) -> bool:
     """Has XLA fused this module already?"""
     return any(i.opcode == "fusion" for i in module.instructions)
@@ -46,6 +56,13 @@ class Hidden(dict[Computation, dict[Instruction, Reads]]):
     def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
         found = self[computation] = absorbed(computation) if self.fuses else {}
         return found
+
+    def kernel(self, op: Instruction, nbytes: float) -> Kernel | None:
+        """The kernel that ends in an op which alone moves `nbytes`; None: another one computes it."""
+        hidden = self[op.computation]
+        if op in hidden:
+            return None
+        return Kernel(kernel_bytes(op, nbytes, hidden), computed_inside(op, hidden))
 
 
 def absorbed(computation: Computation) -> dict[Instruction, Reads]:
@@ -75,7 +92,7 @@ def absorbed(computation: Computation) -> dict[Instruction, Reads]:
         elif i.opcode in _CHEAP or i.opcode in _ONCE:
             readers = _kernels_that_read(i, root)
             if readers == 1 or (readers and i.opcode in _CHEAP):
-                reads = _reads(i, hidden)
+                reads = read_by(i, hidden)
                 if len(reads) <= _MOST_READ and _moves_less(sum(reads.values()), i.shape.byte_size, readers):
                     hidden[i] = reads
     return hidden
@@ -88,7 +105,7 @@ def kernel_bytes(op: Instruction, nbytes: float, hidden: Mapping[Instruction, Re
     for place, operand in enumerate(op.operands):
         if operand in hidden:
             nbytes -= _share(op, place) * operand.shape.byte_size
-    further = (read for source, read in _reads(op, hidden).items() if source not in op.operands)
+    further = (read for source, read in read_by(op, hidden).items() if source not in op.operands)
     return max(0.0, nbytes) + sum(further)
 
 
@@ -131,7 +148,7 @@ def read_in_place(op: Instruction, hidden: Mapping[Instruction, Reads]) -> list[
     return [value for value in found if value not in elsewhere]
 
 
-def _reads(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
+def read_by(op: Instruction, hidden: Mapping[Instruction, Reads]) -> Reads:
     """Operands in memory, and what is read to compute those that are not."""
     reads: Reads = {}
     for place, operand in enumerate(op.operands):
