@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from benchmarks.published.planning import planner_of
@@ -47,8 +47,9 @@ def predicted(run: Run) -> Outcome:
 
 
 def machine_of_run(run: Run) -> Machine:
-    """The preset that it ran on."""
-    return machine_named(run.machine, run.plan.num_devices).running(run.runtime)
+    """The preset that it ran on, with what is known of the framework."""
+    preset = machine_named(run.machine, run.plan.num_devices)
+    return replace(preset, dispatch=run.dispatch or preset.dispatch, runtime=run.runtime)
 
 
 def utilization(run: Run, seconds: float) -> float:
