@@ -2,7 +2,7 @@
 
 `python -m benchmarks.clusters [SET ...]`: a row a run, a line a set; rows that cannot be told with the reason.  The
 tables are those of `benchmarks/published/data`, or of the same names in `--folder`.  `--only 4`: so many rows of each
-set, spread evenly.  `--markdown docs/clusters.md` writes the tables below what people wrote there, `--json` writes all.
+set, spread evenly.  `--markdown docs/clusters.md` writes the sets' tables there, below what people wrote; `--json` all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from benchmarks.published.sets import SETS, RunSet
 from hlosharding.progress import counting
 from hlosharding.whole_files import write_whole
 
-_MARK = "<!-- `python -m benchmarks.clusters --markdown` writes what follows -->\n"
 Rows = list[tuple[Run | UnsaidError, Outcome]]
 
 
@@ -36,10 +35,11 @@ def main() -> None:
     """Print the tables, and write them where it is asked for."""
     given = _parser().parse_args()
     rows = told(given.folder, given.sets or list(SETS), given.only, given.workers)
-    text = page(rows, stamp())
-    Console(width=180).print(Markdown(text))
+    of = stamp() + (f", {given.only} rows of the set" if given.only else "")
+    Console(width=180).print(Markdown(page(rows, of, "")))
     if given.markdown:
-        write_whole(given.markdown, _above(given.markdown) + _MARK + text)
+        there = given.markdown.read_text() if given.markdown.exists() else "# What clusters took\n\n"
+        write_whole(given.markdown, page(rows, of, there))
     if given.json:
         write_whole(given.json, _json(rows))
 
@@ -72,11 +72,6 @@ def stamp() -> str:
     asked = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True)
     return f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}"
-
-
-def _above(path: Path) -> str:
-    """What people wrote of it."""
-    return path.read_text().partition(_MARK)[0] if path.exists() else "# What clusters took\n\n"
 
 
 def _json(rows: dict[str, Rows]) -> str:
