@@ -54,6 +54,8 @@ class Config:
     """Products of layers in float8, operands scaled by their largest elements (`dynamic`) or all alike (`fixed`)."""
     attention: str = "flash"
     """`flash`, or `written`: a product, a masked softmax, a product, as Megatron had it before flash attention."""
+    fused_qkv: bool = False
+    """Queries, keys and values of one product; there are as many heads of each."""
     dropout: bool = False
     """Of attention's probabilities and of what each half of a layer adds."""
     experts: Experts | None = None
@@ -76,7 +78,7 @@ class Config:
         return replace(self, scanned=False)
 
 
-NAMED = ("q", "k", "v", "context", "o", "down")
+NAMED = ("q", "k", "v", "qkv", "context", "o", "up", "gate", "down")
 """Products of a layer that `Config.remat` can name, and what attention makes."""
 GPT_1_7B = Config(layers=24, width=2304, heads=24, vocabulary=51200, length=2048, hidden=9216)
 MPT_7B = Config(layers=32, width=4096, heads=32, vocabulary=50368, length=2048, hidden=16384, positions="alibi")
@@ -115,11 +117,11 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
         return jax.ShapeDtypeStruct(dims, jnp.float32 if is_norm else dtype or config.stored)
 
     width, dim = config.width, config.dim
+    separate = {"q": config.heads, "k": config.kv, "v": config.kv}
     attention = {
         "attention_norm": array(width),
-        "q": array(width, config.heads, dim),
-        "k": array(width, config.kv, dim),
-        "v": array(width, config.kv, dim),
+        **({"qkv": array(width, 3, config.heads, dim)} if config.fused_qkv else {}),
+        **{name: array(width, heads, dim) for name, heads in separate.items() if not config.fused_qkv},
         "o": array(config.heads, dim, width),
         "mlp_norm": array(width),
     }
@@ -209,7 +211,11 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
-    q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
+    if config.fused_qkv:
+        together = _linear(config, "qkv", "bsw,wchd->cbshd", x, weights["qkv"])
+        q, k, v = (part[0] for part in jax.lax.split(together, (1, 1, 1)))
+    else:
+        q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
     if config.positions == "rotary":
         q, k = _rotated(q), _rotated(k)
     bias = _alibi(config, x.dtype) if config.positions == "alibi" else None

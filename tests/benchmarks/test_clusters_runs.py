@@ -35,7 +35,7 @@ def test_megatron_trains_in_f16_with_masters_beside_and_no_compiler(tmp_path: Pa
     assert isinstance(run, Run)
     assert run.runtime == "eager"
     weights = parameters(run.config)["layers"]
-    assert {weights["q"].dtype, weights["up"].dtype} == {jnp.dtype(jnp.float16)}
+    assert {weights["qkv"].dtype, weights["up"].dtype} == {jnp.dtype(jnp.float16)}
     assert weights["mlp_norm"].dtype == jnp.float32
 
 
