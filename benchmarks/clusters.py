@@ -33,8 +33,15 @@ Rows = list[tuple[Run | UnsaidError, Outcome]]
 
 def main() -> None:
     """Print the tables, and write them where it is asked for."""
-    given = _parser().parse_args()
-    rows = told(given.folder, given.sets or list(SETS), given.only, given.workers)
+    parser = _parser()
+    given = parser.parse_args()
+    names = given.sets or [name for name in SETS if _tables(given.folder, name)]
+    lacking = [
+        f"{given.folder} has no {' or '.join(SETS[n].tables)}.csv" for n in names if not _tables(given.folder, n)
+    ]
+    if lacking or not names:
+        parser.error("; ".join(lacking) or f"{given.folder} has no tables: they are named as those of {DATA}")
+    rows = told(given.folder, names, given.only, given.workers)
     of = stamp() + (f", {given.only} rows of the set" if given.only else "")
     Console(width=180).print(Markdown(page(rows, of, "")))
     if given.markdown:
@@ -46,7 +53,7 @@ def main() -> None:
 
 def told(folder: Path, names: Sequence[str], only: int = 0, workers: int = 1) -> dict[str, Rows]:
     """The rows of each set, with what became of each; one that several sets have is priced once."""
-    tables = {table: list(runs(folder, table)) for name in names for table in SETS[name].tables}
+    tables = {table: list(runs(folder, table)) for name in names for table in _tables(folder, name)}
     chosen = {name: _spread(_of_set(SETS[name], tables), only) for name in names}
     every = list(dict.fromkeys(row for rows in chosen.values() for row in rows if isinstance(row, Run)))
     with counting("pricing runs") as progress:
@@ -56,8 +63,15 @@ def told(folder: Path, names: Sequence[str], only: int = 0, workers: int = 1) ->
     }
 
 
+def _tables(folder: Path, name: str) -> list[str]:
+    """Of a set, those that lie there."""
+    return [table for table in SETS[name].tables if (folder / f"{table}.csv").exists()]
+
+
 def _of_set(of: RunSet, tables: dict[str, list[Run | UnsaidError]]) -> list[Run | UnsaidError]:
-    return [row for table in of.tables for row in tables[table] if isinstance(row, UnsaidError) or of.takes(row)]
+    return [
+        row for table in of.tables for row in tables.get(table, ()) if isinstance(row, UnsaidError) or of.takes(row)
+    ]
 
 
 def _spread(rows: list[Run | UnsaidError], only: int) -> list[Run | UnsaidError]:
@@ -85,7 +99,9 @@ def _json(rows: dict[str, Rows]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Published training steps, predicted and measured.")
     parser.add_argument("sets", nargs="*", metavar="SET", choices=[*SETS, []], help=f"of {', '.join(SETS)}")
-    parser.add_argument("--folder", type=Path, default=DATA, help="tables of the same names that lie elsewhere")
+    parser.add_argument(
+        "--folder", type=Path, default=DATA, help="tables of the same names, or some of them, that lie elsewhere"
+    )
     parser.add_argument("--only", type=int, default=0, metavar="N", help="so many rows of each set; 0: all")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that price")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")

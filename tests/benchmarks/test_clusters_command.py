@@ -59,6 +59,16 @@ def test_the_command_writes_its_page_and_its_figures(
     assert found["rows"][1]["measured"]["seconds"] == 2.0
 
 
+def test_a_folder_without_tables_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for said, reason in (([], "has no tables"), (["torchtitan"], "has no torchtitan_h100.csv")):
+        monkeypatch.setattr("sys.argv", ["clusters", *said, "--folder", str(tmp_path)])
+        with pytest.raises(SystemExit):
+            clusters.main()
+        assert reason in capsys.readouterr().err
+
+
 def test_a_set_takes_the_place_of_what_stood_there_of_it() -> None:
     run = Run(model="Llama", config=LLAMA_8B, plan=Plan(8), batch=16, machine="h100", seconds=2.0, gibibytes=50.0)
     told = [(run, Prediction(1.0, 40.0, 0.5, 0.25, 0.0, 0.25))]
