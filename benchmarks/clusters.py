@@ -36,11 +36,9 @@ def main() -> None:
     parser = _parser()
     given = parser.parse_args()
     names = given.sets or [name for name in SETS if _tables(given.folder, name)]
-    lacking = [
-        f"{given.folder} has no {' or '.join(SETS[n].tables)}.csv" for n in names if not _tables(given.folder, n)
-    ]
-    if lacking or not names:
-        parser.error("; ".join(lacking) or f"{given.folder} has no tables: they are named as those of {DATA}")
+    wrong = [_fault(given.folder, name) for name in names] if names else [f"{given.folder} has no table of {DATA}"]
+    if any(wrong):
+        parser.error("; ".join(filter(None, wrong)))
     rows = told(given.folder, names, given.only, given.workers)
     of = stamp() + (f", {given.only} rows of the set" if given.only else "")
     Console(width=180).print(Markdown(page(rows, of, "")))
@@ -66,6 +64,12 @@ def told(folder: Path, names: Sequence[str], only: int = 0, workers: int = 1) ->
 def _tables(folder: Path, name: str) -> list[str]:
     """Of a set, those that lie there."""
     return [table for table in SETS[name].tables if (folder / f"{table}.csv").exists()]
+
+
+def _fault(folder: Path, name: str) -> str:
+    if name not in SETS:
+        return f"no set {name!r}: there are {', '.join(SETS)}"
+    return "" if _tables(folder, name) else f"{folder} has no {' or '.join(SETS[name].tables)}.csv"
 
 
 def _of_set(of: RunSet, tables: dict[str, list[Run | UnsaidError]]) -> list[Run | UnsaidError]:
@@ -98,7 +102,7 @@ def _json(rows: dict[str, Rows]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Published training steps, predicted and measured.")
-    parser.add_argument("sets", nargs="*", metavar="SET", choices=[*SETS, []], help=f"of {', '.join(SETS)}")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument(
         "--folder", type=Path, default=DATA, help="tables of the same names, or some of them, that lie elsewhere"
     )

@@ -59,10 +59,11 @@ def test_the_command_writes_its_page_and_its_figures(
     assert found["rows"][1]["measured"]["seconds"] == 2.0
 
 
-def test_a_folder_without_tables_is_told(
+def test_what_is_not_there_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for said, reason in (([], "has no tables"), (["torchtitan"], "has no torchtitan_h100.csv")):
+    faults = {(): "has no table of", ("torchtitan",): "has no torchtitan_h100.csv", ("titan",): "no set 'titan': there"}
+    for said, reason in faults.items():
         monkeypatch.setattr("sys.argv", ["clusters", *said, "--folder", str(tmp_path)])
         with pytest.raises(SystemExit):
             clusters.main()
