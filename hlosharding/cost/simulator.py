@@ -51,7 +51,7 @@ def simulate(
 
     `trips`, `combine`, `runtime`: as of `cost`.  Collectives that XLA's combiner joins begin when the operands of all
     are there.  Run eagerly, an op begins when the host has launched it, too: it does one after the other, ahead of the
-    device where kernels are longer than launches.
+    device where kernels are longer than launches.  An all-reduce that no other joins keeps the device then.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m", num_partitions=8)
@@ -99,7 +99,7 @@ class _Run:
     """Executes computations.  `dispatch`: seconds of the host for each launch."""
 
     def __init__(self, module: Module, report: CostReport, dispatch: float = 0.0) -> None:
-        self.module, self.dispatch = module, dispatch
+        self.module, self.machine, self.dispatch = module, report.machine, dispatch
         self.rows = {row.instruction: row for row in report.rows}
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -172,13 +172,18 @@ class _Schedule:
         self.tasks = Tasks()
         for trip in range(trips):
             for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
-                lanes = (STREAMS.index(stream),) if seconds else ()
+                lanes = (self._lane(inst, stream),) if seconds else ()
                 self.tasks.add(seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
         self.count = len(self.tasks.seconds)
         self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n][0] and inst.opcode not in CONTROL]
         for trip in range(trips if run.dispatch else 0):
             for number in self.launched:
                 self._launch(trip * len(self.ops) + number)
+
+    def _lane(self, inst: Instruction, stream: Stream) -> int:
+        """Of a stream.  Run eagerly, an all-reduce that no other joins keeps the device: what calls it waits for it."""
+        waits = self.run.machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
+        return STREAMS.index("compute" if waits else stream)
 
     def _launch(self, number: int) -> None:
         """The host's part of a task, which that waits for."""
@@ -187,8 +192,10 @@ class _Schedule:
 
     def busy_seconds(self) -> list[float]:
         """Of one execution, by stream, and of the host."""
-        streams = [sum(seconds for seconds, of, _ in self.prices if of == stream) for stream in STREAMS]
-        return [*streams, len(self.launched) * self.run.dispatch]
+        busy = [0.0] * len(STREAMS)
+        for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
+            busy[self._lane(inst, stream)] += seconds
+        return [*busy, len(self.launched) * self.run.dispatch]
 
     def _waits(self, inst: Instruction, trip: int, is_joined: bool) -> Iterable[int]:
         """The tasks that an op waits for, of its trip and of the one before."""

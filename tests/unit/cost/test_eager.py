@@ -128,3 +128,28 @@ def test_what_runs_it_goes_with_the_machine() -> None:
     assert run.running("compiled") == machines.a100(16)
     mixed = Machine.of_parts(machines.a100(8), machines.h100(8)).running("eager")
     assert {part.runtime for part in mixed.parts} == {mixed.runtime} == {"eager"}
+
+
+def test_an_all_reduce_keeps_the_device_and_a_bucket_of_them_does_not() -> None:
+    def module(reduces: int) -> hs.Module:
+        names = [f"r{n}" for n in range(reduces)]
+        calls = [f"{name} = {ARRAY} all-reduce(x), channel_id={n}, to_apply=sum" for n, name in enumerate(names, 1)]
+        return hs.load("\n".join([HEAD, *calls, PRODUCT, f"ROOT all = tuple({', '.join([*names, 'y'])})", "}"]))
+
+    one, bucket = module(1), module(2)
+    waits = hs.simulate(one, machines.a100(8), runtime="eager")
+    assert waits.time_s == pytest.approx(waits.compute_s + waits.comm_s + waits.waiting_s)
+    for overlaps in (hs.simulate(one, machines.a100(8)), hs.simulate(bucket, machines.a100(8), runtime="eager")):
+        assert overlaps.time_s < 0.9 * (overlaps.compute_s + overlaps.comm_s)
+
+
+ARRAY = "f32[1792,1792]"  # two of them fit into a bucket
+PRODUCT = f"y = {ARRAY} dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+HEAD = f"""HloModule m, num_partitions=8
+sum {{
+a = f32[] parameter(0)
+b = f32[] parameter(1)
+ROOT c = f32[] add(a, b)
+}}
+ENTRY e {{
+x = {ARRAY} parameter(0)"""
