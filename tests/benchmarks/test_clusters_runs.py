@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.published.runs import DATA, TABLES, Run, UnsaidError, runs
-from benchmarks.published.transformer import LLAMA_8B, model_flops, parameters
+from benchmarks.published.transformer import LLAMA_8B, arguments, model_flops, parameters
 from hlosharding.search import Plan
 
 HEADER = (
@@ -30,13 +30,15 @@ def test_a_row_is_a_plan(tmp_path: Path) -> None:
     assert (run.config.width, run.config.hidden, run.config.length) == (64, 256, 32)
 
 
-def test_megatron_trains_in_f16_with_masters_beside_and_no_compiler(tmp_path: Path) -> None:
+def test_megatron_has_narrow_weights_with_masters_beside_and_no_compiler(tmp_path: Path) -> None:
     (run,) = table(tmp_path, "2,2,4,32,2,1,full")
     assert isinstance(run, Run)
     assert run.runtime == "eager"
     weights = parameters(run.config)["layers"]
-    assert {weights["qkv"].dtype, weights["up"].dtype} == {jnp.dtype(jnp.float16)}
+    assert {weights["qkv"].dtype, weights["up"].dtype} == {jnp.dtype(jnp.bfloat16)}
     assert weights["mlp_norm"].dtype == jnp.float32
+    moments = arguments(run.config, run.batch)[1]
+    assert [each["layers"]["up"].dtype for each in moments] == [jnp.float32] * 3
 
 
 def test_interleaved_chunks_are_said_by_the_schedule(tmp_path: Path) -> None:
