@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import lru_cache, partial
 
 import hlosharding as hs
 from benchmarks.published.transformer import Config, arguments, train_step
@@ -12,9 +12,9 @@ from hlosharding.schedule import Closing, Piece, Pipeline, StageProgram
 from hlosharding.search import Planner
 
 
-@cache
+@lru_cache(maxsize=4)
 def planner_of(config: Config, batch: int) -> Planner:
-    """Of a step with so many sequences: it is traced once for all plans."""
+    """Of a step with so many sequences: it is traced once for plans that are asked for one after the other."""
     platform = "cuda" if config.attention == "cudnn" else None
     traced = hs.trace(partial(train_step, config), platform=platform)(*arguments(config, batch))
     return Planner(traced, ["tokens"], ["weights", "moments"])

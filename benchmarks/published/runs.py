@@ -1,18 +1,23 @@
-"""Rows of public tables of measured training steps as what is run: model, plan, batch, machine.
+"""Rows of public tables of measured training steps as what is run: model, plan, batch, machine, runtime.
 
-A rule a table; a row that cannot be said yields the reason instead.
+A rule a table; a row that cannot be said yields the reason instead.  What the rules take for granted of a source stands
+with its licence in `data/README.md`.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarks.published.transformer import LLAMA_8B, Config
+import jax.numpy as jnp
+
+from benchmarks.published.transformer import LLAMA_8B, LLAMA_70B, LLAMA_405B, Config
+from hlosharding.cost import Runtime
 from hlosharding.search import Plan
 
+DATA = Path(__file__).parent / "data"
 Row = Mapping[str, str]
 
 
@@ -20,15 +25,24 @@ Row = Mapping[str, str]
 class Run:
     """A step that a cluster took."""
 
-    config: Config
+    model: str
+    config: Config = field(repr=False)
     plan: Plan
     batch: int
     machine: str
     """Of `hlosharding.cost.machines`."""
     seconds: float
     """Measured."""
+    runtime: Runtime = "compiled"
+    dispatch: float = 0.0
+    """Seconds of the framework's host for each launch, where that is known; 0: the machine's."""
     gibibytes: float | None = None
     """The measured peak of a device, where it is known."""
+
+    @property
+    def group(self) -> tuple[Config, int, int]:
+        """What plans have in common that can be chosen for the same work: the model, the devices, the batch."""
+        return self.config, self.plan.num_devices, self.batch
 
 
 class UnsaidError(Exception):
@@ -46,6 +60,11 @@ def runs(folder: Path, table: str) -> Iterator[Run | UnsaidError]:
 
 
 def _gpt(row: Row, vocabulary: int = 51200) -> Config:
+    """As Megatron trains it: weights and what flows are narrow, masters and moments f32, scores are written.
+
+    They are f16 there, which costs what bf16 costs on an A100.  But partial sums of f16 we add up at once, lest they
+    overflow, and Megatron, which scales its loss, leaves those of gradients until the last microbatch.
+    """
     width = int(row["hidden"])
     return Config(
         layers=int(row["layers"]),
@@ -54,6 +73,11 @@ def _gpt(row: Row, vocabulary: int = 51200) -> Config:
         vocabulary=vocabulary,
         length=int(row["sequence"]),
         hidden=4 * width,
+        compute=jnp.bfloat16,
+        stored=jnp.bfloat16,
+        attention="written",
+        fused_qkv=True,
+        dropout=True,  # its default
     )
 
 
@@ -61,15 +85,32 @@ def _ways(row: Row) -> Plan:
     data, batch = int(row["data"]), int(row["global_batch"])
     microbatches = batch // (data * int(row["micro_batch"]))
     stages, chunks = int(row["pipeline"]), int(row.get("interleaved_chunks", 1))
-    if int(row["layers"]) % (stages * chunks):
-        raise UnsaidError(f"{row['layers']} layers are not cut into {stages * chunks} equal stages")
+    _check_stages(int(row["layers"]), stages * chunks)
     return Plan(data, int(row["tensor"]), stages, microbatches, f"1f1b-x{chunks}" if chunks > 1 else "")
+
+
+def _check_stages(layers: int, stages: int) -> None:
+    if layers % stages:
+        raise UnsaidError(f"{layers} layers are not cut into {stages} equal stages")
+
+
+_DEEPSPEED = 57e-6
+"""Seconds that Megatron-DeepSpeed's Python takes for each of our launches.  The one figure here that comes from rows: a
+microbatch of one sequence takes 3.05 ms a layer, whatever its width, on 2 to 8 GPUs, and we count 53 launches in it."""
 
 
 def _vtrain(row: Row) -> Run:
     config = _gpt(row, vocabulary=50304)  # 50,257, padded to 128 as Megatron does
-    seconds = float(row["iteration_ms"]) / 1e3
-    return Run(config=config, plan=_ways(row), batch=int(row["global_batch"]), machine="a100", seconds=seconds)
+    return Run(
+        model=f"GPT {config.layers} x {config.width}",
+        config=config,
+        plan=_ways(row),
+        batch=int(row["global_batch"]),
+        machine="a100",
+        seconds=float(row["iteration_ms"]) / 1e3,
+        runtime="eager",
+        dispatch=_DEEPSPEED,
+    )
 
 
 def _sc21(row: Row) -> Run:
@@ -77,19 +118,25 @@ def _sc21(row: Row) -> Run:
     flops = 96 * batch * config.length * config.layers * config.width**2  # with a second forward pass
     flops *= 1 + config.length / (6 * config.width) + config.vocabulary / (16 * config.layers * config.width)
     seconds = flops / (float(row["tflops_per_s_per_gpu"]) * 1e12 * plan.num_devices)
-    return Run(config=config, plan=plan, batch=batch, machine="a100", seconds=seconds)
+    return Run(
+        model=row["model"], config=config, plan=plan, batch=batch, machine="a100", seconds=seconds, runtime="eager"
+    )
 
 
 def _korthikanti(row: Row) -> Run:
     is_selective = row["recompute"] == "selective_sequence_parallel"
     # what attention makes between its products is computed again, all else kept
     remat = "dots_with_no_batch_dims_saveable" if is_selective else "full"
+    parts = "parameters_and_optimizer_gib", "activations_selective_sp_gib"
     return Run(
+        model=row["model"],
         config=replace(_gpt(row), remat=remat),
         plan=replace(_ways(row), sequence=is_selective),
         batch=int(row["global_batch"]),
         machine="a100",
         seconds=float(row["step_s"]),
+        runtime="eager",
+        gibibytes=sum(float(row[part]) for part in parts) if is_selective and parts[0] in row else None,
     )
 
 
@@ -105,13 +152,10 @@ MPT = {  # layers, width, heads: llm-foundry's yamls
     "70b": (80, 8192, 64),
 }
 _FSDP = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2"}
+_MOSAIC = {"h100_80gb": "h100", "a100_80gb": "a100", "a100_40gb": "a100_40gb"}
 
 
 def _mpt(row: Row) -> Run:
-    if "fp8" in row["precision"]:
-        raise UnsaidError("float8 linears")
-    if row["gpu"] == "a100_40gb":
-        raise UnsaidError("no preset of an A100 with 40 GB")
     layers, width, heads = MPT[row["model"]]
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
     config = Config(
@@ -121,36 +165,86 @@ def _mpt(row: Row) -> Run:
         vocabulary=50368,
         length=length,
         hidden=4 * width,
+        fused_qkv=True,
         remat="full" if row["activation_checkpointing"] == "True" else "none",
+        float8="dynamic" if "fp8" in row["precision"] else "",
     )
-    plan = Plan(gpus, microbatches=int(row["gradient_accumulation"]), strategy=_FSDP[row["fsdp"]])
-    seconds = batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus)
-    return Run(config=config, plan=plan, batch=batch, machine=row["gpu"].partition("_")[0], seconds=seconds)
+    return Run(
+        model=f"MPT {row['model']}",
+        config=config,
+        plan=Plan(gpus, microbatches=int(row["gradient_accumulation"]), strategy=_FSDP[row["fsdp"]]),
+        batch=batch,
+        machine=_MOSAIC[row["gpu"]],
+        seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
+        runtime="eager",
+    )
+
+
+LLAMA = {"8b": LLAMA_8B, "70b": LLAMA_70B, "405b": LLAMA_405B}
+_RECOMPUTED = {
+    "selective": "dots_with_no_batch_dims_saveable",  # it keeps what products make
+    "full": "full",
+}
+_SCHEDULES = {"": "", "async tensor parallel": "", "1f1b": "1f1b", "interleaved 1f1b": "1f1b-x2"}
 
 
 def _torchtitan(row: Row) -> Run:
-    if "float8" in row["precision"]:
-        raise UnsaidError("float8 linears")
-    if row["model"] != "8B":
-        raise UnsaidError(f"model {row['model']}")
+    model = LLAMA[row["model"].lower()]
+    ways = {name: int(count) for name, count in (part.split() for part in row["plan"].split(", "))}
+    stages, schedule = ways.get("pipeline", 1), _SCHEDULES[row["schedule"]]
+    _check_stages(model.layers, stages * (2 if schedule.endswith("x2") else 1))
+    plan = Plan(
+        ways["fsdp"],
+        ways.get("tensor", 1),
+        stages,
+        stages,  # as many microbatches as stages: its default
+        schedule,
+        strategy="fsdp",
+        sequence="tensor" in ways,
+    )
+    float8 = ("fixed" if stages > 1 else "dynamic") if "float8" in row["precision"] else ""
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
-    # its selective recomputation keeps what products make
-    config = replace(LLAMA_8B, length=length, remat="dots_with_no_batch_dims_saveable")
-    seconds = batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus)
-    plan = Plan(gpus, strategy="fsdp")
-    memory = float(row["memory_gib"])
-    return Run(config=config, plan=plan, batch=batch, machine="h100", seconds=seconds, gibibytes=memory)
+    return Run(
+        model=f"Llama 3.1 {row['model']}",
+        config=replace(model, length=length, remat=_RECOMPUTED[row["recompute"]], float8=float8),
+        plan=plan,
+        batch=batch,
+        machine="h100_96gb",
+        seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
+        gibibytes=float(row["memory_gib"]),
+    )
+
+
+_KEPT = {"405b": ("k", "v", "down"), "70b": ("q", "k", "v", "context")}
+"""What the recipe of a model keeps of each layer, on the device or on the host."""
+_NOT_DENSE = ("deepseek", "gpt-oss", "qwen3", "gemma4-26b", "mixtral")
+_LONG = 131072
 
 
 def _maxtext(row: Row) -> Run:
-    raise UnsaidError("no preset of a TPU v7")
+    family, _, size = row["model"].rpartition("-")
+    if row["model"].startswith(_NOT_DENSE):
+        raise UnsaidError("a mixture of experts as MaxText runs it")
+    if not family.startswith("llama"):
+        raise UnsaidError("layers of several kinds: windows of attention, keys and values that layers share")
+    devices, length, batch = 2 * int(row["chips"]), int(row["sequence"]), int(row["global_batch"])
+    is_fp8 = "fp8" in row["precision"]
+    kept = ("q", "k", "v", "context", "down") if length == _LONG else () if is_fp8 and size == "405b" else _KEPT[size]
+    return Run(
+        model=f"Llama 3.1 {size}",
+        config=replace(LLAMA[size], length=length, remat=kept, float8="fixed" if is_fp8 else ""),
+        plan=Plan(devices, strategy="fsdp", context=8 if length == _LONG else 1),
+        batch=batch,
+        machine="tpu_v7",
+        seconds=float(row["step_s"]),
+    )
 
 
 TABLES: Mapping[str, Callable[[Row], Run]] = {
-    "vtrain_a100_single": _vtrain,
-    "vtrain_a100_multi": _vtrain,
     "megatron_a100_sc21": _sc21,
     "megatron_a100_korthikanti": _korthikanti,
+    "vtrain_a100_multi": _vtrain,
+    "vtrain_a100_single": _vtrain,
     "llm_foundry_mpt_fsdp": _mpt,
     "torchtitan_h100": _torchtitan,
     "maxtext_ironwood": _maxtext,

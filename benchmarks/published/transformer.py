@@ -1,7 +1,9 @@
 """Decoders as people write them: GPT, MPT, Llama 3, Mixtral and DeepSeek; layers in a scan or listed, each under
 `jax.checkpoint`.
 
-Weights, moments and the update are f32, the layers compute in bf16; heads are a dim of their own, as in Flax.
+Weights, moments and the update are f32, the layers compute in bf16; heads are a dim of their own, as in Flax.  Of the
+types each can be another: Megatron's weights are f16, with f32 masters beside the moments, torchtitan's linears float8.
+What frameworks have as one kernel (a norm, a masked softmax, the update) has a `jax.named_scope`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from benchmarks.published.experts import Experts, feed_forward
+from benchmarks.published.float8 import product8
 
 Tree = Any
 
@@ -41,11 +45,20 @@ class Config:
     tied: bool = True
     """Is the embedding the output's weight, too?"""
     scanned: bool = True
-    remat: str = "full"
-    """`none`, `full`, or the name of one of `jax.checkpoint_policies`."""
+    remat: str | tuple[str, ...] = "full"
+    """`none`, `full`, the name of one of `jax.checkpoint_policies`, or which of `NAMED` each layer keeps."""
     compute: Any = jnp.bfloat16
-    attention: Literal["xla", "cudnn"] = "xla"
-    """`cudnn`: fused, on GPUs alone."""
+    stored: Any = jnp.float32
+    """Of the weights, norms apart; where it is narrower, f32 masters lie beside the moments."""
+    float8: str = ""
+    """Products of layers in float8, operands scaled by their largest elements (`dynamic`) or all alike (`fixed`)."""
+    attention: Literal["xla", "cudnn", "written"] = "xla"
+    """JAX's own, as XLA or (on GPUs alone) cuDNN computes it, or `written`: a product, a masked softmax, a product, as
+    Megatron had it before flash attention."""
+    fused_qkv: bool = False
+    """Queries, keys and values of one product; there are as many heads of each."""
+    dropout: bool = False
+    """Of attention's probabilities and of what each half of a layer adds."""
     experts: Experts | None = None
 
     @property
@@ -66,6 +79,8 @@ class Config:
         return replace(self, scanned=False)
 
 
+NAMED = ("q", "k", "v", "qkv", "context", "o", "up", "gate", "down")
+"""Products of a layer that `Config.remat` can name, and what attention makes."""
 GPT_1_7B = Config(layers=24, width=2304, heads=24, vocabulary=51200, length=2048, hidden=9216)
 MPT_7B = Config(layers=32, width=4096, heads=32, vocabulary=50368, length=2048, hidden=16384, positions="alibi")
 LLAMA_8B = Config(
@@ -80,6 +95,8 @@ LLAMA_8B = Config(
     positions="rotary",
     tied=False,
 )
+LLAMA_70B = replace(LLAMA_8B, layers=80, width=8192, heads=64, hidden=28672)
+LLAMA_405B = replace(LLAMA_8B, layers=126, width=16384, heads=128, hidden=53248)
 MIXTRAL_8X7B = replace(LLAMA_8B, vocabulary=32000, experts=Experts(count=8, chosen=2, hidden=14336))
 DEEPSEEK_16B = replace(
     LLAMA_8B,
@@ -93,18 +110,19 @@ DEEPSEEK_16B = replace(
 )
 
 
-def parameters(config: Config, dtype: Any = jnp.float32) -> Tree:
-    """Shapes of all weights; of scanned layers each is a stack."""
+def parameters(config: Config, dtype: Any = None) -> Tree:
+    """Shapes of all weights; of scanned layers each is a stack.  `dtype`: in the place of the one that is stored."""
 
     def array(*dims: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(dims, dtype)
+        is_norm = len(dims) == 1
+        return jax.ShapeDtypeStruct(dims, jnp.float32 if is_norm else dtype or config.stored)
 
     width, dim = config.width, config.dim
+    separate = {"q": config.heads, "k": config.kv, "v": config.kv}
     attention = {
         "attention_norm": array(width),
-        "q": array(width, config.heads, dim),
-        "k": array(width, config.kv, dim),
-        "v": array(width, config.kv, dim),
+        **({"qkv": array(width, 3, config.heads, dim)} if config.fused_qkv else {}),
+        **{name: array(width, heads, dim) for name, heads in separate.items() if not config.fused_qkv},
         "o": array(config.heads, dim, width),
         "mlp_norm": array(width),
     }
@@ -121,7 +139,7 @@ def parameters(config: Config, dtype: Any = jnp.float32) -> Tree:
     if config.dense_layers:
         whole["first"] = [dense] * config.dense_layers
     rest = config.layers - config.dense_layers
-    stacked = {name: array(rest, *leaf.shape) for name, leaf in layer.items()}
+    stacked = {name: jax.ShapeDtypeStruct((rest, *leaf.shape), leaf.dtype) for name, leaf in layer.items()}
     return {**whole, "layers": stacked if config.scanned else [layer] * rest}
 
 
@@ -153,15 +171,40 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., Any]:
     if config.remat == "none":
         return layer
-    policy = None if config.remat == "full" else getattr(jax.checkpoint_policies, config.remat)
-    return jax.checkpoint(layer, policy=policy)
+    return jax.checkpoint(layer, policy=_policy(config.remat))
+
+
+def _policy(remat: str | tuple[str, ...]) -> Callable[..., Any] | None:
+    if isinstance(remat, tuple):
+        return jax.checkpoint_policies.save_only_these_names(*remat)
+    return None if remat == "full" else getattr(jax.checkpoint_policies, remat)
+
+
+def _linear(config: Config, name: str, equation: str, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """A product with a weight, under a name by which it can be kept."""
+    weight = weight.astype(x.dtype)
+    made = product8(equation, config.float8, x, weight) if config.float8 else jnp.einsum(equation, x, weight)
+    return checkpoint_name(made, name)
 
 
 def _layer(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
-    x = x + _attention(config, weights, _norm(x, weights["attention_norm"]))
-    return x + _feed_forward(config, weights, _norm(x, weights["mlp_norm"]))
+    x = _added(config, x, _attention(config, weights, _norm(x, weights["attention_norm"])))
+    return _added(config, x, _feed_forward(config, weights, _norm(x, weights["mlp_norm"])))
 
 
+@jax.named_scope("added")
+def _added(config: Config, x: jax.Array, made: jax.Array) -> jax.Array:
+    return x + (_dropped(made) if config.dropout else made)
+
+
+@jax.named_scope("dropout")
+def _dropped(x: jax.Array) -> jax.Array:
+    """Without a tenth of its elements; which these are, their own digits say: that costs what a counter's would."""
+    digits = x * 1024
+    return jnp.where(jnp.abs(digits - jnp.round(digits)) < 0.45, x / 0.9, 0).astype(x.dtype)
+
+
+@jax.named_scope("norm")
 def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
     wide = x.astype(jnp.float32)
     wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)
@@ -169,12 +212,38 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def _attention(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
-    q, k, v = (jnp.einsum("bsw,whd->bshd", x, weights[name].astype(x.dtype)) for name in "qkv")
+    if config.fused_qkv:
+        together = _linear(config, "qkv", "bsw,wchd->cbshd", x, weights["qkv"])
+        q, k, v = (part[0] for part in jax.lax.split(together, (1, 1, 1)))
+    else:
+        q, k, v = (_linear(config, name, "bsw,whd->bshd", x, weights[name]) for name in "qkv")
     if config.positions == "rotary":
         q, k = _rotated(q), _rotated(k)
     bias = _alibi(config, x.dtype) if config.positions == "alibi" else None
-    mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
-    return jnp.einsum("bshd,hdw->bsw", mixed, weights["o"].astype(x.dtype))
+    if config.attention != "written":
+        mixed = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation=config.attention)
+    else:
+        shares = _masked_softmax(jnp.einsum("bshd,bthd->bhst", q, k))
+        mixed = jnp.einsum("bhst,bthd->bshd", _dropped(shares) if config.dropout else shares, v)
+    return _linear(config, "o", "bshd,hdw->bsw", checkpoint_name(mixed, "context"), weights["o"])
+
+
+@jax.custom_vjp
+@jax.named_scope("masked_softmax")
+def _masked_softmax(scores: jax.Array) -> jax.Array:
+    """Of causal attention, computed in f32; the scale by the heads' dim is of no account here."""
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    return jax.nn.softmax(jnp.where(seen, scores.astype(jnp.float32), -1e4), axis=-1).astype(scores.dtype)
+
+
+@jax.named_scope("masked_softmax")
+def _of_scores(made: jax.Array, given: jax.Array) -> tuple[jax.Array]:
+    """Its gradient, of the result alone."""
+    wide, share = given.astype(jnp.float32), made.astype(jnp.float32)
+    return ((share * (wide - jnp.sum(wide * share, -1, keepdims=True))).astype(made.dtype),)
+
+
+_masked_softmax.defvjp(lambda scores: (_masked_softmax(scores),) * 2, _of_scores)
 
 
 def _rotated(x: jax.Array) -> jax.Array:
@@ -194,26 +263,49 @@ def _alibi(config: Config, dtype: Any) -> jax.Array:
 def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
     if config.experts and "router" in weights:
         return feed_forward(config.experts, weights, x)
-    up, down = (weights[name].astype(x.dtype) for name in ("up", "down"))
-    hidden = jax.nn.silu(x @ weights["gate"].astype(x.dtype)) * (x @ up) if config.gated else jax.nn.gelu(x @ up)
-    return hidden @ down
+    hidden = _linear(config, "up", "bsw,wh->bsh", x, weights["up"])
+    if config.gated:
+        hidden = jax.nn.silu(_linear(config, "gate", "bsw,wh->bsh", x, weights["gate"])) * hidden
+    else:
+        hidden = jax.nn.gelu(hidden)
+    return _linear(config, "down", "bsh,hw->bsw", hidden, weights["down"])
 
 
-def train_step(config: Config, weights: Tree, moments: tuple[Tree, Tree], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
+def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
     """A step of `adam`: (weights, moments, loss)."""
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
     return *adam(weights, moments, gradients), value
 
 
-def adam(weights: Tree, moments: tuple[Tree, Tree], gradients: Tree) -> tuple[Tree, tuple[Tree, Tree]]:
-    """Kingma and Ba 2015, its bias corrections left to the learning rate: (weights, moments)."""
+@jax.named_scope("adam")
+def adam(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tree, tuple[Tree, ...]]:
+    """Kingma and Ba 2015, its bias corrections left to the learning rate: (weights, moments).
+
+    `moments`: the first, the second, and the masters of weights that are stored narrower.
+    """
+    masters = moments[2:] or (weights,)
+    if len(moments) > 2:  # summed over devices, narrow as they are, before anything is updated
+        gradients = jax.lax.optimization_barrier(gradients)
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
     second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, moments[1], gradients)
-    weights = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), weights, first, second)
-    return weights, (first, second)
+    moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), masters[0], first, second)
+    stored = jax.tree.map(lambda w, new: new.astype(w.dtype), weights, moved)
+    return stored, (first, second, *(moved for _ in moments[2:]))
 
 
-def arguments(config: Config, batch: int) -> tuple[Tree, tuple[Tree, Tree], jax.ShapeDtypeStruct]:
+def arguments(config: Config, batch: int) -> tuple[Tree, tuple[Tree, ...], jax.ShapeDtypeStruct]:
     """Of `train_step` with so many sequences."""
-    weights = parameters(config)
-    return weights, (weights, weights), jax.ShapeDtypeStruct((batch, config.length), jnp.int32)
+    wide = parameters(config, jnp.float32)
+    moments = (wide, wide) if config.stored == jnp.float32 else (wide, wide, wide)
+    return parameters(config), moments, jax.ShapeDtypeStruct((batch, config.length), jnp.int32)
+
+
+def model_flops(config: Config, batch: int) -> float:
+    """Of a step, with nothing computed twice: six a weight of a product and token, twelve an element of the scores and
+    dim of a head (Chowdhery and others 2022, appendix B).
+    """
+    width, heads = config.width, config.heads * config.dim
+    attention = 2 * width * heads + 2 * width * config.kv * config.dim
+    layer = attention + (3 if config.gated else 2) * width * config.hidden
+    weights = config.layers * layer + width * config.vocabulary
+    return batch * config.length * (6.0 * weights + 12.0 * config.layers * heads * config.length)

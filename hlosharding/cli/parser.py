@@ -160,6 +160,7 @@ def _add_simulate(commands: Any) -> None:
         default="overlap",
         help="of a schedule: transfers beside computing (the default), step by step, or sharing links",
     )
+    _runtime_option(command)
     command.add_argument("--most", type=_positive, default=10, metavar="N", help="steps of the critical path to print")
     command.add_argument("--emit", choices=("json",), help="every event, for programs")
 
@@ -176,6 +177,7 @@ def _add_search(commands: Any) -> None:
     _load_options(command)
     _batch_option(command)
     command.add_argument("--machine", type=_machine, required=True, metavar="NAME:N", help="for what, as h100:16")
+    _runtime_option(command)
     _plans_option(command, "all of the options below")
     command.add_argument("--microbatches", type=_counts, metavar="K,K...", help="of pipelines (default: 2 to 128)")
     _words_option(command, "--schedules", "NAME,NAME...", "of pipelines, as 1f1b,1f1b-x2,zb-h1 (default: 1f1b)")
@@ -414,6 +416,14 @@ def _propagation_options(command: argparse.ArgumentParser, *, plan: bool = True)
             action=argparse.BooleanOptionalAction,
             help=f"{edge} may be given shardings (default: what JAX or the first line of FILE leaves open)",
         )
+
+
+def _runtime_option(command: Any) -> None:
+    command.add_argument(
+        "--runtime",
+        choices=("compiled", "eager"),
+        help="who runs it: XLA, which fuses ops, or a framework that launches a kernel an op (default: the machine's)",
+    )
 
 
 def _combine_option(command: Any) -> None:

@@ -37,6 +37,7 @@ def execute(arguments: Namespace) -> None:
         prune=not arguments.all,
         resume=arguments.resume,
         jobs=arguments.jobs,
+        runtime=arguments.runtime,
     )
     if arguments.plot:
         write(pareto_svg(found), arguments.plot)

@@ -20,7 +20,7 @@ from hlosharding.search import schedule_of
 from hlosharding.whole_files import read_whole
 
 _SCHEDULE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*)*+(?:func|program) @")
-_OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "most", "emit"})
+_OF_SCHEDULES = frozenset({"command", "file", "machine", "trace", "plot", "semantics", "runtime", "most", "emit"})
 
 
 def execute(arguments: Namespace) -> None:
@@ -44,7 +44,7 @@ def _simulate_program(arguments: Namespace, source: Path | bytes) -> None:
     if arguments.semantics != "overlap":
         raise HloShardingError("--semantics is of schedules, FILE is a program", remedy="leave it out")
     partitioned = partitioned_program(arguments, annotated_program(arguments, source))
-    found = simulate(partitioned, partitioned.machine, combine=arguments.combine)
+    found = simulate(partitioned, partitioned.machine, combine=arguments.combine, runtime=arguments.runtime)
     present(simulation_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)
@@ -60,7 +60,7 @@ def _planned(arguments: Namespace, plan: PlanFile, source: Path | bytes) -> Sche
 def _simulate_schedule(arguments: Namespace, schedule: Schedule) -> None:
     with working("simulating"):
         target = machine(arguments, 1 + max(schedule.devices, default=0))
-        found = simulate(schedule, target, semantics=arguments.semantics)
+        found = simulate(schedule, target, semantics=arguments.semantics, runtime=arguments.runtime)
     present(schedule_view(found, most=arguments.most), arguments.emit)
     if arguments.trace:
         found.save_trace(arguments.trace)

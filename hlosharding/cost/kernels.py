@@ -16,8 +16,10 @@ from hlosharding.cost.fusing import (
     POINTWISE,
     Reads,
     absorbed,
+    computed_inside,
     elements,
     is_fused,
+    kernel_bytes,
     kernel_reads,
     read_in_place,
     reads_of_hidden,
@@ -31,47 +33,61 @@ Before = dict[Instruction, set[Instruction]]
 """Of each kernel that is one with others before it, by the op that it ends with: arrays that those read or made."""
 
 
-class Kernels(NamedTuple):
-    """Of one computation."""
+class Kernel(NamedTuple):
+    """What runs where the last of its ops stands."""
 
-    hidden: dict[Instruction, Reads]
-    """Values that are never written to memory, and what a kernel reads that computes them."""
-    before: Before
+    nbytes: float
+    """Read and written."""
+    others: Iterable[Instruction]
+    """Ops that it computes beside the last one."""
+    starts: bool = True
+    """Or is it one with a kernel that has started?"""
 
 
-class KernelsOf(dict[Computation, Kernels]):
-    """Of each computation of a module: found when it is asked for, and once.
+class Kernels(dict[Computation, dict[Instruction, Reads]]):
+    """Of each computation of a module the values that are never written to memory, and what a kernel reads that
+    computes them: found when it is asked for, and once.
 
     `joins`: as compilers for accelerators do, which also keep rows in a kernel that reduces them.
+
+    >>> import hlosharding as hs
+    >>> module = hs.load("HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n y = f32[8] negate(x)\\n"
+    ...     " z = f32[8] tanh(x)\\n ROOT t = (f32[8], f32[8]) tuple(y, z)\\n}")
+    >>> kernels = Kernels(module, joins=True)
+    >>> [kernels.kernel(module.by_name(name), 64.0).nbytes for name in "yz"]
+    [64.0, 32.0]
     """
 
     def __init__(self, module: Module, *, joins: bool = False) -> None:
         super().__init__()
         self._fuses, self._joins = not is_fused(module), joins
+        self._before: Before = {}
 
-    def __missing__(self, computation: Computation) -> Kernels:
-        found = self[computation] = self._find(computation) if self._fuses else Kernels({}, {})
-        return found
+    def __missing__(self, computation: Computation) -> dict[Instruction, Reads]:
+        hidden = absorbed(computation, is_accelerator=self._joins) if self._fuses else {}
+        if self._fuses and self._joins:
+            hidden, before = joined(computation, hidden)
+            self._before |= before
+        self[computation] = hidden
+        return hidden
 
-    def _find(self, computation: Computation) -> Kernels:
-        hidden = absorbed(computation, is_accelerator=self._joins)
-        return joined(computation, hidden) if self._joins else Kernels(hidden, {})
+    def kernel(self, op: Instruction, nbytes: float) -> Kernel | None:
+        """The kernel that ends in an op which alone moves `nbytes`; None: another one computes it."""
+        hidden = self[op.computation]
+        if op in hidden:
+            return None
+        before = self._before.get(op, ())
+        moved = kernel_bytes(op, nbytes, hidden, before)
+        return Kernel(moved, computed_inside(op, hidden), op not in self._before)
 
 
-def joined(computation: Computation, hidden: dict[Instruction, Reads]) -> Kernels:
-    """Join the kernels of a computation of which some values are `hidden`.
-
-    >>> import hlosharding as hs
-    >>> module = hs.load("HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n y = f32[8] negate(x)\\n"
-    ...     " z = f32[8] tanh(x)\\n ROOT t = (f32[8], f32[8]) tuple(y, z)\\n}")
-    >>> {op.name: [one.name for one in read] for op, read in joined(module.entry, {}).before.items()}
-    {'z': ['x']}
-    """
+def joined(computation: Computation, hidden: dict[Instruction, Reads]) -> tuple[dict[Instruction, Reads], Before]:
+    """Join the kernels of a computation of which some values are `hidden`: what is hidden then."""
     groups = _Joining(computation, hidden).groups()
     inside = {op for group in groups for op in _kept_inside(group, computation, hidden)}
     if inside:
         hidden = reads_of_hidden(computation, {*hidden, *inside})
-    return Kernels(hidden, _read_before(groups, hidden))
+    return hidden, _read_before(groups, hidden)
 
 
 Key = tuple[int, int, Instruction]

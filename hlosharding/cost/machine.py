@@ -14,11 +14,13 @@ from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hlosharding.errors import CostError
 from hlosharding.sharding import MOST_DEVICES
 
+Runtime = Literal["compiled", "eager"]
+"""Who runs programs: XLA, which fuses ops, or a framework whose host launches a kernel an op."""
 Topology = str
 """How devices of one node are joined: "switch" (any pair at full rate) or "torus" (rings along each axis)."""
 
@@ -117,6 +119,10 @@ class Machine:
     """Seconds from a call of a compiled program to its first kernel, where nothing hides them: presets have none."""
     platform: str = "gpu"
     """Whose compiler: "cpu", "gpu" or "tpu", XLA's names."""
+    dispatch: float = 0.0
+    """Seconds that the host of a framework without a compiler takes to launch an op; 0: unknown, nothing runs so."""
+    runtime: Runtime = "compiled"
+    """Who runs programs on it."""
     topology: Topology = "switch"
     torus: tuple[int, ...] = ()
     """Axis sizes of the torus one node forms; device ids count row-major over it."""
@@ -200,6 +206,20 @@ class Machine:
         """Peak FLOP/s of matrix products in `dtype` ("f32", "bf16", ...; XLA's names)."""
         return _rate(self, dtype)
 
+    @property
+    def dispatch_seconds(self) -> float:
+        """That the host takes for each launch while the device works: nothing where programs are compiled."""
+        return self.dispatch if self.runtime == "eager" else 0.0
+
+    def running(self, runtime: Runtime | None) -> Machine:
+        """The same machine where programs run so; None: as it is.  Raises CostError where it has no figure for that.
+
+        >>> from hlosharding.cost import machines
+        >>> machines.a100(8).running("eager").dispatch_seconds > machines.a100(8).dispatch_seconds
+        True
+        """
+        return self if runtime in (None, self.runtime) else _running(self, runtime)
+
     def traffic_seconds(self, nbytes: float) -> float:
         """Of reading and writing so many bytes in one op.
 
@@ -277,6 +297,11 @@ def _rebuild(content: tuple[Any, ...]) -> Machine:
 
 
 @lru_cache(maxsize=1024)
+def _running(machine: Machine, runtime: Runtime) -> Machine:
+    return replace(machine, runtime=runtime, parts=tuple(part.running(runtime) for part in machine.parts))
+
+
+@lru_cache(maxsize=1024)
 def _resized(machine: Machine, num_devices: int) -> Machine:
     made = replace(machine, num_devices=num_devices, name=_name(machine, num_devices), placement=(), parts=())
     if machine.topology != "torus" or num_devices < 1:
@@ -326,7 +351,7 @@ def _starts(parts: tuple[Machine, ...]) -> tuple[list[int], list[int]]:
 
 
 _LEAST = ("vector_flops", "memory_bytes", "cache_bytes", "cache_bandwidth", "host_bandwidth")
-_MOST = ("launch", "collective_launch", "program_launch")
+_MOST = ("launch", "collective_launch", "program_launch", "dispatch")
 """Figures of which the smallest, and the largest, is that of the slowest."""
 
 
@@ -443,6 +468,14 @@ def _check(machine: Machine) -> None:
         raise CostError(f"machine {machine.name!r}: {', '.join(bad)} must be positive and finite", remedy="correct it")
     if machine.num_devices > MOST_DEVICES:
         raise CostError(f"machine {machine.name!r}: {machine.num_devices} devices are more than {MOST_DEVICES}")
+    if machine.runtime not in get_args(Runtime):
+        words = ", ".join(get_args(Runtime))
+        raise CostError(f"machine {machine.name!r}: no runtime {machine.runtime!r}", remedy=f"there are {words}")
+    if machine.runtime == "eager" and not machine.dispatch:
+        raise CostError(
+            f"machine {machine.name!r} does not say how long a host takes to launch an op",
+            remedy="to run eagerly there give it a dispatch, in seconds: dataclasses.replace(machine, dispatch=10e-6)",
+        )
     if "f32" not in dict(machine.peak_flops):
         raise CostError(f"machine {machine.name!r}: peak_flops lacks 'f32'", remedy="give the rate of f32 products")
     if machine.parts and machine.num_devices != sum(part.num_devices for part in machine.parts):

@@ -197,6 +197,7 @@ def _rates(name: str, value: Any) -> tuple[tuple[str, float], ...]:
 _READERS = {
     "str": _text,
     "Topology": _text,
+    "Runtime": _text,
     "int": _count,
     "tuple[int, ...]": _counts,
     "tuple[int, int, int]": _tile,

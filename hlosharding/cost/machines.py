@@ -25,6 +25,7 @@ _NVLINK_HOP, _NETWORK_HOP, _KERNEL, _COLLECTIVE = 0.6 * US, 2.7 * US, 4.0 * US, 
 # The model has 20.4 GB/s for LL between 4 nodes and more with Intel's hosts, of which half is reached [F]; LL128 sends
 # 16.7 GB/s a channel, of 12; a post takes Intel's hosts 1 us [N].
 _NCCL = Nccl(ll_bandwidth=10.2 * GB, ll128_bandwidth=200 * GB, nvls_efficiency=0.0, post=1.0 * US)
+_DISPATCH = 10.0 * US  # PyTorch without a compiler: 5-25 us from Python to the launch of a kernel [K]
 
 
 def v100(num_devices: int = 8) -> Machine:
@@ -60,6 +61,7 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
         nccl=_NCCL,
         host_bandwidth=12 * GB,  # PCIe 3: 16 peak [S], 12 achieved [K]
         launch=_KERNEL,
+        dispatch=_DISPATCH,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 32),
         matrix_units=80,  # [S]
@@ -68,27 +70,44 @@ def _v100(name: str, num_devices: int, *, per_node: int, inside: float, between:
     )
 
 
-_A100 = Chip(
-    kind="NVIDIA A100-SXM4-80GB",  # [C]
-    compute_capability=(8, 0),
-    is_accelerated=False,
-    lanes=64,  # [S]
-    shared_memory=164 * KIB,  # [S]
-    l2_cache=40 * KIB * KIB,  # [S]
-    links=12,  # [S]
-)
+def _ampere_chip(kind: str) -> Chip:
+    return Chip(
+        kind=kind,
+        compute_capability=(8, 0),
+        is_accelerated=False,
+        lanes=64,  # [S]
+        shared_memory=164 * KIB,  # [S]
+        l2_cache=40 * KIB * KIB,  # [S]
+        links=12,  # [S]
+    )
 
 
-@lru_cache
+_A100, _A100_40GB = _ampere_chip("NVIDIA A100-SXM4-80GB"), _ampere_chip("NVIDIA A100-SXM4-40GB")  # [C]
+
+
 def a100(num_devices: int = 8) -> Machine:
     """A100 SXM 80 GB in nodes of 8, one 200 Gb/s card a device.
 
     >>> a100(16).num_nodes
     2
     """
+    return _ampere("a100", num_devices, memory=80 * GB, bandwidth=2.0e12, chip=_A100)  # [S]
+
+
+def a100_40gb(num_devices: int = 8) -> Machine:
+    """A100 SXM 40 GB: an A100 with less and slower memory.
+
+    >>> a100_40gb().memory_bytes
+    40000000000.0
+    """
+    return _ampere("a100_40gb", num_devices, memory=40 * GB, bandwidth=1.555e12, chip=_A100_40GB)  # [S]
+
+
+@lru_cache
+def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chip: Chip) -> Machine:
     return Machine(
-        name=f"a100({num_devices})",
-        num_devices=_devices("a100", num_devices),
+        name=f"{name}({num_devices})",
+        num_devices=_devices(name, num_devices),
         devices_per_node=8,
         peak_flops=(  # [S]
             ("f32", 156 * TFLOP),  # TF32, which XLA uses for f32 products at default precision
@@ -98,19 +117,20 @@ def a100(num_devices: int = 8) -> Machine:
             ("f64", 19.5 * TFLOP),
         ),
         vector_flops=19.5 * TFLOP,  # [S]
-        memory_bandwidth=2.0e12,  # [S]
-        memory_bytes=80 * GB,
+        memory_bandwidth=bandwidth,
+        memory_bytes=memory,
         inside=Link(bandwidth=235 * GB, latency=0.81 * US),  # 300 peak; 235 achieved [N]; hop [F]
         between=Link(bandwidth=24 * GB, latency=_NETWORK_HOP),  # HDR: 25 peak, 24 achieved [K]
         nccl=replace(_NCCL, ll128_bandwidth=176 * GB),  # [F]
         host_bandwidth=25 * GB,  # PCIe 4: 64 GB/s both ways [S], 25 of 32 achieved [K]
         launch=_KERNEL,
+        dispatch=_DISPATCH,
         collective_launch=29 * US,  # [F]
         matrix_tile=(128, 128, 32),
         matrix_units=108,  # [S]
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
-        chip=_A100,
+        chip=chip,
     )
 
 
@@ -137,6 +157,8 @@ def _hopper_chip(kind: str) -> Chip:
 
 
 _H100, _H200 = _hopper_chip("NVIDIA H100 80GB HBM3"), _hopper_chip("NVIDIA H200")  # [C]
+_H100_96GB = _hopper_chip("NVIDIA H100")
+_CLOCK_AT_500_W = (500 / 700) ** (1 / 3)  # of the clock at 700 W: power goes with the clock and the voltage squared
 
 
 def h100(num_devices: int = 8) -> Machine:
@@ -146,6 +168,26 @@ def h100(num_devices: int = 8) -> Machine:
     (2, 80000000000.0)
     """
     return _hopper("h100", num_devices, memory=80 * GB, bandwidth=3.35e12, chip=_H100)  # [S]
+
+
+def h100_96gb(num_devices: int = 8) -> Machine:
+    """H100 96 GB with HBM2e, limited to 500 W, as PyTorch's torchtitan was measured on.
+
+    >>> h100_96gb().memory_bytes > h100().memory_bytes, h100_96gb().vector_flops < h100().vector_flops
+    (True, True)
+    """
+    whole = _hopper("h100_96gb", num_devices, memory=96 * GB, bandwidth=2.4e12, chip=_H100_96GB)  # [K]
+    return _slower(whole, _CLOCK_AT_500_W)
+
+
+@lru_cache
+def _slower(machine: Machine, clock: float) -> Machine:
+    """The same at a share of its clock."""
+    return replace(
+        machine,
+        vector_flops=machine.vector_flops * clock,
+        compute_efficiency=machine.compute_efficiency * clock,
+    )
 
 
 def h200(num_devices: int = 8) -> Machine:
@@ -173,6 +215,7 @@ def _hopper(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         nccl=replace(_NCCL, ll128_bandwidth=205 * GB, nvls_efficiency=0.85 * 15 / 16),
         host_bandwidth=55 * GB,  # PCIe 5: 128 GB/s both ways [S], 55 of 64 achieved [K]
         launch=_KERNEL,
+        dispatch=_DISPATCH,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 128, 64),
         matrix_units=132,  # [S]
@@ -234,6 +277,7 @@ def _blackwell(name: str, num_devices: int, *, per_node: int, host: float) -> Ma
         nccl=replace(_NCCL, ll128_bandwidth=410 * GB, nvls_efficiency=0.74 * 15 / 16),
         host_bandwidth=host,
         launch=_KERNEL,
+        dispatch=_DISPATCH,
         collective_launch=_COLLECTIVE,
         matrix_tile=(128, 256, 64),
         matrix_units=148,  # [C]
@@ -296,6 +340,29 @@ def tpu_v6e(num_devices: int = 16) -> Machine:
     )
 
 
+def tpu_v7(num_devices: int = 16) -> Machine:
+    """TPU v7 (Ironwood): 3-D torus.  A device is one of the two cores of a chip, as JAX counts them: it has half of the
+    chip's memory and of its links; `tpu_v7(128)` is 64 chips.
+
+    >>> tpu_v7(128).torus, 2 * tpu_v7().flops("bf16")
+    ((4, 4, 8), 2307000000000000.0)
+    """
+    # A chip has 600 GB/s each way on six links [S], 90 of 100 used as on v5p; links between its cores are faster.
+    return _tpu(
+        "tpu_v7",
+        num_devices,
+        flops=2307 / 2,
+        vector=2307 / 2 / 64,
+        memory=192 * KIB**3 / GB / 2,
+        bandwidth=7.38e12 / 2,
+        link=90 / 2,
+        rank=3,
+        wrap=4,
+        tile=256,
+        narrow="f8",
+    )
+
+
 @lru_cache
 def _tpu(
     name: str,
@@ -310,13 +377,14 @@ def _tpu(
     wrap: int,
     tile: int = 128,
     host: float = 0.0,
+    narrow: str = "s8",
 ) -> Machine:
     torus = near_cube(_devices(name, num_devices), rank)
     return Machine(
         name=f"{name}({num_devices})",
         num_devices=num_devices,
         devices_per_node=prod(torus),  # one slice: all devices within reach of ICI
-        peak_flops=(("f32", flops * TFLOP / 6), ("bf16", flops * TFLOP), ("s8", 2 * flops * TFLOP)),
+        peak_flops=(("f32", flops * TFLOP / 6), ("bf16", flops * TFLOP), (narrow, 2 * flops * TFLOP)),
         # f32 products take six bf16 passes at full precision, the matrix unit having no f32 [S].
         vector_flops=vector * TFLOP,  # 1/64 of the matrix unit, roughly [S]
         memory_bandwidth=bandwidth,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost.fusing import POINTWISE, Reads, read_in_place
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.kernels import KernelsOf
+from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.memory_order import freeing_first
 from hlosharding.cost.schedule_order import schedules
 from hlosharding.ir import Computation, Instruction, Module, while_parts
@@ -40,7 +40,7 @@ class Peak(NamedTuple):
     """Name of the instruction of the entry during which it occurs."""
 
 
-def peak_memory(module: Module, kernels: KernelsOf | None = None) -> Peak:
+def peak_memory(module: Module, kernels: Kernels | None = None) -> Peak:
     """Bytes one device needs at the worst moment: arguments, results and all values alive.
 
     `kernels`: which there are, where that is known already; by default those of a CPU, which keep least inside.
@@ -98,10 +98,10 @@ def _kept_on_host(module: Module) -> tuple[set[int], set[int]]:
 class _Memory:
     """Peaks of a module's computations, each computed once: of what lies on the device, or of what lies on the host."""
 
-    def __init__(self, module: Module, *, on_host: bool = False, kernels: KernelsOf | None = None) -> None:
+    def __init__(self, module: Module, *, on_host: bool = False, kernels: Kernels | None = None) -> None:
         self.on_host, self.host_leaves = on_host, leaves_on_host(module)
         self.module = module
-        self.kernels = KernelsOf(module) if kernels is None else kernels
+        self.kernels = Kernels(module) if kernels is None else kernels
         self.order = schedules(module)
         self.peaks: dict[Computation, int] = {}
 
@@ -126,7 +126,7 @@ class _Memory:
         return self.peaks[computation]
 
     def _best(self, computation: Computation, frees: set[int], *, temporaries: bool = False) -> Peak:
-        hidden = self.kernels[computation].hidden
+        hidden = self.kernels[computation]
         scheduled = self.order.get(computation)
         orders = [scheduled] if scheduled else _orders(computation, hidden, frees)
         walks = [_Walk(self, computation, order, hidden, frees) for order in orders]

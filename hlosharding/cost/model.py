@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from hlosharding.cost import machines
 from hlosharding.cost.collective_time import op_time, placement_time
 from hlosharding.cost.combining import combined, was_combined
-from hlosharding.cost.fusing import computed_inside, kernel_bytes
+from hlosharding.cost.eager import EagerKernels
 from hlosharding.cost.host_offload import crosses, leaves_on_host
-from hlosharding.cost.kernels import Kernels, KernelsOf
-from hlosharding.cost.machine import Machine
+from hlosharding.cost.kernels import Kernels
+from hlosharding.cost.machine import Machine, Runtime
 from hlosharding.cost.memory import host_memory, peak_memory
 from hlosharding.cost.placement import group_placement, permute_placement
 from hlosharding.cost.topology import Topology, machine_of
@@ -42,7 +42,6 @@ from hlosharding.ir import (
 from hlosharding.notebook import InNotebooks
 from hlosharding.spmd import Collective, devices_of, module_of, read_collective
 
-NO_KERNELS = Kernels({}, {})
 NOTHING_STATED: Mapping[str, int] = MappingProxyType({})
 
 
@@ -118,6 +117,11 @@ class CostReport(InNotebooks):
     """Part of `time_s` in moves to the host's memory, and back."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: all figures but memory are guesses then."""
+    num_kernels: float = 0.0
+    """Kernels and collectives that are launched."""
+    dispatch_s: float = 0.0
+    """Seconds in which the host launches these one after the other, beside the device (`runtime="eager"`): `time_s`
+    is at least so long."""
     combined: tuple[tuple[Collective, ...], ...] = ()
     """Of `collectives`, those that XLA's combiner makes one of: each group is priced as one with the bytes of all, and
     each member has its share of the time, by its bytes."""
@@ -165,15 +169,19 @@ def cost(
     *,
     trips: Mapping[str, int] = NOTHING_STATED,
     combine: bool = True,
+    runtime: Runtime | None = None,
 ) -> CostReport:
     """Price a module: any Module, XLA's output included, or what holds one as `.module` (Partitioned, Propagation).
 
     A module that was not partitioned yet is priced as one device would run it.  `machine` defaults to an H100 node
     (or as many nodes as the module has devices for).  `trips`: how often loops run where the module does not tell, by
     name or source line.  `combine`: price collectives of one kind and group as XLA's combiner will join them
-    (`CostReport.combined`); False prices each alone.  What XLA has compiled already stands as it is.
+    (`CostReport.combined`); False prices each alone.  What XLA has compiled already stands as it is.  `runtime`:
+    "compiled", as XLA fuses, or "eager", as a framework that launches a kernel an op (PyTorch without a compiler); by
+    default the machine's.
 
-    Raises ModuleError for an invalid module, or trips of what is no loop.
+    Raises ModuleError for an invalid module, or trips of what is no loop; CostError for a runtime that the machine has
+    no figures of.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m")
@@ -186,7 +194,7 @@ def cost(
     """
     causes = getattr(module, "causes", None) or {}
     module = with_trip_counts(module_of(module), trips)
-    machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
+    machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).running(runtime)
     with blaming(module):
         table = _Table(module, machine, causes, combine=combine and not was_combined(module))
         runs = executions(module)
@@ -202,15 +210,15 @@ class _Table:
     def __init__(self, module: Module, machine: Machine, causes: Mapping[int, str], *, combine: bool) -> None:
         self.machine, self.causes, self.devices, self.combine = machine, causes, devices_of(module), combine
         self.away = leaves_on_host(module)
-        self.kernels = KernelsOf(module, joins=machine.platform != "cpu")
+        is_eager = machine.runtime == "eager"
+        self.kernels = EagerKernels(module) if is_eager else Kernels(module, joins=machine.platform != "cpu")
         self.rows: list[Priced] = []
         self.collectives: list[Collective] = []
         self.combined: list[tuple[Collective, ...]] = []
         self.flops = self.transcendentals = self.traffic = self.comm_bytes = 0.0
-        self.compute_s = self.comm_s = self.host_s = 0.0
+        self.compute_s = self.comm_s = self.host_s = self.num_kernels = 0.0
 
     def add(self, computation: Computation, runs: Runs) -> None:
-        kernels = NO_KERNELS if runs.is_fused else self.kernels[computation]
         inside: dict[Instruction, float] = {}
         found: dict[Instruction, Collective] = {}
         first = len(self.rows)
@@ -225,23 +233,23 @@ class _Table:
             elif crosses(op, self.away):
                 self._add_move(op, runs)
             elif not runs.is_fused and op not in self.away:  # on the host all is done in place
-                self._add_local(op, runs, kernels, inside)
+                self._add_local(op, runs, inside)
         if self.combine:
             self._combine(computation, found, first)
         self.comm_s += sum(row.time_s for row in self.rows[first:] if row.instruction in found)
 
-    def _add_local(self, op: Instruction, runs: Runs, kernels: Kernels, inside: dict[Instruction, float]) -> None:
-        """A kernel's bytes and seconds stand at the op that writes its result.  `inside`: operations of hidden ones."""
-        count, work, hidden = runs.count, op_cost(op), kernels.hidden
+    def _add_local(self, op: Instruction, runs: Runs, inside: dict[Instruction, float]) -> None:
+        """A kernel's bytes and seconds stand at its last op.  `inside`: operations of those that have none."""
+        count, work = runs.count, op_cost(op)
         moved = seconds = 0.0
-        if op in hidden:
+        kernel = self.kernels.kernel(op, work.bytes)
+        if kernel is None:
             inside[op] = arithmetic(work)
         else:
-            moved = kernel_bytes(op, work.bytes, hidden, kernels.before.get(op, ()))
-            others = sum(inside.get(part, 0.0) for part in computed_inside(op, hidden))
-            seconds = local_time(work, moved, self.machine, others)
-            if op in kernels.before:  # is one with a kernel that has started
-                seconds -= self.machine.launch
+            moved = kernel.nbytes
+            others = sum(inside.get(part, 0.0) for part in kernel.others)
+            seconds = local_time(work, moved, self.machine, others) - (not kernel.starts) * self.machine.launch
+            self.num_kernels += count * kernel.starts
         self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
@@ -252,6 +260,7 @@ class _Table:
         nbytes, seconds = op.shape.byte_size * runs.count, _move_seconds(op, self.machine) * runs.count
         self.traffic += nbytes
         self.host_s += seconds
+        self.num_kernels += runs.count
         self.rows.append(Priced(op, runs.count, 0.0, nbytes, 0.0, seconds, runs.is_exact))
 
     def _add_collective(self, op: Instruction, found: Collective, runs: Runs) -> None:
@@ -260,6 +269,7 @@ class _Table:
         self.collectives.append(found)
         self.flops += flops
         self.comm_bytes += found.bytes_per_device
+        self.num_kernels += runs.count
         self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact))
 
     def _combine(self, computation: Computation, found: Mapping[Instruction, Collective], first: int) -> None:
@@ -275,16 +285,18 @@ class _Table:
             for op, one in zip(group, members, strict=True):
                 row = self.rows[places[op]]
                 self.rows[places[op]] = row._replace(time_s=rate * one.nbytes * row.executions)
+            self.num_kernels -= sum(self.rows[places[op]].executions for op in group[1:])
             self.combined.append(members)
 
     def report(self, peak: int, peak_at: str, on_host: int, guessed: tuple[GuessedLoop, ...]) -> CostReport:
+        dispatch_s = self.num_kernels * self.machine.dispatch_seconds
         return CostReport(
             flops=self.flops,
             transcendentals=self.transcendentals,
             memory_traffic_bytes=self.traffic,
             comm_bytes=self.comm_bytes,
             peak_memory_bytes=peak,
-            time_s=self.compute_s + self.comm_s + self.host_s,
+            time_s=max(self.compute_s + self.comm_s + self.host_s, dispatch_s),
             compute_s=self.compute_s,
             comm_s=self.comm_s,
             machine=self.machine,
@@ -294,6 +306,8 @@ class _Table:
             host_memory_bytes=on_host,
             host_s=self.host_s,
             guessed_loops=guessed,
+            num_kernels=self.num_kernels,
+            dispatch_s=dispatch_s,
             combined=tuple(self.combined),
         )
 

@@ -48,6 +48,7 @@ def preset_of_kind(device_kind: str) -> Callable[[int], Machine] | None:
 _OF_KINDS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
     ("h100", machines.h100),
     ("h200", machines.h200),
+    ("a100-sxm4-40gb", machines.a100_40gb),
     ("a100", machines.a100),
     ("v100", machines.v100),
     ("gb200", machines.gb200_nvl72),
@@ -56,5 +57,6 @@ _OF_KINDS: tuple[tuple[str, Callable[[int], Machine]], ...] = (
     ("v5p", machines.tpu_v5p),
     ("v4", machines.tpu_v4p),
     ("v6e", machines.tpu_v6e),
+    ("tpu7x", machines.tpu_v7),
 )
 """By a word of the kind; the first that is in it counts."""

@@ -42,6 +42,8 @@ class Simulation(InNotebooks):
     """Per device, in its host's memory at the worst moment."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: the times are guesses then."""
+    waiting_s: float = 0.0
+    """What the step takes longer because ops wait for the host to launch them (`runtime="eager"`)."""
     host_s: float = 0.0
     """Time the stream between device and host is busy."""
 
@@ -58,7 +60,7 @@ class Simulation(InNotebooks):
     @property
     def exposed_comm_s(self) -> float:
         """Communication, with the host, too, that no computing hides."""
-        return self.time_s - self.compute_s
+        return self.time_s - self.compute_s - self.waiting_s
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""

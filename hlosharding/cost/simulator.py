@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import Machine
+from hlosharding.cost.machine import Machine, Runtime
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.tasks import Tasks, Times, first_ready
 from hlosharding.cost.timeline import STREAMS, Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
+from hlosharding.cost.work import CONTROL
 from hlosharding.deep_stack import deep_stack
 from hlosharding.ir import (
     COLLECTIVES,
@@ -44,10 +45,13 @@ def simulate(
     *,
     trips: Mapping[str, int] = NOTHING_STATED,
     combine: bool = True,
+    runtime: Runtime | None = None,
 ) -> Simulation:
     """Simulate a partitioned program (a Partitioned, or any local Module) on a machine preset.
 
-    `trips`, `combine`: as of `cost`.  Collectives that XLA's combiner joins begin when the operands of all are there.
+    `trips`, `combine`, `runtime`: as of `cost`.  Collectives that XLA's combiner joins begin when the operands of all
+    are there.  Run eagerly, an op begins when the host has launched it, too: it does one after the other, ahead of the
+    device where kernels are longer than launches.  An all-reduce that no other joins keeps the device then.
 
     >>> import hlosharding.ir as ir
     >>> b = ir.Builder("m", num_partitions=8)
@@ -62,7 +66,7 @@ def simulate(
     """
     module = with_trip_counts(module_of(program), trips)
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
-    return simulate_priced(module, cost(module, machine, combine=combine))
+    return simulate_priced(module, cost(module, machine, combine=combine, runtime=runtime))
 
 
 @deep_stack
@@ -74,8 +78,8 @@ def simulate_priced(module: Module, report: CostReport) -> Simulation:
     >>> simulate_priced(module, cost(module)).time_s == simulate(module).time_s
     True
     """
-    run = _Run(module, report)
-    timeline, end = run.computation(module.entry)
+    timeline, end = _Run(module, report, report.machine.dispatch_seconds).computation(module.entry)
+    unhindered = _Run(module, report).computation(module.entry)[1] if report.dispatch_s else end
     return Simulation(
         time_s=end,
         peak_memory_bytes=report.peak_memory_bytes,
@@ -87,14 +91,15 @@ def simulate_priced(module: Module, report: CostReport) -> Simulation:
         memory=tuple(_memory(module, timeline)),
         host_memory_bytes=report.host_memory_bytes,
         guessed_loops=report.guessed_loops,
+        waiting_s=end - unhindered,
     )
 
 
 class _Run:
-    """Executes computations."""
+    """Executes computations.  `dispatch`: seconds of the host for each launch."""
 
-    def __init__(self, module: Module, report: CostReport) -> None:
-        self.module = module
+    def __init__(self, module: Module, report: CostReport, dispatch: float = 0.0) -> None:
+        self.module, self.machine, self.dispatch = module, report.machine, dispatch
         self.rows = {row.instruction: row for row in report.rows}
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -126,7 +131,7 @@ class _Run:
     def _trips(self, body: Computation, count: int) -> float:
         """Seconds of so many: what a second trip adds to the first, each further one adds."""
         first = self.computation(body)[1]
-        if count < 2 or not self._communicates(body):
+        if count < 2 or not (self.dispatch or self._communicates(body)):
             return count * first
         two = _Schedule(body, self, trips=2)
         # What the second trip does while the first one waits, all further ones cannot do there, too.
@@ -167,12 +172,30 @@ class _Schedule:
         self.tasks = Tasks()
         for trip in range(trips):
             for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
-                lanes = (STREAMS.index(stream),) if seconds else ()
+                lanes = (self._lane(inst, stream),) if seconds else ()
                 self.tasks.add(seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
+        self.count = len(self.tasks.seconds)
+        self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n][0] and inst.opcode not in CONTROL]
+        for trip in range(trips if run.dispatch else 0):
+            for number in self.launched:
+                self._launch(trip * len(self.ops) + number)
+
+    def _lane(self, inst: Instruction, stream: Stream) -> int:
+        """Of a stream.  Run eagerly, an all-reduce that no other joins keeps the device: what calls it waits for it."""
+        waits = self.run.machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
+        return STREAMS.index("compute" if waits else stream)
+
+    def _launch(self, number: int) -> None:
+        """The host's part of a task, which that waits for."""
+        launch = self.tasks.add(self.run.dispatch, (len(STREAMS),), ())
+        self.tasks.waits[number] = (*self.tasks.waits[number], launch)
 
     def busy_seconds(self) -> list[float]:
-        """Of one execution, by stream."""
-        return [sum(seconds for seconds, of, _ in self.prices if of == stream) for stream in STREAMS]
+        """Of one execution, by stream, and of the host."""
+        busy = [0.0] * len(STREAMS)
+        for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
+            busy[self._lane(inst, stream)] += seconds
+        return [*busy, len(self.launched) * self.run.dispatch]
 
     def _waits(self, inst: Instruction, trip: int, is_joined: bool) -> Iterable[int]:
         """The tasks that an op waits for, of its trip and of the one before."""
@@ -196,7 +219,7 @@ class _Schedule:
     def events(self, times: Times) -> list[Event]:
         """Of what takes time, by start: what a task waited for comes before it."""
         made: dict[int, Event] = {}
-        timed = [number for number, held in enumerate(self.tasks.lanes) if held]
+        timed = [number for number, held in enumerate(self.tasks.lanes[: self.count]) if held]
         for number in sorted(timed, key=lambda n: (times.start[n], times.end[n])):
             inst, (_, stream, trips) = self.ops[number], self.prices[number]
             cause = made.get(times.cause[number])

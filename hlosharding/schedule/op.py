@@ -56,6 +56,8 @@ class Work(NamedTuple):
     """At the worst moment, beyond operands and results."""
     exposed_s: float = 0.0
     """Of the seconds of an op that computes: communication that no computing hides."""
+    waiting_s: float = 0.0
+    """Of the same: what kernels wait for the host to launch them."""
 
 
 Groups = tuple[tuple[int, ...], ...]

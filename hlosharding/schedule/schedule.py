@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, Runtime
 from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
 from hlosharding.schedule.interface import Interface, joined_whole, part_of
@@ -71,13 +71,15 @@ class Schedule:
         """Raise ScheduleError where it breaks a law; with a machine, also where that lacks devices or memory."""
         verify_schedule(self.functions, machine)
 
-    def simulate(self, machine: Machine, *, semantics: Semantics = "overlap") -> ScheduleSimulation:
+    def simulate(
+        self, machine: Machine, *, semantics: Semantics = "overlap", runtime: Runtime | None = None
+    ) -> ScheduleSimulation:
         """Times and memory on a machine.
 
         "overlap": a device computes while its transfers are under way; "synchronous": a step keeps all devices that
-        take part, as in DistIR.
+        take part, as in DistIR.  `runtime`: as of `cost`.
         """
-        return simulate_schedule(self.functions, machine, semantics=semantics)
+        return simulate_schedule(self.functions, machine.running(runtime), semantics=semantics)
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each argument: what the schedule means."""

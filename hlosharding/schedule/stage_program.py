@@ -169,7 +169,8 @@ def program_work(module: Module, arrays: Sequence[BoundaryArray], machine: Machi
     found = simulate(module, machine)
     lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
     temporary = max(0.0, float(found.peak_memory_bytes - lasting))
-    return Work(found.time_s, temporary_bytes=temporary, exposed_s=found.exposed_comm_s)
+    exposed, waiting = found.exposed_comm_s, found.waiting_s
+    return Work(found.time_s, temporary_bytes=temporary, exposed_s=exposed, waiting_s=waiting)
 
 
 def _meetings(inst: Instruction, devices: Devices) -> Groups | Pairs:

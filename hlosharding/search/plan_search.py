@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlosharding.cost import Machine, cost
+from hlosharding.cost import Machine, Runtime, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
@@ -160,6 +160,7 @@ def search(
     progress: Progress | bool = True,
     resume: str | Path | None = None,
     jobs: int = 1,
+    runtime: Runtime | None = None,
 ) -> SearchResult:
     """Price the plans for all devices of a machine by simulation.
 
@@ -177,7 +178,8 @@ def search(
     where a person watches, on a terminal's standard error or in a notebook; False shows none, a function is told (done,
     at most).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
-    `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.
+    `jobs`: processes that price, for searches of minutes; each prunes by what it has seen itself.  `runtime`: who runs
+    the step, as of `cost`.
 
     Raises ScheduleError for arguments that are not there, for no schedule, order or strategy, for plans that need more
     devices or with which `microbatches`, `schedules` and the like are said, for a file of another search, and for a
@@ -185,6 +187,7 @@ def search(
     """
     if jobs < 1:
         raise ScheduleError(f"{jobs} processes price nothing", remedy="take jobs=1")
+    machine = machine.running(runtime)
     sizes = BatchSizes(program, arguments, batch, donate, strategies if isinstance(strategies, Mapping) else None)
     space = plans_for(
         machine, plans, microbatches=microbatches, schedules=schedules, orders=orders, strategies=strategies,

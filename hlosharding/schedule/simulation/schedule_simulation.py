@@ -60,6 +60,8 @@ class Usage(NamedTuple):
     """Of that, communication inside stage programs that no computing hides."""
     idle_s: float
     """The bubble: not computing."""
+    waiting_s: float
+    """Of what is busy, for the host to launch kernels."""
     share: float
     """Busy, of the whole time."""
     peak_bytes: float
@@ -158,16 +160,19 @@ class ScheduleSimulation(InNotebooks):
     @cached_property
     def usage(self) -> tuple[Usage, ...]:
         """By class of devices."""
-        busy, exposed = ([0.0] * len(self.classes.members) for _ in range(2))
+        busy, exposed, waiting = ([0.0] * len(self.classes.members) for _ in range(3))
         for done in self.recording.applications:
             if not done.work.is_communication:
                 for place in self.classes.of((*done.sources, *done.targets)):
                     busy[place] += done.work.seconds
                     exposed[place] += done.work.exposed_s
+                    waiting[place] += done.work.waiting_s
         whole = self.time_s
         return tuple(
-            Usage(devices, used, hidden, whole - used, used / whole if whole else 0.0, level.peak)
-            for devices, used, hidden, level in zip(self.classes.members, busy, exposed, self.memory, strict=True)
+            Usage(devices, used, hidden, whole - used, waits, used / whole if whole else 0.0, level.peak)
+            for devices, used, hidden, waits, level in zip(
+                self.classes.members, busy, exposed, waiting, self.memory, strict=True
+            )
         )
 
     def source_lines(self, event: StepEvent, most: int = 3) -> dict[str, float]:

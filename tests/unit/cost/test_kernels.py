@@ -11,7 +11,7 @@ import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from hlosharding.cost.kernels import KernelsOf
+from hlosharding.cost.kernels import Kernels
 from hlosharding.ir import Module
 
 ROWS, COLUMNS = 1024, 512
@@ -77,12 +77,13 @@ def test_no_kernel_waits_for_itself() -> None:
         return first, x * jnp.sum(first @ first.T)
 
     module = module_of(between, X)
-    kernels = KernelsOf(module, joins=True)[module.entry]
-    assert kernels.before == {}
+    kernels = Kernels(module, joins=True)
+    found = (kernels.kernel(op, 0.0) for op in module.entry.instructions)
+    assert all(kernel is None or kernel.starts for kernel in found)
 
 
 def test_what_only_kernels_that_are_one_read_is_not_written() -> None:
     module = module_of(gelu_and_back, X, X)
     written = [op for op in module.entry.instructions if op.opcode == "tanh"]
     assert written
-    assert all(op in KernelsOf(module, joins=True)[module.entry].hidden for op in written)
+    assert all(op in Kernels(module, joins=True)[module.entry] for op in written)

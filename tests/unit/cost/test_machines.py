@@ -14,7 +14,9 @@ PRESETS = [
     machines.v100,
     machines.dgx2_v100,
     machines.a100,
+    machines.a100_40gb,
     machines.h100,
+    machines.h100_96gb,
     machines.h200,
     machines.b200,
     machines.gb200_nvl72,
@@ -22,6 +24,7 @@ PRESETS = [
     machines.tpu_v5p,
     machines.tpu_v5e,
     machines.tpu_v6e,
+    machines.tpu_v7,
     machines.cpu,
 ]
 
@@ -102,15 +105,18 @@ def test_the_data_sheet_figures() -> None:
     # bf16 dense TFLOP/s, memory GB and TB/s, as the vendors print them.
     sheet = {
         machines.a100(): (312, 80, 2.0),
+        machines.a100_40gb(): (312, 40, 1.555),
         machines.h100(): (990, 80, 3.35),
+        machines.h100_96gb(): (990, 96, 2.4),
         machines.h200(): (990, 141, 4.8),
         machines.b200(): (2250, 180, 8.0),
         machines.tpu_v5p(): (459, 96, 2.8),
         machines.tpu_v5e(): (197, 16, 0.81),
+        machines.tpu_v7(): (2307 / 2, 192 * 2**30 / 2e9, 7.38 / 2),  # one of a chip's two cores
     }
     for machine, (tflops, gigabytes, terabytes) in sheet.items():
         assert machine.flops("bf16") == tflops * 1e12
-        assert machine.memory_bytes == gigabytes * 1e9
+        assert machine.memory_bytes == pytest.approx(gigabytes * 1e9)
         assert machine.memory_bandwidth == pytest.approx(terabytes * 1e12)
 
 
