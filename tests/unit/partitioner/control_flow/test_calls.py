@@ -66,10 +66,11 @@ def test_collectives_in_a_loop_count_once_a_trip() -> None:
             """d = f32[10,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
                y = f32[10,8] tanh(d)""",
             "",
+            trips=30,
         ),
     )
     # w, split by columns once, before the loop: each trip gathers the columns of x that it makes.
-    assert [(c.kind, c.executions) for c in local.collectives] == [("all-gather", 3), ("all-to-all", 1)]
+    assert [(c.kind, c.executions) for c in local.collectives] == [("all-gather", 30), ("all-to-all", 1)]
 
 
 def test_a_predicate_over_split_values_is_the_same_on_all_devices() -> None:
