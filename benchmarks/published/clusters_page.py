@@ -31,7 +31,7 @@ _MACHINES = (
     "a launch",
     "eagerly",
 )
-_ROWS = ("model", "plan", "batch", "machine", "measured, s", "predicted, s", "ratio", "GiB, measured", "predicted",
+_ROWS = ("model", "plan", "batch", "sequence", "machine", "measured, s", "predicted, s", "ratio", "GiB, measured", "predicted",
          "MFU, measured", "predicted", "computing", "communicating", "launching", "idle")  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _row(run: Run, found: Prediction) -> tuple[str, ...]:
     use = (f"{utilization(run, seconds):.1%}" for seconds in (run.seconds, found.seconds))
     parts = found.computing_s, found.communicating_s, found.launching_s, found.idle_s
     shares = (f"{max(0.0, part) / found.seconds:.0%}" for part in parts)
-    said = run.model, str(run.plan), f"{run.batch:,}", run.machine
+    said = run.model, str(run.plan), f"{run.batch:,}", f"{run.config.length:,}", run.machine
     times = f"{run.seconds:.4g}", f"{found.seconds:.4g}", f"{found.seconds / run.seconds:.2f}"
     return *said, *times, *memory, *use, *shares
 
