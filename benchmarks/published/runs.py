@@ -40,9 +40,9 @@ class Run:
     """The measured peak of a device, where it is known."""
 
     @property
-    def group(self) -> tuple[Config, int, int]:
+    def group(self) -> tuple[tuple[str, int], int, int]:
         """What plans have in common that can be chosen for the same work: the model, the devices, the batch."""
-        return self.config, self.plan.num_devices, self.batch
+        return (self.model, self.config.length), self.plan.num_devices, self.batch
 
 
 class UnsaidError(Exception):
@@ -77,6 +77,7 @@ def _gpt(row: Row, vocabulary: int = 51200) -> Config:
         stored=jnp.bfloat16,
         attention="written",
         fused_qkv=True,
+        sums_first=row["pipeline"] == "1",  # what is not cut keeps all stages' gradients in one place
         dropout=True,  # its default
     )
 

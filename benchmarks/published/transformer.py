@@ -56,6 +56,8 @@ class Config:
     """`flash`, or `written`: a product, a masked softmax, a product, as Megatron had it before flash attention."""
     fused_qkv: bool = False
     """Queries, keys and values of one product; there are as many heads of each."""
+    sums_first: bool = False
+    """Are gradients summed over devices, narrow as they are, before anything is updated?"""
     dropout: bool = False
     """Of attention's probabilities and of what each half of a layer adds."""
     experts: Experts | None = None
@@ -273,6 +275,8 @@ def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
 def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
     """A step of `adam`: (weights, moments, loss)."""
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
+    if config.sums_first:
+        gradients = jax.lax.optimization_barrier(gradients)
     return *adam(weights, moments, gradients), value
 
 
@@ -283,8 +287,6 @@ def adam(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tre
     `moments`: the first, the second, and the masters of weights that are stored narrower.
     """
     momentum, scale, *masters = moments
-    if masters:  # gradients are summed over devices, narrow as they are, before anything is updated
-        gradients = jax.lax.optimization_barrier(gradients)
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradients)
     second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, scale, gradients)
     [held] = masters or [weights]
