@@ -20,19 +20,18 @@ from hlosharding.cost import Machine
 Rows = Sequence[tuple[Run | UnsaidError, Outcome]]
 MARK = "<!-- `python -m benchmarks.clusters --markdown` writes what follows -->\n"
 _MOST_ROWS = 48
-_SETS = ("set", "rows told", "error: median", "worst", "mean", "memory", "rank correlation", "within groups",
-         "regret: mean", "worst", "aim", "others")  # fmt: skip
-_MACHINES = (
-    "machine",
-    "products at best, TFLOP/s",
-    "memory",
-    "a link inside a node",
-    "between nodes",
-    "a launch",
-    "eagerly",
+_SETS = tuple(
+    "set|rows told|error: median|worst|mean|memory|rank correlation|within groups|regret: mean|worst|aim|others".split(
+        "|"
+    )
 )
-_ROWS = ("model", "plan", "batch", "machine", "measured, s", "predicted, s", "ratio", "GiB, measured", "predicted",
-         "MFU, measured", "predicted", "computing", "communicating", "launching", "idle")  # fmt: skip
+_MACHINES = tuple(
+    "machine|products at best, TFLOP/s|memory|a link inside a node|between nodes|a launch|eagerly".split("|")
+)
+_ROWS = tuple(
+    "model|plan|batch|sequence|machine|measured, s|predicted, s|ratio|GiB, measured|predicted|MFU, measured|predicted"
+    "|computing|communicating|launching|idle".split("|")
+)
 
 
 def page(found: Mapping[str, Rows], stamp: str, before: str) -> str:
@@ -109,7 +108,7 @@ def _row(run: Run, found: Prediction) -> tuple[str, ...]:
     use = (f"{utilization(run, seconds):.1%}" for seconds in (run.seconds, found.seconds))
     parts = found.computing_s, found.communicating_s, found.launching_s, found.idle_s
     shares = (f"{max(0.0, part) / found.seconds:.0%}" for part in parts)
-    said = run.model, str(run.plan), f"{run.batch:,}", run.machine
+    said = run.model, str(run.plan), f"{run.batch:,}", f"{run.config.length:,}", run.machine
     times = f"{run.seconds:.4g}", f"{found.seconds:.4g}", f"{found.seconds / run.seconds:.2f}"
     return *said, *times, *memory, *use, *shares
 

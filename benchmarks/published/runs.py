@@ -40,9 +40,9 @@ class Run:
     """The measured peak of a device, where it is known."""
 
     @property
-    def group(self) -> tuple[Config, int, int]:
+    def group(self) -> tuple[tuple[str, int], int, int]:
         """What plans have in common that can be chosen for the same work: the model, the devices, the batch."""
-        return self.config, self.plan.num_devices, self.batch
+        return (self.model, self.config.length), self.plan.num_devices, self.batch
 
 
 class UnsaidError(Exception):
@@ -77,6 +77,7 @@ def _gpt(row: Row, vocabulary: int = 51200) -> Config:
         stored=jnp.bfloat16,
         attention="written",
         fused_qkv=True,
+        sums_first=row["pipeline"] == "1",  # what is not cut keeps all stages' gradients in one place
         dropout=True,  # its default
     )
 
@@ -158,6 +159,7 @@ _MOSAIC = {"h100_80gb": "h100", "a100_80gb": "a100", "a100_40gb": "a100_40gb"}
 def _mpt(row: Row) -> Run:
     layers, width, heads = MPT[row["model"]]
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
+    microbatches = int(row["gradient_accumulation"])
     config = Config(
         layers=layers,
         width=width,
@@ -168,17 +170,22 @@ def _mpt(row: Row) -> Run:
         attention="cudnn",
         fused_qkv=True,
         remat="full" if row["activation_checkpointing"] == "True" else "none",
-        float8="dynamic" if "fp8" in row["precision"] else "",
+        float8=_scaling(microbatches) if "fp8" in row["precision"] else "",
     )
     return Run(
         model=f"MPT {row['model']}",
         config=config,
-        plan=Plan(gpus, microbatches=int(row["gradient_accumulation"]), strategy=_FSDP[row["fsdp"]]),
+        plan=Plan(gpus, microbatches=microbatches, strategy=_FSDP[row["fsdp"]]),
         batch=batch,
         machine=_MOSAIC[row["gpu"]],
         seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
         runtime="eager",
     )
+
+
+def _scaling(microbatches: int) -> str:
+    """Of float8: the largest element of a whole batch cannot be found in a microbatch."""
+    return "dynamic" if microbatches == 1 else "fixed"
 
 
 LLAMA = {"8b": LLAMA_8B, "70b": LLAMA_70B, "405b": LLAMA_405B}
@@ -203,7 +210,7 @@ def _torchtitan(row: Row) -> Run:
         strategy="fsdp",
         sequence="tensor" in ways,
     )
-    float8 = ("fixed" if stages > 1 else "dynamic") if "float8" in row["precision"] else ""
+    float8 = _scaling(stages) if "float8" in row["precision"] else ""
     gpus, length, batch = int(row["gpus"]), int(row["sequence"]), int(row["global_batch"])
     return Run(
         model=f"Llama 3.1 {row['model']}",

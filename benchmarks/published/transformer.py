@@ -57,6 +57,8 @@ class Config:
     Megatron had it before flash attention."""
     fused_qkv: bool = False
     """Queries, keys and values of one product; there are as many heads of each."""
+    sums_first: bool = False
+    """Are gradients summed over devices, narrow as they are, before anything is updated?"""
     dropout: bool = False
     """Of attention's probabilities and of what each half of a layer adds."""
     experts: Experts | None = None
@@ -274,6 +276,8 @@ def _feed_forward(config: Config, weights: Tree, x: jax.Array) -> jax.Array:
 def train_step(config: Config, weights: Tree, moments: tuple[Tree, ...], tokens: jax.Array) -> tuple[Tree, Tree, Any]:
     """A step of `adam`: (weights, moments, loss)."""
     value, gradients = jax.value_and_grad(partial(loss, config))(weights, tokens)
+    if config.sums_first:
+        gradients = jax.lax.optimization_barrier(gradients)
     return *adam(weights, moments, gradients), value
 
 
@@ -283,14 +287,13 @@ def adam(weights: Tree, moments: tuple[Tree, ...], gradients: Tree) -> tuple[Tre
 
     `moments`: the first, the second, and the masters of weights that are stored narrower.
     """
-    masters = moments[2:] or (weights,)
-    if len(moments) > 2:  # summed over devices, narrow as they are, before anything is updated
-        gradients = jax.lax.optimization_barrier(gradients)
-    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
-    second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, moments[1], gradients)
-    moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), masters[0], first, second)
+    momentum, scale, *masters = moments
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradients)
+    second = jax.tree.map(lambda m, g: 0.95 * m + 0.05 * g * g, scale, gradients)
+    [held] = masters or [weights]
+    moved = jax.tree.map(lambda w, m, v: w - 3e-4 * m / (jnp.sqrt(v) + 1e-8), held, first, second)
     stored = jax.tree.map(lambda w, new: new.astype(w.dtype), weights, moved)
-    return stored, (first, second, *(moved for _ in moments[2:]))
+    return stored, (first, second, *(moved for _ in masters))
 
 
 def arguments(config: Config, batch: int) -> tuple[Tree, tuple[Tree, ...], jax.ShapeDtypeStruct]:

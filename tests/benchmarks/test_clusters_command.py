@@ -52,7 +52,7 @@ def test_the_command_writes_its_page_and_its_figures(
     monkeypatch.setattr("sys.argv", ["clusters", *said])
     clusters.main()
     assert "Megatron, A100" in capsys.readouterr().out
-    assert "| A | 2/1/1/1 | 8 | a100 |" in where.read_text()
+    assert "| A | 2/1/1/1 | 8 | 32 | a100 |" in where.read_text()
     assert "* 1 not told: 3 layers are not cut into 2 equal stages" in where.read_text()
     found = json.loads(figures.read_text())["sets"]["megatron"]
     assert (found["line"]["told"], found["line"]["rows"]) == (2, 3)
@@ -77,7 +77,7 @@ def test_a_set_takes_the_place_of_what_stood_there_of_it() -> None:
     assert first.startswith(f"# What\n\nPeople wrote this.\n\n{MARK}| set |")
     line = "| torchtitan, H100 (`torchtitan`) | 1 of 1 | 50.0% | 50.0% | 50.0% | 20.0% |"
     assert first.count(line) == 2  # among the sets, and in its section
-    row = "| Llama | 8/1/1/1 | 16 | h100 | 2 | 1 | 0.50 | 50.0 | 40.0 |"
+    row = "| Llama | 8/1/1/1 | 16 | 2,048 | h100 | 2 | 1 | 0.50 | 50.0 | 40.0 |"
     assert first.count(row) == 2
     assert "| 50% | 25% | 0% | 25% |" in first
     later = page({"torchtitan": [*told, *told]}, "another day", first)
