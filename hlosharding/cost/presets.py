@@ -40,6 +40,8 @@ def preset_of_kind(device_kind: str) -> Callable[[int], Machine] | None:
 
     >>> preset_of_kind("NVIDIA H100 80GB HBM3") is machines.h100, preset_of_kind("cpu")
     (True, None)
+    >>> preset_of_kind("NVIDIA A100-SXM4-40GB") is machines.a100_40gb, preset_of_kind("TPU7x") is machines.tpu_v7
+    (True, True)
     """
     kind = device_kind.lower()
     return next((preset for word, preset in _OF_KINDS if word in kind), None)

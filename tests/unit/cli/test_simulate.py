@@ -50,9 +50,10 @@ def test_from_standard_input_with_pictures(
     assert ET.parse(picture).getroot().tag.endswith("svg")
 
 
-def test_what_search_writes_is_what_it_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("runtime", ["compiled", "eager"])
+def test_what_search_writes_is_what_it_priced(runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "plan.txt")
-    words = ["--machine", "h100:4", "--emit", "json"]
+    words = ["--machine", "h100:4", "--runtime", runtime, "--emit", "json"]
     assert main(["search", str(MLP), "--batch", "x", "--microbatches", "2", "-o", path, *words]) == 0
     best = json.loads(capsys.readouterr().out)["plans"][0]
     assert main(["simulate", path, *words]) == 0
