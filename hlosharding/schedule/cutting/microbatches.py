@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, rewrite
+from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, Shape, fused_attention, rewrite
 from hlosharding.partitioner import linear_operands
 from hlosharding.propagation import propagate
+from hlosharding.schedule.cutting.batch_flow import batch_flow
 from hlosharding.schedule.cutting.microbatch_number import take_number
 from hlosharding.schedule.cutting.microbatched import Microbatched, place_in_source
 from hlosharding.schedule.cutting.openings import with_openings
@@ -47,6 +48,7 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     _own_broadcasts(given)
     for parameter in given.entry.parameters:
         given.shardings[parameter.id] = _sharding(parameter, batch, count)
+    _split_attention(given, batch, count)
     given.num_partitions = count
     made = partition_over_time(propagate(given, to_outputs=True), count)
     joined = _split_dims(made)
@@ -119,7 +121,22 @@ def _sharding(parameter: Instruction, batch: Mapping[int, int], count: int) -> H
             f"parameter %{parameter.name} ({parameter.shape}) cannot be cut into {count} microbatches along dim {dim}",
             remedy="name the arguments whose first dim is the batch, and a number that divides it",
         )
-    ways = ",".join(str(count if n == dim else 1) for n in range(len(dims)))
+    return _cut(parameter.shape, dim, count)
+
+
+def _split_attention(module: Module, batch: Mapping[int, int], count: int) -> None:
+    """Propagation goes through no custom call: say that what fused attention makes of a microbatch is its own."""
+    for inst, dims in batch_flow(module, batch).items():
+        if fused_attention(inst) is not None:
+            shapes = zip(inst.shape.leaves, dims, strict=True)
+            module.shardings[inst.id] = HloSharding.tuple([_cut(shape, dim, count) for shape, dim in shapes])
+
+
+def _cut(shape: Shape, dim: int | None, count: int) -> HloSharding:
+    """Along a dim, if the number divides it."""
+    if dim is None or shape.dims[dim] % count:
+        return REPLICATED
+    ways = ",".join(str(count if n == dim else 1) for n in range(shape.rank))
     return HloSharding.parse(f"{{devices=[{ways}]<=[{count}]}}")
 
 

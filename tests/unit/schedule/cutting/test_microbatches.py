@@ -125,3 +125,21 @@ def test_refusals_name_op_and_line(name: str) -> None:
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with pytest.raises(ScheduleError, match="cannot be cut into 3 microbatches along dim 0"):
         cut(lambda w, x: x @ w, count=3)
+
+
+def test_fused_attention_of_scanned_layers_keeps_microbatches_apart() -> None:
+    """What it saves for the way back goes through the loop's carry, which propagation does not split."""
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            q = jnp.einsum("bshd,de->bshe", x, w)
+            return jax.nn.dot_product_attention(q, x, x, is_causal=True, implementation="cudnn"), None
+
+        return jax.lax.scan(layer, x, w)[0].astype(jnp.float32).sum()
+
+    w, x = (jax.ShapeDtypeStruct(dims, jnp.bfloat16) for dims in ((3, 64, 64), (8, 128, 4, 64)))
+    found = microbatched(hs.trace(jax.grad(loss), platform="cuda")(w, x), {1: 0}, 4)
+    calls = [i for i in found.module.instructions if i.opcode == "custom-call"]
+    assert len(calls) == 2
+    assert {call.operands[0].shape.dims for call in calls} == {(2, 128, 4, 64)}
+    assert [s.shape.dims for s in found.sums] == [(3, 64, 64)]
