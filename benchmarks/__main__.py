@@ -36,6 +36,7 @@ QUESTIONS = (
     "cost_against_xla",
     "zoo_against_xla",
     "objectives",
+    "collectives",
     "memory_against_xla",
     "op_choice 300",
     "stencils",

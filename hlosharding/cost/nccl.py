@@ -46,6 +46,7 @@ _NEAR, _FAR = _RINGS["LL"].near, _RINGS["LL"].far
 _SHARES = {"LL": 1 / 4, "LL128": 0.92, "Simple": 1.0}
 """Of a link's bandwidth; flags take the rest.  Of what the model gives LL, half is reached."""
 _TREE_SHARE = 0.92 * 0.85
+"""Of what a ring reaches: a tree's, and one whose devices have two children."""
 _LAST_COPY = 0.43
 """Of a step of a ring: what comes last is copied out of the ring's buffer, with nothing beside it [F]."""
 _FIRST_CHUNK = 400e3

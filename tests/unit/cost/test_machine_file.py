@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hlosharding.cost import Link, Machine, machine_presets, machine_text, machines, read_machine
+from hlosharding.cost import Link, Machine, Nccl, machine_presets, machine_text, machines, read_machine
 from hlosharding.errors import CostError
 
 WHOLE = """
@@ -32,6 +32,13 @@ latency = 1e-5
 """
 
 
+NCCL = """
+[nccl]
+ll_bandwidth = 1e9
+ll128_bandwidth = 1e10
+nvls_efficiency = 0.8
+post = 1e-6
+"""
 TORUS = 'like = "tpu_v4p"\nnum_devices = 8\ntorus = [2, 4]'
 MIXED = """
 [between]
@@ -60,6 +67,12 @@ def test_every_figure_of_a_file(tmp_path: Path) -> None:
     found = read(tmp_path, WHOLE)
     assert (found.name, found.num_nodes, found.flops("f32"), found.matrix_tile) == ("ours", 2, 1e13, (128, 128, 32))
     assert found.between == Link(bandwidth=1e9, latency=1e-5)
+
+
+def test_nccl(tmp_path: Path) -> None:
+    found = read(tmp_path, WHOLE + NCCL)
+    assert found.nccl == Nccl(ll_bandwidth=1e9, ll128_bandwidth=1e10, nvls_efficiency=0.8, post=1e-6)
+    assert read(tmp_path, WHOLE).nccl is None
 
 
 def test_like_a_preset(tmp_path: Path) -> None:
@@ -94,6 +107,9 @@ def test_like_a_preset(tmp_path: Path) -> None:
         ("parts = []", "parts of a machine are equal devices on switches, one part or more"),
         ("[[parts]]\n[[parts.parts]]", "a machine has no 'parts[0].parts'"),
         (WHOLE + "[collective_rates]\nall-reduce = 0.0", "collective_rates of all-reduce must be positive"),
+        (WHOLE + NCCL.replace("post = 1e-6", ""), "nvls_efficiency and post, it lacks post"),
+        (WHOLE + NCCL.replace("0.8", "1.8"), "nccl.nvls_efficiency must be"),
+        (WHOLE + NCCL.replace("1e-6", "true"), "nccl.post = True is no number"),
         (WHOLE.replace("f32 = 1e13", "f32 = nan"), "peak_flops of f32 must be positive and finite"),
         (WHOLE.replace("vector_flops = 1e12", "vector_flops = inf"), "vector_flops must be"),
         (WHOLE.replace("launch = 1e-6", "launch = -1e-6", 1), "launch must be"),

@@ -45,10 +45,10 @@ def test_one_element_of_the_last_tile_travels_once() -> None:
 def test_the_last_tile_reaches_all_in_a_tree() -> None:
     # Seven devices lack it: each receives it once, in three rounds.
     local = split(f"""
-        x = f32[8,262144] parameter(0){mark("[8,1]<=[8]")}
-        ROOT r = f32[1,262144] slice(x), slice={{[7:8], [0:262144]}}{mark("")}""")
+        x = f32[8,1048576] parameter(0){mark("[8,1]<=[8]")}
+        ROOT r = f32[1,1048576] slice(x), slice={{[7:8], [0:1048576]}}{mark("")}""")
     assert kinds(local) == ["collective-permute"] * 3
-    assert local.comm_bytes_per_device == 262144 * 4 * 7 / 8
+    assert local.comm_bytes_per_device == 1048576 * 4 * 7 / 8
 
 
 def test_a_shift_of_two_ops_moves_once() -> None:

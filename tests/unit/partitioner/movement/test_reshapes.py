@@ -54,9 +54,9 @@ def test_heads_are_split_and_joined_for_free() -> None:
 def test_a_split_that_cannot_pass_goes_where_it_can() -> None:
     # Columns have no place in the flat array: each device swaps half of its rows for the other half of the columns.
     local = split(f"""
-        x = f32[800,600] parameter(0){mark("[4,2]<=[8]")}
-        ROOT r = f32[480000] reshape(x){mark("[8]<=[8]")}""")
-    assert local.comm_bytes_per_device == 100 * 300 * 4
+        x = f32[8000,6000] parameter(0){mark("[4,2]<=[8]")}
+        ROOT r = f32[48000000] reshape(x){mark("[8]<=[8]")}""")
+    assert local.comm_bytes_per_device == 1000 * 3000 * 4
 
 
 def test_a_reshape_of_addends_is_paid_once() -> None:
