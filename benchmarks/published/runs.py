@@ -61,9 +61,8 @@ def _ways(row: Row) -> Plan:
     data, batch = int(row["data"]), int(row["global_batch"])
     microbatches = batch // (data * int(row["micro_batch"]))
     stages, chunks = int(row["pipeline"]), int(row.get("interleaved_chunks", 1))
-    if int(row["layers"]) % (stages * chunks):
-        raise UnsaidError(f"{row['layers']} layers are not cut into {stages * chunks} equal stages")
-    return Plan(data, int(row["tensor"]), stages, microbatches, f"1f1b-x{chunks}" if chunks > 1 else "")
+    schedule = f"1f1b-x{chunks}" if chunks > 1 else ""
+    return Plan(data, int(row["tensor"]), stages, microbatches, schedule, even=stages > 1)
 
 
 def _vtrain(row: Row) -> Run:

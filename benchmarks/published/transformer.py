@@ -152,7 +152,8 @@ def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., An
     if config.remat == "none":
         return layer
     policy = None if config.remat == "full" else getattr(jax.checkpoint_policies, config.remat)
-    return jax.checkpoint(layer, policy=policy)
+    # in a scan no pass is merged with the other, so the barriers are left out, as JAX and MaxText advise
+    return jax.checkpoint(layer, policy=policy, prevent_cse=not config.scanned)
 
 
 def _layer(config: Config, weights: Tree, x: jax.Array) -> jax.Array:

@@ -33,6 +33,7 @@ PLANS = (
     Plan(2, 2, 2, 2, context=2, sequence=True),
     Plan(2, 1, 2, 4, "1f1b-x2"),
     Plan(4, 1, 2, 2, "1f1b-x2", strategy="fsdp"),
+    Plan(2, 1, 3, 2, strategy="fsdp"),
 )
 
 
