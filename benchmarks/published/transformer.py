@@ -125,6 +125,11 @@ def parameters(config: Config, dtype: Any = jnp.float32) -> Tree:
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     """Mean cross-entropy of each token's successor."""
+    return cross_entropy(logits_of(config, weights, tokens), tokens)
+
+
+def logits_of(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
+    """Of each token's successor."""
     x = weights["embedding"].astype(config.compute)[tokens]
     if config.positions == "learned":
         x = x + weights["positions"].astype(config.compute)
@@ -138,7 +143,7 @@ def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
             x = layer(one, x)
     x = _norm(x, weights["norm"])
     output = weights["embedding"].T if config.tied else weights["output"]
-    return cross_entropy(x @ output.astype(config.compute), tokens)
+    return x @ output.astype(config.compute)
 
 
 def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:

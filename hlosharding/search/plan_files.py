@@ -14,7 +14,7 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
+from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, as_read, flows_of, keep_split
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of, summed_as
@@ -47,7 +47,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
     """The arguments' shardings over the mesh of a stage."""
     annotated = planner.annotated(plan)
-    said = {_path(p): annotated.sharding(p) for p in annotated.entry.parameters}
+    said = {_path(p): as_read(p, annotated.sharding) for p in annotated.entry.parameters}
     return PlanFile.of({name: s for name, s in said.items() if s is not None}, mesh=mesh_of(plan.ways)).annotations
 
 

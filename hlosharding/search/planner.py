@@ -14,7 +14,7 @@ from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers
+from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, as_read
 from hlosharding.search.plans import EXPERTS, Plan
 from hlosharding.search.strategies import (
     BATCH,
@@ -135,7 +135,7 @@ def argument_of(parameter: Instruction) -> str:
 def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """Of arguments that have sequences, how these lie, and split over tensor, too."""
     sequences = over_sequences("tensor")(annotated, ways, batch)
-    said = {p.parameter_number: annotated.sharding(p) or REPLICATED for p in annotated.entry.parameters}
+    said = {p.parameter_number: as_read(p, annotated.sharding) or REPLICATED for p in annotated.entry.parameters}
     specs = {number: spec_of(axes_by_dim(said[number], mesh_of(ways))) for number in by_number(annotated, sequences)}
     return joined(annotated, specs, sequences)
 

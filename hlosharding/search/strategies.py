@@ -18,7 +18,7 @@ from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
 from hlosharding.search.updates import only_updated, updated_arguments
-from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, uneven_dims
+from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, replicate_on_dims, uneven_dims
 
 Ways = Mapping[str, int]
 """Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", `REPLICAS` where data ways hold
@@ -58,13 +58,19 @@ def over_sequences(axis: str) -> Strategy:
 
 
 def _check_sequences(parameter: Instruction, ways: int) -> None:
-    """Raises ScheduleError unless all parts of sequences are of one size."""
-    if parameter.shape.dims[1] % ways:
+    """Raises ScheduleError unless all parts of sequences, or of all slices that are read of them, are of one size."""
+    if any(value.shape.dims[1] % ways for value in _read_of(parameter)):
         raise ScheduleError(
             f"sequences of {parameter.shape} are not cut into {ways} equal parts",
             where=read_at(parameter),
-            remedy="where they are one longer than what the model reads, give inputs and labels as two arguments",
+            remedy="take a length that is divided, be it that of inputs and labels, slices of what is one longer",
         )
+
+
+def _read_of(parameter: Instruction) -> list[Instruction]:
+    """The slices of which an argument is read, where there is nothing else; else itself."""
+    slices = [user for user in parameter.users if user.opcode == "slice"]
+    return slices if len(slices) == len(parameter.users) else [parameter]
 
 
 def over_weights(axis: str) -> Strategy:
@@ -224,8 +230,19 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
     for parameter in made.entry.parameters:
+        _split_slices(parameter)
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)
     return made
+
+
+def _split_slices(parameter: Instruction) -> None:
+    """Of an argument that does not divide let the slices be split that do: of what is one longer, inputs and labels."""
+    module, slices = parameter.module, _read_of(parameter)
+    sharding = module.sharding(parameter) or REPLICATED
+    uneven = uneven_dims(sharding, parameter.shape.dims)
+    if uneven and not any(uneven_dims(sharding, value.shape.dims) for value in slices):
+        module.shardings.update(dict.fromkeys((value.id for value in slices), sharding))
+        module.shardings[parameter.id] = replicate_on_dims(sharding, uneven)
 
 
 def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple[Instruction, HloSharding]]:

@@ -72,6 +72,8 @@ class _Flow:
                 return _either(*ways)
             case "dot" if self._ends_at(inst, operands):
                 return (None,)
+            case "slice" if _drops_one(inst, operands[0][0]):
+                return operands[0]
             case _:
                 return _through_op(inst, operands)
 
@@ -84,6 +86,11 @@ class _Flow:
         while carry != before:
             before, carry = carry, _either(carry, self.through(body, [carry]))
         return carry
+
+
+def _drops_one(inst: Instruction, dim: int | None) -> bool:
+    """Are these the inputs, or the labels, of sequences that are one longer?"""
+    return dim is not None and inst.shape.dims[dim] + 1 == inst.operands[0].shape.dims[dim]
 
 
 def _either(first: Dims, *others: Dims) -> Dims:

@@ -12,7 +12,7 @@ these, and the batch or the sequence has that axis before and behind (Korthikant
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +44,12 @@ class StageAxes:
         if tiles is None:
             return cls(MeshInfo((), ()))
         return cls(MeshInfo(tuple(map(str, range(len(tiles.dims)))), tiles.dims, tiles))
+
+
+def as_read(parameter: Instruction, said: Callable[[Instruction], HloSharding | None]) -> HloSharding | None:
+    """How an argument lies; where slices of it are split that it is not itself, for being one longer, how these do."""
+    slices = (said(user) for user in parameter.users if user.opcode == "slice")
+    return next((sharding for sharding in slices if sharding is not None), said(parameter))
 
 
 class Flow(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.published.planning import received_by
 from hlosharding.search import Plan
 from hlosharding.search.tensor_parallel import tensor_splits
-from tests.support.published_steps import BATCH, SMALL, step_of, weight_bytes
+from tests.support.published_steps import BATCH, SMALL, longer_step_of, step_of, weight_bytes
 
 FORMS = {"scanned": SMALL, "listed": SMALL.listed()}
 PLANS = (
@@ -35,12 +35,33 @@ PLANS = (
     Plan(4, 1, 2, 2, "1f1b-x2", strategy="fsdp"),
     Plan(2, 1, 3, 2, strategy="fsdp"),
 )
+LONGER = (
+    Plan(8, strategy="fsdp", context=8),
+    Plan(2, 2, 2, 2, context=2, sequence=True),
+    Plan(1, 4, 2, 2, sequence=True),
+)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
     step_of(FORMS[form]).check(plan, cpu_devices)
+
+
+@pytest.mark.parametrize("plan", LONGER, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_sequences_may_be_one_longer_than_what_the_model_reads(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
+    """Inputs are all tokens but the last, labels all but the first."""
+    longer_step_of(FORMS[form]).check(plan, cpu_devices)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_inputs_and_labels_that_are_slices_move_what_two_arguments_would(form: str) -> None:
+    """Keys and values, as of `test_parts_of_sequences_gather_keys_and_values_and_nothing_else`; not the labels."""
+    context, devices = 4, 8
+    keys = 4 * BATCH // (devices // context) * SMALL.length * SMALL.kv * SMALL.dim
+    expected = SMALL.layers * 6 * keys * (context - 1) / context + 2 * weight_bytes(SMALL) * (devices - 1) / devices
+    assert longer_step_of(FORMS[form]).received(Plan(devices, context=context)) == pytest.approx(expected, rel=0.01)
 
 
 def received(form: str, plan: Plan) -> float:
