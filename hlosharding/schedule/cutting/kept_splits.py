@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hlosharding.frontends import constrain
 from hlosharding.ir import Instruction, Module
 from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
-from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim
+from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim, axis_of
 
 _CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
 """Ops that could as well be split along another dim."""
@@ -95,7 +95,8 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
 
 def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> Flow:
     """Where weights are split over it."""
-    return Flow((axis,), tuple(next((d for d, axes in dims.items() if axis in axes), None) for dims in said), False)
+    of_each = (next((d for d, axes in dims.items() if axis in map(axis_of, axes)), None) for dims in said)
+    return Flow((axis,), tuple(of_each), False)
 
 
 def walk_flows(module: Module, flows: Sequence[Flow]) -> list[Mapping[Instruction, Dims]]:
@@ -126,9 +127,17 @@ def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: M
     """The axes of each dim."""
     spec: list[tuple[str, ...]] = [()] * inst.shape.rank
     for flow, dim in here:
-        left = tuple(axis for axis in flow.axes if not any(axis in axes for axes in spec))
-        if dim is not None and inst.shape.dims[dim] % math.prod(map(mesh.size_of, spec[dim] + left)) == 0:
+        used = {axis_of(axis) for axes in spec for axis in axes}
+        left = tuple(axis for axis in flow.axes if axis not in used)
+        if dim is None:
+            continue
+        size, ways = inst.shape.dims[dim], math.prod(map(mesh.size_of, spec[dim] + left))
+        if size % ways == 0:
             spec[dim] += left
+        elif (
+            not flow.is_batch and size > 1 and ways % size == 0
+        ):  # a few of the weights' heads, on several devices each
+            spec[dim] += tuple(f"{axis}:(1){size}" for axis in left)
     return spec
 
 
