@@ -78,7 +78,7 @@ def over_weights(axis: str) -> Strategy:
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
         count, sizes = ways[axis], {p.parameter_number: p.shape.dims for p in module.entry.parameters}
-        splits = tensor_splits(module, count, batch=batch) if count > 1 else {}
+        splits = tensor_splits(module, count, batch=batch, experts=ways.get(EXPERTS, 1)) if count > 1 else {}
         return {number: spec_of({dim: (_part(axis, count, sizes[number][dim]),)}) for number, dim in splits.items()}
 
     return strategy

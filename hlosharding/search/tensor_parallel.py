@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from hlosharding.ir import Instruction, Module, while_parts
 from hlosharding.rules import Halo, Nothing, Reduce, Signature, Whole, signature_of
+from hlosharding.search.ragged_products import group_sizes
 
 _SAME_WEIGHT = {
     "convert",
@@ -26,11 +27,13 @@ _SAME_WEIGHT = {
 }
 
 
-def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
+def tensor_splits(
+    module: Module, ways: int, *, batch: frozenset[int] = frozenset(), experts: int = 1
+) -> dict[int, int]:
     """The dim to be split, of each weight by parameter number, into so many pieces, or as many as it is long
     (`is_split`); others are left whole.
 
-    `batch`: numbers of the parameters that are no weights.
+    `batch`: numbers of the parameters that are no weights.  `experts`: over how many further ways these are split.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> def mlp(up, down, x):
@@ -38,14 +41,15 @@ def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozense
     >>> tensor_splits(hs.trace(mlp)(jnp.ones((4, 8)), jnp.ones((8, 4)), jnp.ones((2, 4))), 2, batch=frozenset({2}))
     {0: 1, 1: 0}
     """
-    walk = _Walk(ways, batch)
+    walk = _Walk(ways, batch, experts)
     for inst in module.entry.instructions:
         walk.step(inst)
     return walk.weights
 
 
 def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
-    """Of each weight by parameter number the dim of experts that ways divide: its product has one for each of them.
+    """Of each weight by parameter number the dim of experts that ways divide: its product has one for each of them, or
+    sums over them rows that are masked but for one (`jax.lax.ragged_dot`).
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> traced = hs.trace(lambda w, x: jnp.einsum("ebc,ech->ebh", x, w))(jnp.ones((4, 8, 2)), jnp.ones((4, 3, 8)))
@@ -59,8 +63,8 @@ def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset(
 
 
 class _Walk:
-    def __init__(self, ways: int, batch: frozenset[int]) -> None:
-        self.ways, self.batch = ways, batch
+    def __init__(self, ways: int, batch: frozenset[int], experts: int = 1) -> None:
+        self.ways, self.batch, self.ways_of_experts = ways, batch, ways * experts
         self.weights: dict[int, int] = {}
         self.asked: set[Instruction] = set()
         """Weights whose first product was met: it decides, and what cannot be split there is left whole."""
@@ -136,9 +140,13 @@ class _Walk:
             place = {dim[0]: n for n, dim in enumerate(signature.operands[number]) if len(dim) == 1}
             shared = place.keys() & {f for dim in signature.operands[1 - number] for f in dim}
             of_each = [f for f in shared if isinstance(signature.factors[f].owes, Nothing)]
+            if not of_each and group_sizes(inst.operands[1 - number]) is not None:  # a sum over rows but one's zeros
+                of_each = [f for f in shared if f in signature.operands[1 - number][0]]
             if of_each:
                 n = place[min(of_each)]
                 self.experts[parameter.parameter_number] = dims[n], operand.shape.dims[n]
+                if operand.shape.dims[n] % self.ways_of_experts:
+                    place.pop(min(of_each))
             factor = next(iter(self._split_factors(inst, signature)), None)
             if factor is None:
                 # The outermost of several: heads come before the features of each.

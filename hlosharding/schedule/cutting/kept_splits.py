@@ -12,12 +12,12 @@ these, and the batch or the sequence has that axis before and behind (Korthikant
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hlosharding.frontends import constrain
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
 from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim, axis_of
 
@@ -120,7 +120,29 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
             open_dims = [dim for dim, axes in enumerate(spec) if not axes]
             if len(open_dims) < len(spec):
                 wanted[inst] = HloSharding.named(mesh, spec).without_names(), open_dims
+    if found and not flows[0].is_batch:
+        wanted |= dict(_sorted_rows(module, mesh, flows, found))
     return constrain(module, wanted)
+
+
+def _sorted_rows(
+    module: Module, mesh: MeshInfo, flows: Sequence[Flow], found: Sequence[Mapping[Instruction, Dims]]
+) -> Iterator[tuple[Instruction, tuple[HloSharding, list[int]]]]:
+    """Where tokens of the batch are sorted, what lies in that order up to a product, and is made by none: rows may be
+    of any expert, so they are whole over the axes that the batch shares with weights."""
+    flow, dims = next((flow, dims) for flow, dims in zip(flows, found, strict=True) if flow.is_batch)
+    of_weights = {axis for each in flows if not each.is_batch for axis in each.axes}
+    left = tuple(axis for axis in flow.axes if axis not in of_weights)
+    sorts = {inst: inst.dimensions[0] for inst in dims if inst.opcode == "sort"}
+    entering = {sort: dim for sort, dim in sorts.items() if dims[sort.operands[0]] == (dim,)}
+    made_by_products: set[Instruction] = set()
+    for inst, (dim, *_) in batch_flow(module, {}, sorts=entering).items() if entering else ():
+        if inst.opcode == "dot" or (inst.opcode in ELEMENTWISE and not made_by_products.isdisjoint(inst.operands)):
+            made_by_products.add(inst)
+        elif dim is not None and inst.shape.is_array:
+            spec = [left if at == dim else () for at in range(inst.shape.rank)]
+            wanted = HloSharding.named(mesh, spec).without_names()
+            yield inst, (wanted, [at for at in range(inst.shape.rank) if at != dim])
 
 
 def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> list[tuple[str, ...]]:
