@@ -36,6 +36,7 @@ PLANS = (
     Plan(64, microbatches=4, strategy="zero1"),
     Plan(16, 2, 2, 16),
     Plan(16, 2, 2, 16, "1f1b-x2"),
+    Plan(16, 1, 3, 16),
     Plan(64, microbatches=4),
 )
 

@@ -86,13 +86,8 @@ def _ways(row: Row) -> Plan:
     data, batch = int(row["data"]), int(row["global_batch"])
     microbatches = batch // (data * int(row["micro_batch"]))
     stages, chunks = int(row["pipeline"]), int(row.get("interleaved_chunks", 1))
-    _check_stages(int(row["layers"]), stages * chunks)
-    return Plan(data, int(row["tensor"]), stages, microbatches, f"1f1b-x{chunks}" if chunks > 1 else "")
-
-
-def _check_stages(layers: int, stages: int) -> None:
-    if layers % stages:
-        raise UnsaidError(f"{layers} layers are not cut into {stages} equal stages")
+    schedule = f"1f1b-x{chunks}" if chunks > 1 else ""
+    return Plan(data, int(row["tensor"]), stages, microbatches, schedule, even=stages > 1)
 
 
 _DEEPSPEED = 57e-6
@@ -200,7 +195,6 @@ def _torchtitan(row: Row) -> Run:
     model = LLAMA[row["model"].lower()]
     ways = {name: int(count) for name, count in (part.split() for part in row["plan"].split(", "))}
     stages, schedule = ways.get("pipeline", 1), _SCHEDULES[row["schedule"]]
-    _check_stages(model.layers, stages * (2 if schedule.endswith("x2") else 1))
     plan = Plan(
         ways["fsdp"],
         ways.get("tensor", 1),

@@ -147,6 +147,11 @@ def parameters(config: Config, dtype: Any = None) -> Tree:
 
 def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
     """Mean cross-entropy of each token's successor."""
+    return cross_entropy(logits_of(config, weights, tokens), tokens)
+
+
+def logits_of(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
+    """Of each token's successor."""
     x = weights["embedding"].astype(config.compute)[tokens]
     if config.positions == "learned":
         x = x + weights["positions"].astype(config.compute)
@@ -160,7 +165,7 @@ def loss(config: Config, weights: Tree, tokens: jax.Array) -> jax.Array:
             x = layer(one, x)
     x = _norm(x, weights["norm"])
     output = weights["embedding"].T if config.tied else weights["output"]
-    return cross_entropy(x @ output.astype(config.compute), tokens)
+    return x @ output.astype(config.compute)
 
 
 def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -173,7 +178,8 @@ def cross_entropy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 def _checkpointed(config: Config, layer: Callable[..., Any]) -> Callable[..., Any]:
     if config.remat == "none":
         return layer
-    return jax.checkpoint(layer, policy=_policy(config.remat))
+    # In a scan no pass is merged with the other, so the barriers are left out, as JAX and MaxText advise.
+    return jax.checkpoint(layer, policy=_policy(config.remat), prevent_cse=not config.scanned)
 
 
 def _policy(remat: str | tuple[str, ...]) -> Callable[..., Any] | None:

@@ -38,6 +38,8 @@ class PipelineSteps:
     schedule: str = ""
     order: str = ""
     """Of stages (P), data (D) and tensors (T) on the machine's devices, the outermost first."""
+    even: bool = False
+    """As many layers in each stage?"""
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:
@@ -195,6 +197,7 @@ _PIPELINE: Mapping[str, Callable[[Any], Any]] = {
     "microbatches": _count,
     "schedule": _text,
     "order": _text,
+    "even": _truth,
 }
 
 

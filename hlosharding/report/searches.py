@@ -130,6 +130,7 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "context": plan.context,
         "experts": plan.experts,
         "sequence": plan.sequence,
+        "even": plan.even,
         "time_s": priced.time_s,
         "compute_s": priced.compute_s,
         "exposed_s": priced.exposed_s,

@@ -19,10 +19,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One of the caller's arrays: whole, or in equal parts along a dim, a parameter (or result) each."""
+    """One of the caller's arrays: whole, or in parts along a dim, a parameter (or result) each."""
 
-    parts: int = 1
+    lengths: tuple[int, ...] = ()
+    """Of the parts, along the dim; of a whole array none."""
     dim: int = 0
+
+    @property
+    def parts(self) -> int:
+        """How many."""
+        return len(self.lengths) or 1
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,9 @@ class Interface:
     """The caller's arrays in order, and how each is one or more parameters, or results, of @main.
 
     >>> import numpy as np
-    >>> both = Interface((Stack(), Stack(2)), (Stack(2),))
-    >>> [a.tolist() for a in both.cut([np.zeros(2), np.arange(4)], part_of)]
-    [[0.0, 0.0], [0, 1], [2, 3]]
+    >>> both = Interface((Stack(), Stack((2, 1))), (Stack((2, 1)),))
+    >>> [a.tolist() for a in both.cut([np.zeros(2), np.arange(3)], part_of)]
+    [[0.0, 0.0], [0, 1], [2]]
     >>> both.arguments
     (0, 1, 1)
     """
@@ -86,12 +92,13 @@ def is_abstract(array: Any) -> bool:
 def part_of(array: Any, kind: Stack, part: int) -> Any:
     """One part of an array, or of a ShapeDtypeStruct.  Raises ScheduleError for one that is not cut so."""
     dims = np.shape(array)
-    if kind.dim >= len(dims) or dims[kind.dim] % kind.parts:
-        raise ScheduleError(f"an array of shape {list(dims)} is not cut into {kind.parts} parts along dim {kind.dim}")
-    rows = dims[kind.dim] // kind.parts
+    if kind.dim >= len(dims) or dims[kind.dim] != sum(kind.lengths):
+        parts = " + ".join(map(str, kind.lengths))
+        raise ScheduleError(f"an array of shape {list(dims)} is not cut into {parts} rows along dim {kind.dim}")
+    first, rows = sum(kind.lengths[:part]), kind.lengths[part]
     if is_abstract(array):
         return _resized(array, kind.dim, rows)
-    return np.asarray(array)[(slice(None),) * kind.dim + (slice(part * rows, (part + 1) * rows),)]
+    return np.asarray(array)[(slice(None),) * kind.dim + (slice(first, first + rows),)]
 
 
 def joined_whole(parts: Sequence[Any], kind: Stack) -> Any:

@@ -14,7 +14,7 @@ from hlosharding.errors import PlanError, ScheduleError
 from hlosharding.frontends import annotate
 from hlosharding.ir import Instruction, Module
 from hlosharding.plans import PipelineSteps, PlanFile
-from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, flows_of, keep_split
+from hlosharding.schedule import Cutter, Layout, Schedule, StageAxes, argument_numbers, as_read, flows_of, keep_split
 from hlosharding.search.planner import Planner, argument_of
 from hlosharding.search.plans import AXES, CONTEXT, EXPERTS, ORDERS, REPLICAS, Plan
 from hlosharding.search.strategies import STRATEGIES, Specs, Ways, by_number, mesh_of, summed_as
@@ -29,7 +29,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
     """
     parameters = planner.module.entry.parameters
     is_cut = plan.stages * plan.microbatches > 1
-    steps = PipelineSteps(stages=plan.stages, microbatches=plan.microbatches, schedule=plan.schedule, order=plan.order)
+    said = {name: getattr(plan, name) for name in ("stages", "microbatches", "schedule", "order", "even")}
     strategy = planner.strategy(plan.strategy)
     return PlanFile(
         annotations=_annotations(planner, plan),
@@ -39,7 +39,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
         sequence=plan.sequence,
         batch=_names(parameters, planner.numbers),
         donate=_names(parameters, planner.donated),
-        pipeline=steps if is_cut else None,
+        pipeline=PipelineSteps(**said) if is_cut else None,
         comment=f"{plan} (data/tensor/stages/microbatches), found for {machine.name}",
     )
 
@@ -47,7 +47,7 @@ def plan_file(planner: Planner, plan: Plan, machine: Machine) -> PlanFile:
 def _annotations(planner: Planner, plan: Plan) -> tuple[tuple[str, str], ...]:
     """The arguments' shardings over the mesh of a stage."""
     annotated = planner.annotated(plan)
-    said = {_path(p): annotated.sharding(p) for p in annotated.entry.parameters}
+    said = {_path(p): as_read(p, annotated.sharding) for p in annotated.entry.parameters}
     return PlanFile.of({name: s for name, s in said.items() if s is not None}, mesh=mesh_of(plan.ways)).annotations
 
 
@@ -121,7 +121,7 @@ def schedule_of(file: PlanFile, module: Module, machine: Machine | None = None) 
     if plan is not None:
         return _planner(file, plan, module).schedule(plan, machine or file.machine_for(plan.num_devices))
     annotated = _written_out(file, module).apply(module)
-    layout = Layout.of(steps.stages or module.stages or 1, steps.schedule)
+    layout = Layout.of(steps.stages or module.stages or 1, steps.schedule, steps.even)
     size = max(1, annotated.num_partitions)
     plan = Plan(size, 1, layout.submeshes, steps.microbatches, steps.schedule, steps.order)
     pipeline = Cutter(module, file.batch, file.donate).pipeline(
@@ -142,7 +142,7 @@ def plan_of(file: PlanFile) -> Plan | None:
     size = dict.fromkeys(AXES, 1) | dict(zip(mesh.names, mesh.sizes, strict=True))
     ways = math.prod(size.values()) // size["tensor"], size["tensor"], steps.stages or 1, steps.microbatches
     parts = {axis: size[axis] for axis in (REPLICAS, CONTEXT, EXPERTS)}
-    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence)
+    plan = Plan(*ways, steps.schedule, steps.order, file.strategy, **parts, sequence=file.sequence, even=steps.even)
     if mesh.is_plain:
         return plan
     ordered = (replace(plan, order=order) for order in ORDERS)

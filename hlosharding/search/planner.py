@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 
 from hlosharding.cost import Machine
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
-from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers
+from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, as_read
 from hlosharding.search.plans import EXPERTS, Plan
+from hlosharding.search.ragged_products import by_expert
 from hlosharding.search.strategies import (
     BATCH,
     STRATEGIES,
@@ -61,12 +63,25 @@ class Planner:
         for parameter in self.module.entry.parameters:
             if parameter.parameter_number in self.numbers:
                 _check_divides(parameter, plan)
-        annotated, axes = self.annotated(plan), self.axes(plan)
-        return self._cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
+        annotated, axes, cutter = self.annotated(plan), self.axes(plan), self._made_for(plan)._cutter
+        return cutter.pipeline(annotated, plan.layout, plan.submeshes, plan.microbatches, machine, options, axes)
+
+    def _made_for(self, plan: Plan) -> Planner:
+        """The planner of the program that is cut: where experts are split, of one whose products go by expert."""
+        return self._of_experts if plan.experts > 1 else self
+
+    @cached_property
+    def _of_experts(self) -> Planner:
+        made = copy(self)
+        made.module = by_expert(self.module)
+        if made.module is not self.module:
+            made._cutter = Cutter(made.module, sorted(self.numbers), sorted(self.donated))
+        return made
 
     def having(self, name: str, strategy: Strategy) -> Planner:
         """A planner that knows one strategy more, and shares what was cut already."""
         made = copy(self)
+        made.__dict__.pop("_of_experts", None)
         made.strategies = {**self.strategies, name: strategy}
         made._annotated = {key: module for key, module in self._annotated.items() if key.strategy != name}
         return made
@@ -94,7 +109,7 @@ class Planner:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
         if plan.stage not in self._annotated:
             try:
-                self._annotated[plan.stage] = self._split(plan)
+                self._annotated[plan.stage] = self._made_for(plan)._split(plan)
             except (AnnotationError, ScheduleError) as error:
                 where = " by ".join(filter(None, (error.where, self._place(plan.strategy))))
                 raise type(error)(error.what, where=where, remedy=error.remedy) from None
@@ -135,7 +150,7 @@ def argument_of(parameter: Instruction) -> str:
 def _over_tensor(annotated: Module, ways: Ways, batch: frozenset[int]) -> Specs:
     """Of arguments that have sequences, how these lie, and split over tensor, too."""
     sequences = over_sequences("tensor")(annotated, ways, batch)
-    said = {p.parameter_number: annotated.sharding(p) or REPLICATED for p in annotated.entry.parameters}
+    said = {p.parameter_number: as_read(p, annotated.sharding) or REPLICATED for p in annotated.entry.parameters}
     specs = {number: spec_of(axes_by_dim(said[number], mesh_of(ways))) for number in by_number(annotated, sequences)}
     return joined(annotated, specs, sequences)
 

@@ -27,6 +27,8 @@ AXES = (REPLICAS, "data", CONTEXT, EXPERTS, "tensor")
 """Of a stage's mesh, the outermost first."""
 SEQUENCE = "sequence"
 """The word for sequence parallelism."""
+EVEN = "even"
+"""The word for as many layers in each stage."""
 ORDERS = tuple(map("".join, permutations("PDT")))
 """Ways to number the devices: of stages (P), data (D) and tensors (T) the first letter is the outermost way."""
 _WAYS = re.compile("/".join([r"([1-9][0-9]{0,8})"] * 4))
@@ -35,7 +37,7 @@ _STRATEGY = re.compile(r"[^\s,=]+")
 _SPELLING = (
     "how many ways of data, tensors, stages and microbatches, as 8/2/2/16; then, each once, a schedule"
     f" ({', '.join(SCHEDULES)}; with chunks 1f1b-x2), an order, as PTD, a strategy, {REPLICAS}=N, {CONTEXT}=N,"
-    f" {EXPERTS}=N, {SEQUENCE}"
+    f" {EXPERTS}=N, {SEQUENCE}, {EVEN}"
 )
 
 
@@ -67,6 +69,9 @@ class Plan:
     """Of the data ways, over how many the experts are split: what these read goes there, and back."""
     sequence: bool = False
     """Sequence parallelism: is a sequence split over the tensor ways where no weight's split is?"""
+    even: bool = False
+    """Have the stages as many layers each, as Megatron cuts them?  Else they take equal time, an embedding and a
+    vocabulary's product included."""
 
     def __post_init__(self) -> None:
         for what, remedy in self._faults:
@@ -118,7 +123,8 @@ class Plan:
         """D/T/P/K, as the DistIR paper writes it, then schedule, order, strategy and the parts of data ways if said."""
         ways = f"{self.data}/{self.tensor}/{self.stages}/{self.microbatches}"
         parts = [f"{name}={size}" for name, size in self._parts.items() if size > 1]
-        said = self.schedule, self.order, self.strategy, *parts, SEQUENCE if self.sequence else ""
+        marks = [word for word in (SEQUENCE, EVEN) if getattr(self, word)]
+        said = self.schedule, self.order, self.strategy, *parts, *marks
         return " ".join(filter(None, (ways, *said)))
 
     @property
@@ -144,7 +150,7 @@ class Plan:
     @property
     def stage(self) -> Plan:
         """What decides how the arguments lie on the devices of one stage."""
-        return replace(self, stages=1, microbatches=1, schedule="", order="")
+        return replace(self, stages=1, microbatches=1, schedule="", order="", even=False)
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -178,7 +184,7 @@ class Plan:
     @property
     def layout(self) -> Layout:
         """Into what the program is cut."""
-        return Layout.of(self.stages, self.schedule)
+        return Layout.of(self.stages, self.schedule, self.even)
 
     @property
     def num_devices(self) -> int:
@@ -193,7 +199,7 @@ def _field_of(word: str) -> tuple[str, str | int] | None:
     """Which field of a plan a word says, and what."""
     if part := _PART.fullmatch(word):
         return part[1], int(part[2])
-    if word == SEQUENCE:
+    if word in (SEQUENCE, EVEN):
         return word, True
     if _is_schedule(word):
         return "schedule", word

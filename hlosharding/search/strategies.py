@@ -18,7 +18,7 @@ from hlosharding.schedule import arguments_by_name, is_layout_call
 from hlosharding.search.plans import CONTEXT, EXPERTS, REPLICAS
 from hlosharding.search.tensor_parallel import expert_dims, tensor_splits
 from hlosharding.search.updates import only_updated, updated_arguments
-from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, uneven_dims
+from hlosharding.sharding import REPLICATED, HloSharding, MeshInfo, axes_by_dim, axis_of, replicate_on_dims, uneven_dims
 
 Ways = Mapping[str, int]
 """Mesh axes, the outermost first, and their sizes: of plans "data" and "tensor", `REPLICAS` where data ways hold
@@ -58,23 +58,35 @@ def over_sequences(axis: str) -> Strategy:
 
 
 def _check_sequences(parameter: Instruction, ways: int) -> None:
-    """Raises ScheduleError unless all parts of sequences are of one size."""
-    if parameter.shape.dims[1] % ways:
+    """Raises ScheduleError unless all parts of sequences, or of all slices that are read of them, are of one size."""
+    if any(value.shape.dims[1] % ways for value in _read_of(parameter)):
         raise ScheduleError(
             f"sequences of {parameter.shape} are not cut into {ways} equal parts",
             where=read_at(parameter),
-            remedy="where they are one longer than what the model reads, give inputs and labels as two arguments",
+            remedy="take a length that is divided, be it that of inputs and labels, slices of what is one longer",
         )
+
+
+def _read_of(parameter: Instruction) -> list[Instruction]:
+    """The slices of which an argument is read, where there is nothing else; else itself."""
+    slices = [user for user in parameter.users if user.opcode == "slice"]
+    return slices if len(slices) == len(parameter.users) else [parameter]
 
 
 def over_weights(axis: str) -> Strategy:
     """Weights over an axis, each along the dim that its readers ask for (`tensor_splits`)."""
 
     def strategy(module: Module, ways: Ways, batch: frozenset[int]) -> Specs:
-        splits = tensor_splits(module, ways[axis], batch=batch) if ways[axis] > 1 else {}
-        return {number: spec_of({dim: (axis,)}) for number, dim in splits.items()}
+        count, sizes = ways[axis], {p.parameter_number: p.shape.dims for p in module.entry.parameters}
+        splits = tensor_splits(module, count, batch=batch, experts=ways.get(EXPERTS, 1)) if count > 1 else {}
+        return {number: spec_of({dim: (_part(axis, count, sizes[number][dim]),)}) for number, dim in splits.items()}
 
     return strategy
+
+
+def _part(axis: str, ways: int, size: int) -> str:
+    """Of an axis as much as splits a dim: keys' heads that are fewer than the ways lie on several of them."""
+    return axis if size % ways == 0 else f"{axis}:(1){size}"
 
 
 def over_experts(axis: str) -> Strategy:
@@ -107,9 +119,9 @@ def joined(module: Module, *specs: Specs) -> dict[int, Any]:
     for each in specs:
         for number, spec in by_number(module, each).items():
             dims = found.setdefault(number, {})
-            used = {axis for axes in dims.values() for axis in axes}
+            used = {axis_of(axis) for axes in dims.values() for axis in axes}
             for dim, axes in axes_of(spec).items():
-                dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis not in used)
+                dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis_of(axis) not in used)
     return {number: spec_of(dims) for number, dims in found.items()}
 
 
@@ -224,8 +236,19 @@ def split(module: Module, ways: Ways, *specs: Specs) -> Module:
     made.mesh, made.num_partitions = module.mesh, mesh.num_devices
     made.shardings = said if mesh.num_devices > 1 else {}
     for parameter in made.entry.parameters:
+        _split_slices(parameter)
         _check_divides(parameter, made.sharding(parameter) or REPLICATED)
     return made
+
+
+def _split_slices(parameter: Instruction) -> None:
+    """Of an argument that does not divide let the slices be split that do: of what is one longer, inputs and labels."""
+    module, slices = parameter.module, _read_of(parameter)
+    sharding = module.sharding(parameter) or REPLICATED
+    uneven = uneven_dims(sharding, parameter.shape.dims)
+    if uneven and not any(uneven_dims(sharding, value.shape.dims) for value in slices):
+        module.shardings.update(dict.fromkeys((value.id for value in slices), sharding))
+        module.shardings[parameter.id] = replicate_on_dims(sharding, uneven)
 
 
 def _constraints(made: Module, module: Module, mesh: MeshInfo) -> Iterator[tuple[Instruction, HloSharding]]:
@@ -301,7 +324,7 @@ def _largest(
     """The dim with most elements a device that axes divide."""
     left = dict(enumerate(parameter.shape.dims))
     for dim, found in split_already.items():
-        left[dim] //= math.prod(ways[axis] for axis in found)
+        left[dim] //= math.prod(map(mesh_of(ways).size_of, found))
     count = math.prod(ways[axis] for axis in axes)
     dims = [dim for dim, size in left.items() if size and size % count == 0]
     # Two axes on one dim would be one split for propagation, which keeps or loses both.

@@ -8,10 +8,12 @@ row of stacked weights is a weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from hlosharding.ir import Instruction, Module, while_parts
 from hlosharding.rules import Halo, Nothing, Reduce, Signature, Whole, signature_of
+from hlosharding.search.ragged_products import group_sizes
 
 _SAME_WEIGHT = {
     "convert",
@@ -25,10 +27,13 @@ _SAME_WEIGHT = {
 }
 
 
-def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
-    """The dim to be split, of each weight by parameter number; weights that do not divide are left whole.
+def tensor_splits(
+    module: Module, ways: int, *, batch: frozenset[int] = frozenset(), experts: int = 1
+) -> dict[int, int]:
+    """The dim to be split, of each weight by parameter number, into so many pieces, or as many as it is long
+    (`is_split`); others are left whole.
 
-    `batch`: numbers of the parameters that are no weights.
+    `batch`: numbers of the parameters that are no weights.  `experts`: over how many further ways these are split.
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> def mlp(up, down, x):
@@ -36,14 +41,15 @@ def tensor_splits(module: Module, ways: int, *, batch: frozenset[int] = frozense
     >>> tensor_splits(hs.trace(mlp)(jnp.ones((4, 8)), jnp.ones((8, 4)), jnp.ones((2, 4))), 2, batch=frozenset({2}))
     {0: 1, 1: 0}
     """
-    walk = _Walk(ways, batch)
+    walk = _Walk(ways, batch, experts)
     for inst in module.entry.instructions:
         walk.step(inst)
     return walk.weights
 
 
 def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset()) -> dict[int, int]:
-    """Of each weight by parameter number the dim of experts that ways divide: its product has one for each of them.
+    """Of each weight by parameter number the dim of experts that ways divide: its product has one for each of them, or
+    sums over them rows that are masked but for one (`jax.lax.ragged_dot`).
 
     >>> import jax.numpy as jnp, hlosharding as hs
     >>> traced = hs.trace(lambda w, x: jnp.einsum("ebc,ech->ebh", x, w))(jnp.ones((4, 8, 2)), jnp.ones((4, 3, 8)))
@@ -57,13 +63,13 @@ def expert_dims(module: Module, ways: int, *, batch: frozenset[int] = frozenset(
 
 
 class _Walk:
-    def __init__(self, ways: int, batch: frozenset[int]) -> None:
-        self.ways, self.batch = ways, batch
+    def __init__(self, ways: int, batch: frozenset[int], experts: int = 1) -> None:
+        self.ways, self.batch, self.ways_of_experts = ways, batch, ways * experts
         self.weights: dict[int, int] = {}
         self.asked: set[Instruction] = set()
         """Weights whose first product was met: it decides, and what cannot be split there is left whole."""
-        self.split: dict[Instruction, int] = {}
-        """Of values that are split by then, the dim."""
+        self.split: dict[Instruction, Mapping[int, int]] = {}
+        """Of values that are split by then, by dim into how many pieces: heads may be two dims, groups and within."""
         self.experts: dict[int, tuple[int, int]] = {}
         """Of weights whose product has a batch dim, that dim and its size."""
         self.packed: dict[Instruction, Instruction] = {}
@@ -81,12 +87,13 @@ class _Walk:
             return
         if inst.opcode in ("dot", "convolution"):
             self._decide(inst, signature)
-        factor = self._split_factor(inst, signature)
-        found = signature.result_dims(factor) if factor is not None else ()
-        if factor is not None and found and isinstance(signature.factors[factor].owes, Nothing):
-            dim = found[0][1]
-            if signature.results[0][dim][0] == factor:
-                self.split[inst] = dim
+        pieces = self._split_factors(inst, signature)
+        if all(isinstance(signature.factors[factor].owes, Nothing) for factor in pieces):
+            found = {
+                dim: _leading_pieces(signature, factors, pieces) for dim, factors in enumerate(signature.results[0])
+            }
+            if pieces and math.prod(found.values()) == self.ways:
+                self.split[inst] = {dim: count for dim, count in found.items() if count > 1}
 
     def _walk_through(self, loop: Instruction) -> None:
         body = while_parts(loop).body
@@ -107,15 +114,20 @@ class _Walk:
             packed = self.packed[packed] if packed in self.packed else packed.operands[0]
         return packed.operands[inst.tuple_index] if packed.opcode == "tuple" else None
 
-    def _split_factor(self, inst: Instruction, signature: Signature) -> int | None:
-        """The factor along which an operand is split, if its pieces are equal."""
+    def _split_factors(self, inst: Instruction, signature: Signature) -> Mapping[int, int]:
+        """The factors along which an operand is split, and into how many equal pieces."""
         for number, operand in enumerate(inst.operands):
-            dim = self.split.get(operand, self._dim_of_weight(operand))
-            if dim is not None and signature.operands[number][dim]:
-                major = signature.operands[number][dim][0]
-                if signature.factors[major].size % self.ways == 0:
-                    return major
-        return None
+            split = self.split.get(operand) or self._split_of_weight(operand)
+            found: dict[int, int] = {}
+            for dim, count in split.items():
+                for factor in signature.operands[number][dim]:
+                    found[factor] = math.gcd(count, signature.factors[factor].size)
+                    count //= found[factor]
+                    if found[factor] < signature.factors[factor].size:
+                        break
+            if split and math.prod(found.values()) == self.ways:
+                return {factor: count for factor, count in found.items() if count > 1}
+        return {}
 
     def _decide(self, inst: Instruction, signature: Signature) -> None:
         """Split a weight that no op before has."""
@@ -128,14 +140,18 @@ class _Walk:
             place = {dim[0]: n for n, dim in enumerate(signature.operands[number]) if len(dim) == 1}
             shared = place.keys() & {f for dim in signature.operands[1 - number] for f in dim}
             of_each = [f for f in shared if isinstance(signature.factors[f].owes, Nothing)]
+            if not of_each and group_sizes(inst.operands[1 - number]) is not None:  # a sum over rows but one's zeros
+                of_each = [f for f in shared if f in signature.operands[1 - number][0]]
             if of_each:
                 n = place[min(of_each)]
                 self.experts[parameter.parameter_number] = dims[n], operand.shape.dims[n]
-            factor = self._split_factor(inst, signature)
+                if operand.shape.dims[n] % self.ways_of_experts:
+                    place.pop(min(of_each))
+            factor = next(iter(self._split_factors(inst, signature)), None)
             if factor is None:
                 # The outermost of several: heads come before the features of each.
                 factor = next((f for f in place if self._is_column(inst, signature, f)), None)
-            if factor in place and operand.shape.dims[place[factor]] % self.ways == 0:
+            if factor in place and is_split(operand.shape.dims[place[factor]], self.ways):
                 self.weights[parameter.parameter_number] = dims[place[factor]]
 
     def _is_column(self, inst: Instruction, signature: Signature, factor: int) -> bool:
@@ -166,11 +182,11 @@ class _Walk:
             self._hinders(later, user, at) for _, at in signature.result_dims(leading[0]) for later in user.users
         )
 
-    def _dim_of_weight(self, operand: Instruction) -> int | None:
+    def _split_of_weight(self, operand: Instruction) -> Mapping[int, int]:
         found = self._weight(operand)
         if found is None or found[0].parameter_number not in self.weights:
-            return None
-        return found[1].index(self.weights[found[0].parameter_number])
+            return {}
+        return {found[1].index(self.weights[found[0].parameter_number]): self.ways}
 
     def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
         """The parameter of which an operand is a copy or a row, and which dim of it each of the operand's dims is."""
@@ -191,6 +207,25 @@ class _Walk:
                 dims = [place[dim] for dim in dims]
             operand = operand.operands[0]
         return (operand, dims) if operand.opcode == "parameter" else None
+
+
+def is_split(size: int, ways: int) -> bool:
+    """Do ways divide a dim, or a dim them: keys' heads, each of which several ways hold then?
+
+    >>> is_split(32, 8), is_split(8, 16), is_split(6, 4)
+    (True, True, False)
+    """
+    return size % ways == 0 or (size > 1 and ways % size == 0)
+
+
+def _leading_pieces(signature: Signature, factors: Sequence[int], pieces: Mapping[int, int]) -> int:
+    """Into how many a dim is split that consists of these factors, the major ones first."""
+    count = 1
+    for factor in factors:
+        count *= pieces.get(factor, 1)
+        if pieces.get(factor, 1) < signature.factors[factor].size:
+            break
+    return count
 
 
 def _longer_dims(reshape: Instruction) -> Mapping[int, int] | None:

@@ -41,7 +41,7 @@ from hlosharding.sharding.hlo_sharding import HloSharding
 from hlosharding.sharding.jax_forms import has_unconstrained_dims, shortest, without_partial_extremes
 from hlosharding.sharding.local_reshape import is_local_reshape, reshape_runs
 from hlosharding.sharding.memo import memoised
-from hlosharding.sharding.mesh import MeshInfo
+from hlosharding.sharding.mesh import MeshInfo, axis_of
 from hlosharding.sharding.metadata import OpMetadata, ShardGroup
 from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
 from hlosharding.sharding.naming import axes_by_dim, find_named_form, with_mesh
@@ -117,6 +117,7 @@ __all__ = [
     "add_shape_dims",
     "along_dims",
     "axes_by_dim",
+    "axis_of",
     "ceil_div",
     "check_devices",
     "convert",

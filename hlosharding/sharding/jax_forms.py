@@ -33,7 +33,7 @@ def form_of_spec(mesh: Any, spec: Any, ndim: int | None = None) -> NamedForm:
     entries = _partitions(spec)
     if ndim is not None and len(entries) > ndim:
         raise ShardingError(f"{spec} has {len(entries)} entries for an array of {ndim} dims")
-    dims = [_dim_axes(entry) for entry in entries] + [DimAxes()] * ((ndim or 0) - len(entries))
+    dims = [_dim_axes(entry, info) for entry in entries] + [DimAxes()] * ((ndim or 0) - len(entries))
     named = {axis.name for dim in dims for axis in dim.axes}
     manual = [name for name in _manual_axes(mesh) if name not in named]
     form = NamedForm(
@@ -95,13 +95,13 @@ def _manual_axes(mesh: Any) -> list[str]:
     return [str(n) for n, t in zip(names, types, strict=False) if getattr(t, "name", "") == "Manual"]
 
 
-def _dim_axes(entry: Any) -> DimAxes:
+def _dim_axes(entry: Any, mesh: MeshInfo) -> DimAxes:
     if entry is None:
         return DimAxes()
     if isinstance(entry, str):
-        return DimAxes((AxisRef(entry),))
+        return DimAxes((AxisRef.of(entry, mesh),))
     if isinstance(entry, tuple | list):
-        return DimAxes(tuple(AxisRef(str(name)) for name in entry))
+        return DimAxes(tuple(AxisRef.of(str(name), mesh) for name in entry))
     if _is_unconstrained(entry):
         return DimAxes((), True)
     raise ShardingError(f"{entry!r} is no entry of a PartitionSpec", remedy="use None, an axis name or a tuple of them")

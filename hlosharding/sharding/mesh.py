@@ -6,6 +6,7 @@ Floor: sharding.  A plain value; reads jax meshes by their attributes and never 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,28 @@ from typing import Any
 from hlosharding.errors import ShardingError
 from hlosharding.sharding.device_count import count_devices
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment
+
+_PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})")
+
+
+def axis_of(text: str) -> str:
+    """The axis of which a text names all, or a part as `part_of_axis` reads it.
+
+    >>> axis_of("model"), axis_of("model:(1)2")
+    ('model', 'model')
+    """
+    part = _PART.fullmatch(text)
+    return part[1] if part else text
+
+
+def part_of_axis(text: str) -> tuple[str, int, int] | None:
+    """(axis, pre-size, size) of a part of an axis, written as Shardy does; None for a whole one.
+
+    >>> part_of_axis("model:(2)4"), part_of_axis("model")
+    (('model', 2, 4), None)
+    """
+    part = _PART.fullmatch(text)
+    return (part[1], int(part[2]), int(part[3])) if part else None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -61,8 +84,9 @@ class MeshInfo:
         return self.assignment.iota is not None and len(self.assignment.iota.reshape_dims) == 1
 
     def size_of(self, name: str) -> int:
-        """Size of the axis of that name; raises ShardingError if there is none."""
-        return self.sizes[self.index_of(name)]
+        """Size of the axis of that name, or of a part of one; raises ShardingError if there is none."""
+        part = None if name in self.names else part_of_axis(name)
+        return part[2] if part else self.sizes[self.index_of(name)]
 
     def index_of(self, name: str) -> int:
         """Position of the axis of that name."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.mesh import MeshInfo, quote
+from hlosharding.sharding.mesh import MeshInfo, part_of_axis, quote
 from hlosharding.sharding.subgroups import LeafParts, SubgroupType, subgroup
 from hlosharding.sharding.tile_assignment import Dims, TileAssignment, distinct
 
@@ -39,6 +39,21 @@ class AxisRef:
         """Where it starts and ends within its axis, in sizes before: (1, 4) for all of an axis of size 4."""
         before = self.pre_size or 1
         return before, before * self.ways(mesh)
+
+    @classmethod
+    def of(cls, text: str, mesh: MeshInfo) -> AxisRef:
+        """An axis of the mesh by its name, or a part of one as `text` writes it."""
+        part = None if text in mesh.names else part_of_axis(text)
+        return cls(*part) if part else cls(text)
+
+    @property
+    def text(self) -> str:
+        """The name, and which part.
+
+        >>> AxisRef("b", 2, 2).text
+        'b:(2)2'
+        """
+        return self.name if self.size is None else f"{self.name}:({self.pre_size}){self.size}"
 
     def __str__(self) -> str:
         return quote(self.name) if self.size is None else f"{quote(self.name)}:({self.pre_size}){self.size}"

@@ -40,16 +40,19 @@ def find_named_form(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None
 
 
 def axes_by_dim(sharding: ShardingValue, mesh: MeshInfo) -> dict[int, tuple[str, ...]]:
-    """The axes of each dim that is split, major to minor; of none where whole axes of `mesh` cannot say the sharding.
+    """The axes, or parts of them, of each dim that is split, major to minor; of none where those of `mesh` cannot say
+    the sharding.
 
     >>> from hlosharding.sharding import HloSharding
-    >>> axes_by_dim(HloSharding.parse("{devices=[1,4,2]<=[2,4]T(1,0)}"), MeshInfo(("a", "b"), (2, 4)))
+    >>> mesh = MeshInfo(("a", "b"), (2, 4))
+    >>> axes_by_dim(HloSharding.parse("{devices=[1,4,2]<=[2,4]T(1,0)}"), mesh)
     {1: ('b',), 2: ('a',)}
+    >>> axes_by_dim(HloSharding.parse("{devices=[2,4]<=[2,2,2]T(1,0,2) last_tile_dim_replicate}"), mesh)
+    {0: ('b:(1)2',)}
     """
     form = find_named_form(sharding, mesh)
-    if form is None or any(axis.size is not None for axis in form.axes):
-        return {}
-    return {dim: tuple(axis.name for axis in found.axes) for dim, found in enumerate(form.dims) if found.axes}
+    dims = () if form is None else form.dims
+    return {dim: tuple(axis.text for axis in found.axes) for dim, found in enumerate(dims) if found.axes}
 
 
 def _find(sharding: ShardingValue, mesh: MeshInfo) -> NamedForm | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 import hlosharding as hs
 from benchmarks.published.planning import received_bytes
-from benchmarks.published.transformer import Config, parameters, train_step
+from benchmarks.published.transformer import Config, logits_of, parameters, train_step
 from hlosharding.search import Plan, Planner
 
 SMALL = Config(
@@ -68,10 +68,27 @@ def step_of(config: Config) -> Step:
     return Step(partial(train_step, config), (weights, (small, small), drawn_tokens(config)))
 
 
-def drawn_tokens(config: Config) -> jax.Array:
+@cache
+def longer_step_of(config: Config) -> Step:
+    """A step of SGD: of sequences that are one longer all tokens but the last are inputs, all but the first labels."""
+
+    def loss(weights: Any, tokens: jax.Array) -> jax.Array:
+        inputs, labels = tokens[:, :-1], tokens[:, 1:]
+        logits = logits_of(config, weights, inputs)
+        picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - picked)
+
+    def step(weights: Any, tokens: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, tokens)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+    return Step(step, (step_of(config).arguments[0], drawn_tokens(config, config.length + 1)))
+
+
+def drawn_tokens(config: Config, length: int = 0) -> jax.Array:
     """A batch of sequences."""
     random = np.random.default_rng(1)
-    return jnp.asarray(random.integers(0, config.vocabulary, size=(BATCH, config.length)), jnp.int32)
+    return jnp.asarray(random.integers(0, config.vocabulary, size=(BATCH, length or config.length)), jnp.int32)
 
 
 def weight_bytes(config: Config) -> int:

@@ -19,6 +19,7 @@ from hlosharding.partitioner.resharding import local_shape, replicate, reshard, 
 from hlosharding.partitioner.value import Value
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.sharding import (
+    REPLICATED,
     HloSharding,
     is_local_reshape,
     propagate_through_reshape,
@@ -209,6 +210,40 @@ def _put(context: Context, inst: Instruction) -> Value | None:
     return Value(local, inst.shape, whole.sharding, whole.reduce_kind)
 
 
+def _scattered(context: Context, inst: Instruction) -> Value | None:
+    """Partial sums added into zeros, row by row as indices say: what experts on several devices make of tokens goes
+    back to these.  Rows may be split over further devices; then the result is partial sums over those, too."""
+    if len(inst.operands) != 3 or reducer_kind(inst.called[0]) != "add" or not is_neutral(inst.operands[0], "add"):
+        return None
+    updates = _partial_sums(context, inst, inst.operands[2])
+    if updates is None or updates.reduce_kind != "add" or inst.shape.element_type not in WIDE:
+        return None
+    indices = array_of(context, inst.operands[1])
+    shardings = _shardings_of_rows(inst, updates, indices.shape.rank)
+    if shardings is None or reshard_price(context, indices, shardings[0]) > reshard_price(context, indices, REPLICATED):
+        return None
+    zeros, places = replicate(context, array_of(context, inst.operands[0])), reshard(context, indices, shardings[0])
+    local = context.emitter.local(inst, inst.shape, (zeros.local, places.local, updates.local))
+    return Value(local, inst.shape, shardings[1], "add")
+
+
+def _shardings_of_rows(inst: Instruction, updates: Value, rank: int) -> tuple[HloSharding, HloSharding] | None:
+    """Of a scatter's indices, and of its result, where updates are split by rows at most, an index for each."""
+    sharding, dims = updates.sharding, inst.scatter_dims
+    if sharding.kind != "tiled":
+        return REPLICATED, sharding
+    tiles, types, ways = sharding.tiles.array, sharding.subgroup_types, sharding.data_dims
+    is_by_rows = 0 not in dims.update_window_dims and dims.index_vector_dim == rank - 1 > 0
+    if any(n > 1 for n in ways[1:]) or types.count("unreduced") != 1 or (ways[0] > 1 and not is_by_rows):
+        return None
+    groups = tiles.shape[len(ways) :]
+    at = types.index("unreduced")
+    summed = np.moveaxis(tiles.reshape(ways[0], *groups), 0, at)
+    sizes = (*groups[:at], ways[0] * groups[at], *groups[at + 1 :])
+    made = _unreduced_like(summed.reshape((1,) * inst.shape.rank + sizes), sharding)
+    return HloSharding.partial_tile(tiles.reshape(ways[0], *(1,) * (rank - 1), -1)), made
+
+
 def _copied(context: Context, inst: Instruction) -> Value | None:
     """A copy is often a former annotation: see `waiting_pays` for how that binds."""
     return _partial_sums(context, inst, inst.operands[0])
@@ -288,7 +323,7 @@ DEFERRAL_RULES: dict[str, DeferralRule] = {
     "reduce-window": _MAKES,
     "reshape": DeferralRule(_reshaped, linear_in=_in_first),
     "reverse": _MOVES,
-    "scatter": _MAKES,
+    "scatter": DeferralRule(_scattered, makes_partial_sums=True),
     "slice": DeferralRule(_cut, linear_in=_in_first),
     "subtract": DeferralRule(partial(_sum, kind="add"), is_sum=True, linear_in=_in_all),
     "transpose": DeferralRule(_transposed, linear_in=_in_first),

@@ -6,18 +6,24 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from hlosharding.ir import Computation, Instruction, Module, branches, while_parts
 from hlosharding.rules import Nothing, Signature, signature_of
 
 Dims = tuple[int | None, ...]
 """Of each leaf of a value the dim along which what flows lies, or None."""
+NOWHERE: Mapping[Instruction, int] = MappingProxyType({})
 
 
 def batch_flow(
-    module: Module, batch: Mapping[int, int], activations: Collection[Instruction] = ()
+    module: Module,
+    batch: Mapping[int, int],
+    activations: Collection[Instruction] = (),
+    sorts: Mapping[Instruction, int] = NOWHERE,
 ) -> dict[Instruction, Dims]:
-    """By instruction, also of computations that others call.  `batch`: of parameters by number, the dim that flows.
+    """By instruction, also of computations that others call.  `batch`: of parameters by number, the dim that flows;
+    `sorts`: of sorts likewise, where what they give begins to flow, up to products.
 
     `activations`: of a flow of weights what the batch reaches: of a product of two of these only what both have flows.
 
@@ -28,7 +34,7 @@ def batch_flow(
     >>> batch_flow(module, {0: 0})[module.by_name("y")]
     (1,)
     """
-    flow = _Flow(activations)
+    flow = _Flow(activations, sorts)
     flow.through(module.entry, [(batch.get(p.parameter_number),) * _leaves(p) for p in module.entry.parameters])
     return flow.dims
 
@@ -40,8 +46,8 @@ def _leaves(inst: Instruction) -> int:
 class _Flow:
     """One walk; loops are walked through until what they carry no longer changes."""
 
-    def __init__(self, activations: Collection[Instruction]) -> None:
-        self.activations = activations
+    def __init__(self, activations: Collection[Instruction], sorts: Mapping[Instruction, int]) -> None:
+        self.activations, self.sorts = activations, sorts
         self.dims: dict[Instruction, Dims] = {}
 
     def through(self, computation: Computation, arguments: Sequence[Dims]) -> Dims:
@@ -62,6 +68,10 @@ class _Flow:
                 return operands[0][first[inst.tuple_index] : first[inst.tuple_index + 1]]
             case "opt-barrier" | "copy":
                 return operands[0]
+            case "sort" if inst in self.sorts:
+                return (self.sorts[inst],) * _leaves(inst)
+            case "dot" if self.sorts:
+                return (None,)
             case "call":
                 return self.through(inst.called[0], operands)
             case "while":
@@ -72,6 +82,8 @@ class _Flow:
                 return _either(*ways)
             case "dot" if self._ends_at(inst, operands):
                 return (None,)
+            case "slice" if _drops_one(inst, operands[0][0]):
+                return operands[0]
             case _:
                 return _through_op(inst, operands)
 
@@ -84,6 +96,11 @@ class _Flow:
         while carry != before:
             before, carry = carry, _either(carry, self.through(body, [carry]))
         return carry
+
+
+def _drops_one(inst: Instruction, dim: int | None) -> bool:
+    """Are these the inputs, or the labels, of sequences that are one longer?"""
+    return dim is not None and inst.shape.dims[dim] + 1 == inst.operands[0].shape.dims[dim]
 
 
 def _either(first: Dims, *others: Dims) -> Dims:

@@ -12,14 +12,14 @@ these, and the batch or the sequence has that axis before and behind (Korthikant
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hlosharding.frontends import constrain
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import ELEMENTWISE, Instruction, Module
 from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
-from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim
+from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim, axis_of
 
 _CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
 """Ops that could as well be split along another dim."""
@@ -44,6 +44,12 @@ class StageAxes:
         if tiles is None:
             return cls(MeshInfo((), ()))
         return cls(MeshInfo(tuple(map(str, range(len(tiles.dims)))), tiles.dims, tiles))
+
+
+def as_read(parameter: Instruction, said: Callable[[Instruction], HloSharding | None]) -> HloSharding | None:
+    """How an argument lies; where slices of it are split that it is not itself, for being one longer, how these do."""
+    slices = (said(user) for user in parameter.users if user.opcode == "slice")
+    return next((sharding for sharding in slices if sharding is not None), said(parameter))
 
 
 class Flow(NamedTuple):
@@ -89,7 +95,8 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
 
 def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> Flow:
     """Where weights are split over it."""
-    return Flow((axis,), tuple(next((d for d, axes in dims.items() if axis in axes), None) for dims in said), False)
+    of_each = (next((d for d, axes in dims.items() if axis in map(axis_of, axes)), None) for dims in said)
+    return Flow((axis,), tuple(of_each), False)
 
 
 def walk_flows(module: Module, flows: Sequence[Flow]) -> list[Mapping[Instruction, Dims]]:
@@ -113,16 +120,46 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
             open_dims = [dim for dim, axes in enumerate(spec) if not axes]
             if len(open_dims) < len(spec):
                 wanted[inst] = HloSharding.named(mesh, spec).without_names(), open_dims
+    if found and not flows[0].is_batch:
+        wanted |= dict(_sorted_rows(module, mesh, flows, found))
     return constrain(module, wanted)
+
+
+def _sorted_rows(
+    module: Module, mesh: MeshInfo, flows: Sequence[Flow], found: Sequence[Mapping[Instruction, Dims]]
+) -> Iterator[tuple[Instruction, tuple[HloSharding, list[int]]]]:
+    """Where tokens of the batch are sorted, what lies in that order up to a product, and is made by none: rows may be
+    of any expert, so they are whole over the axes that the batch shares with weights."""
+    flow, dims = next((flow, dims) for flow, dims in zip(flows, found, strict=True) if flow.is_batch)
+    of_weights = {axis for each in flows if not each.is_batch for axis in each.axes}
+    left = tuple(axis for axis in flow.axes if axis not in of_weights)
+    sorts = {inst: inst.dimensions[0] for inst in dims if inst.opcode == "sort"}
+    entering = {sort: dim for sort, dim in sorts.items() if dims[sort.operands[0]] == (dim,)}
+    made_by_products: set[Instruction] = set()
+    for inst, (dim, *_) in batch_flow(module, {}, sorts=entering).items() if entering else ():
+        if inst.opcode == "dot" or (inst.opcode in ELEMENTWISE and not made_by_products.isdisjoint(inst.operands)):
+            made_by_products.add(inst)
+        elif dim is not None and inst.shape.is_array:
+            spec = [left if at == dim else () for at in range(inst.shape.rank)]
+            wanted = HloSharding.named(mesh, spec).without_names()
+            yield inst, (wanted, [at for at in range(inst.shape.rank) if at != dim])
 
 
 def _spec_of(inst: Instruction, here: Sequence[tuple[Flow, int | None]], mesh: MeshInfo) -> list[tuple[str, ...]]:
     """The axes of each dim."""
     spec: list[tuple[str, ...]] = [()] * inst.shape.rank
     for flow, dim in here:
-        left = tuple(axis for axis in flow.axes if not any(axis in axes for axes in spec))
-        if dim is not None and inst.shape.dims[dim] % math.prod(map(mesh.size_of, spec[dim] + left)) == 0:
+        used = {axis_of(axis) for axes in spec for axis in axes}
+        left = tuple(axis for axis in flow.axes if axis not in used)
+        if dim is None:
+            continue
+        size, ways = inst.shape.dims[dim], math.prod(map(mesh.size_of, spec[dim] + left))
+        if size % ways == 0:
             spec[dim] += left
+        elif (
+            not flow.is_batch and size > 1 and ways % size == 0
+        ):  # a few of the weights' heads, on several devices each
+            spec[dim] += tuple(f"{axis}:(1){size}" for axis in left)
     return spec
 
 

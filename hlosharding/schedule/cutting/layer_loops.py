@@ -14,8 +14,8 @@ import numpy as np
 from hlosharding.ir import Instruction, LoopCounter, loop_counter, while_parts
 from hlosharding.spmd import Devices, integers_of
 
-Rows = Mapping[int, np.ndarray]
-"""Of elements of the carry the row that each trip takes."""
+Rows = Mapping[int, bool]
+"""Of elements of the carry, do trips take their rows from the last one on?"""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,10 @@ class LayerLoop:
         """Both kinds."""
         return {**self.reads, **self.writes}
 
-    def first_rows(self, parts: int) -> list[Mapping[int, int]] | None:
-        """Of each part of the trips, in order, the first row of the run of rows it takes of each stack; None where
-        these are no runs."""
-        length = self.counter.trips // parts
-        found: list[Mapping[int, int]] = []
-        for part in range(parts):
-            taken = {n: np.sort(rows[part * length : (part + 1) * length]) for n, rows in self.stacks.items()}
-            if any(_is_no_run(rows, length) for rows in taken.values()):
-                return None
-            found.append({n: int(rows[0]) for n, rows in taken.items()})
-        return found
-
 
 def layer_loop(loop: Instruction) -> LayerLoop | None:
-    """A loop with its stacks; None for a loop without a counter, or whose carry is no plain tuple."""
+    """A loop with its stacks; None for a loop without a counter, whose carry is no plain tuple, or whose trips take the
+    rows of a stack neither from the first one on nor from the last."""
     counter, body = loop_counter(loop), while_parts(loop).body
     [carry] = body.parameters
     elements = {user.tuple_index: user for user in carry.users if user.opcode == "get-tuple-element"}
@@ -75,11 +64,18 @@ def layer_loop(loop: Instruction) -> LayerLoop | None:
             if rows is not None:
                 writes[index] = rows
     kept = frozenset(index for index, element in elements.items() if body.root.operands[index] is element)
-    return LayerLoop(loop, counter, reads, writes, kept, numbers.are_all_known())
+    if not all(_is_in_order(rows) for rows in (*reads.values(), *writes.values())):
+        return None
+    return LayerLoop(loop, counter, _from_last(reads), _from_last(writes), kept, numbers.are_all_known())
 
 
-def _is_no_run(rows: np.ndarray, length: int) -> bool:
-    return bool(rows[0] < 0 or rows[0] % length or not np.array_equal(rows, rows[0] + np.arange(length)))
+def _from_last(taken: Mapping[int, np.ndarray]) -> Rows:
+    return {index: bool(rows[0]) for index, rows in taken.items()}
+
+
+def _is_in_order(rows: np.ndarray) -> bool:
+    """All of them, each once, up or down."""
+    return any(np.array_equal(rows[::step], np.arange(len(rows))) for step in (1, -1))
 
 
 def _takes_row(user: Instruction, stack: Instruction) -> bool:

@@ -1,4 +1,4 @@
-"""Loops over layers cut between trips: as many loops as a pipeline has stages, each with its rows of the stacks.
+"""Loops over layers cut between trips: a loop for each stage of a pipeline, each with its rows of the stacks.
 
 Floor: schedule.  Weights of all layers in one array, their gradients and their updates are had in parts, each of which
 lies where its layers do: ops that work row by row are done part by part, and the caller's stacked arrays are cut where
@@ -7,11 +7,10 @@ they enter and joined where they leave (`Interface`).  Whatever needs a stack as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import accumulate, count, groupby
 
-from hlosharding.errors import ScheduleError
 from hlosharding.ir import (
     Builder,
     Callees,
@@ -24,7 +23,6 @@ from hlosharding.ir import (
 from hlosharding.rules import Reduce, Signature, signature_of
 from hlosharding.schedule.cutting.layer_loops import LayerLoop, layer_loop
 from hlosharding.schedule.cutting.loop_parts import LoopParts
-from hlosharding.schedule.cutting.microbatched import place_in_source
 from hlosharding.schedule.cutting.stacked_values import BY_ROWS, StackedValues
 from hlosharding.schedule.interface import Interface, Stack, whole_arrays
 
@@ -38,33 +36,57 @@ class Fission:
     origin: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of parts, by name, the value of the given program whose parts they are."""
     stages: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Of parameters that are parts, by name, which they are: they should lie in a stage each."""
+    """Of parameters that loops read rows of, by name, where the layers are."""
 
     def numbers(self, given: Collection[int]) -> list[int]:
         """Of arguments, by number, the numbers of the parameters that are their parts."""
         return [n for n, old in enumerate(self.interface.arguments) if old in given]
 
 
-def fissioned(module: Module, batch: Collection[int], parts: int) -> Fission:
-    """The program with each loop over layers as so many loops.
+def not_cut(module: Module) -> Fission:
+    """The program as it is."""
+    return Fission(module, whole_arrays(len(module.entry.parameters), len(module.entry.results)))
 
-    `batch`: numbers of the parameters that are no weights.  Raises ScheduleError where a loop's trips do not divide.
+
+def fissioned(
+    module: Module,
+    batch: Collection[int],
+    loops: Mapping[Instruction, LayerLoop],
+    stages: Mapping[str, Sequence[int]],
+) -> Fission:
+    """The program with a loop for each stage in place of a loop over layers.
+
+    `batch`: numbers of the parameters that are no weights.  `loops`: as of `loops_over_layers`.  `stages`: of forward
+    loops, by name, the stage of each trip; those that share stacks with them, as backward ones do, are cut alike.
 
     >>> import jax, jax.numpy as jnp, hlosharding as hs
     >>> def net(w, x):
     ...     return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
     >>> module = hs.trace(net)(jnp.ones((6, 4, 4)), jnp.ones((8, 4)))
-    >>> made = fissioned(module, {1}, 3)
+    >>> loops = loops_over_layers(module, {1})
+    >>> made = fissioned(module, {1}, loops, {loop.name: (0, 0, 0, 1, 1, 2) for loop in loops})
     >>> [str(p.shape) for p in made.module.entry.parameters], len(made.module.of_opcodes("while"))
-    (['f32[2,4,4]', 'f32[2,4,4]', 'f32[2,4,4]', 'f32[8,4]'], 3)
+    (['f32[3,4,4]', 'f32[2,4,4]', 'f32[1,4,4]', 'f32[8,4]'], 2)
     """
-    loops = _loops_over_layers(module, batch, parts) if parts > 1 else {}
-    if not loops:
-        return Fission(module, whole_arrays(len(module.entry.parameters), len(module.entry.results)))
-    return _Writer(module, batch, parts, loops).fission()
+    said = {loop: tuple(stages[loop.name]) for loop in loops if loop.name in stages}
+    runs = {loop: tuple(len(list(run)) for _, run in groupby(own)) for loop, own in said.items()}
+    in_parts = StackedValues(loops, {loop: lengths for loop, lengths in runs.items() if len(lengths) > 1})
+    as_said = [loop for loop, lengths in runs.items() if in_parts.trips.get(loop, lengths) == lengths]
+    homes = dict(home for loop in as_said for home in _homes(loops[loop], said[loop]))
+    return _Writer(module, batch, loops, in_parts, homes).fission()
 
 
-def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> dict[Instruction, LayerLoop]:
+def _homes(found: LayerLoop, stages: Sequence[int]) -> Iterator[tuple[Instruction, list[int]]]:
+    """Parameters of which a loop reads rows, and the stage of each of their parts."""
+    for index, is_from_last in found.reads.items():
+        value, own = found.loop.operands[0].operands[index], list(dict.fromkeys(stages))
+        while len(value.operands) == 1:
+            value = value.operands[0]
+        if value.opcode == "parameter":
+            yield value, own[::-1] if is_from_last else own
+
+
+def loops_over_layers(module: Module, batch: Collection[int]) -> dict[Instruction, LayerLoop]:
     """Those that read stacks of weights, or what such a loop has stacked."""
     loops: dict[Instruction, LayerLoop] = {}
     layered: set[Instruction] = set()
@@ -75,9 +97,7 @@ def _loops_over_layers(module: Module, batch: Collection[int], parts: int) -> di
         elif inst.opcode == "while":
             found = layer_loop(inst) if all(user.opcode == "get-tuple-element" for user in inst.users) else None
             if found is not None and not layered.isdisjoint(_stacks_read(found)):
-                _check_divides(found, parts)
-                if found.first_rows(parts) is not None:
-                    loops[inst] = found
+                loops[inst] = found
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in loops:
             if inst.tuple_index in loops[inst.operands[0]].writes:
                 layered.add(inst)
@@ -93,16 +113,6 @@ def _goes_by_layers(inst: Instruction, layered: Collection[Instruction]) -> bool
     return inst.opcode in BY_ROWS and any(has_rows)
 
 
-def _check_divides(found: LayerLoop, parts: int) -> None:
-    """Raises ScheduleError unless each stage has as many layers."""
-    if found.counter.trips % parts:
-        raise ScheduleError(
-            f"a loop over {found.counter.trips} layers (%{found.loop.name}) is not cut into {parts} equal stages",
-            where=place_in_source(found.loop),
-            remedy=f"take stages, times chunks a device, that divide {found.counter.trips}; or list the layers",
-        )
-
-
 def _stacks_read(loop: LayerLoop) -> Iterator[Instruction]:
     return (loop.loop.operands[0].operands[index] for index in loop.reads)
 
@@ -111,20 +121,25 @@ class _Writer:
     """Writes the program again, with whole values and parts of values."""
 
     def __init__(
-        self, module: Module, batch: Collection[int], parts: int, loops: Mapping[Instruction, LayerLoop]
+        self,
+        module: Module,
+        batch: Collection[int],
+        loops: Mapping[Instruction, LayerLoop],
+        in_parts: StackedValues,
+        homes: Mapping[Instruction, Sequence[int]],
     ) -> None:
-        self.module, self.parts, self.loops = module, parts, loops
-        self.in_parts = StackedValues(loops)
+        self.module, self.in_parts, self.homes = module, in_parts, homes
+        self.loops = {loop: loops[loop] for loop in in_parts.trips}
         self.builder = Builder(module.name, like=module)
         self.builder.module.signature = None
         self.callees = Callees(self.builder)
-        self.loop_parts = LoopParts(self.builder, parts)
-        self.cut = {p for p in module.entry.parameters if p in self.in_parts.dims and p.parameter_number not in batch}
+        self.loop_parts = LoopParts(self.builder)
+        self.cut = {p for p in module.entry.parameters if p in in_parts.rows and p.parameter_number not in batch}
         self.whole: dict[Instruction, Instruction] = {}
         self.made: dict[Instruction, list[Instruction]] = {}
         """What is made in parts."""
-        self.slices: dict[Instruction, list[Instruction]] = {}
-        """What is made whole, and read in parts."""
+        self.slices: dict[tuple[Instruction, tuple[int, ...]], list[Instruction]] = {}
+        """What is made whole, or in other parts, and read in parts."""
         self.origin: dict[str, str] = {}
         self.stages: dict[str, int] = {}
         self.elements: dict[Instruction, list[list[Instruction]]] = {}
@@ -142,16 +157,16 @@ class _Writer:
         results = [self._result(inst) for inst in entry.results]
         self.main.root(self.main.op("tuple", [part for found in results for part in found]))
         interface = Interface(
-            tuple(self._stack(p) if p in self.cut else Stack() for p in entry.parameters),
-            tuple(
-                self._stack(inst) if len(found) > 1 else Stack()
-                for inst, found in zip(entry.results, results, strict=True)
-            ),
+            tuple(self._stack(p, self._result(p)) for p in entry.parameters),
+            tuple(self._stack(inst, found) for inst, found in zip(entry.results, results, strict=True)),
         )
         return Fission(self.builder.finish(self.main), interface, self.origin, self.stages)
 
-    def _stack(self, inst: Instruction) -> Stack:
-        return Stack(self.parts, self.in_parts.dims[inst])
+    def _stack(self, inst: Instruction, made: Sequence[Instruction]) -> Stack:
+        if len(made) == 1:
+            return Stack()
+        dim = self.in_parts.rows[inst].dim
+        return Stack(_sizes(made, dim), dim)
 
     def _result(self, inst: Instruction) -> list[Instruction]:
         if inst not in self.whole and inst not in self.made:
@@ -159,13 +174,12 @@ class _Writer:
         return self.made[inst] if inst in self.made else [self.whole[inst]]
 
     def _parameter(self, inst: Instruction) -> None:
-        shape = self._part_shape(inst) if inst in self.cut else inst.shape
-        made = [
-            self.main.parameter(next(self.numbers), shape, name=inst.name, like=inst)
-            for _ in range(self.parts if inst in self.cut else 1)
-        ]
+        shapes = [inst.shape]
+        if inst in self.cut:
+            shapes = [self._part_shape(inst, rows) for rows in self.in_parts.rows[inst].lengths]
+        made = [self.main.parameter(next(self.numbers), shape, name=inst.name, like=inst) for shape in shapes]
         self._keep(inst, made)
-        self.stages.update({part.name: number for number, part in enumerate(made) if inst in self.cut})
+        self.stages.update((part.name, stage) for part, stage in zip(made, self.homes.get(inst, ()), strict=False))
 
     def _keep(self, inst: Instruction, made: list[Instruction]) -> None:
         self.origin.update({part.name: inst.name for part in made})
@@ -180,19 +194,21 @@ class _Writer:
         elif inst.opcode == "get-tuple-element" and inst.operands[0] in self.loops:
             self._keep(inst, self.elements[inst.operands[0]][inst.tuple_index])
         elif inst in self.in_parts.factors:
-            self._write_parts(inst, self.in_parts.factors[inst])
+            self._write_parts(inst, *self.in_parts.factors[inst])
         else:
             self._keep(inst, [same_op(self.main, inst, [self._whole(o) for o in inst.operands], self.callees.of(inst))])
 
-    def _write_parts(self, inst: Instruction, factor: int) -> None:
+    def _write_parts(self, inst: Instruction, factor: int, lengths: tuple[int, ...]) -> None:
         signature = signature_of(inst)
         assert isinstance(signature, Signature)
         cut = {operand for operand, _ in signature.operand_dims(factor)}
         owes = signature.factors[factor].owes
-        shape = inst.shape if isinstance(owes, Reduce) else self._part_shape(inst)
         made: list[Instruction] = []
-        for part in range(self.parts):
-            operands = [self._parts(o)[part] if n in cut else self._whole(o) for n, o in enumerate(inst.operands)]
+        for part, rows in enumerate(lengths):
+            shape = inst.shape if isinstance(owes, Reduce) else self._part_shape(inst, rows)
+            operands = [
+                self._parts(o, lengths)[part] if n in cut else self._whole(o) for n, o in enumerate(inst.operands)
+            ]
             made.append(self.main.again(inst, inst.opcode, shape, operands, self.callees.of(inst), inst.name))
         if isinstance(owes, Reduce):
             while len(made) > 1:
@@ -200,34 +216,44 @@ class _Writer:
         self._keep(inst, made)
 
     def _write_loop(self, found: LayerLoop) -> None:
-        init = found.loop.operands[0].operands
-        given = [self._parts(o) if n in found.stacks else [self._whole(o)] for n, o in enumerate(init)]
-        self.elements[found.loop] = self.loop_parts.written(self.main, found, given)
+        trips = self.in_parts.trips[found.loop]
+        given = [
+            self._parts(o, trips[::-1] if found.stacks[n] else trips) if n in found.stacks else [self._whole(o)]
+            for n, o in enumerate(found.loop.operands[0].operands)
+        ]
+        self.elements[found.loop] = self.loop_parts.written(self.main, found, trips, given)
 
     def _whole(self, inst: Instruction) -> Instruction:
         if inst not in self.whole:
-            dim = self.in_parts.dims[inst]
+            dim = self.in_parts.rows[inst].dim
             self.whole[inst] = self.main.add(
                 "concatenate", inst.shape, self.made[inst], metadata_of=inst, name=inst.name, dimensions=(dim,)
             )
         return self.whole[inst]
 
-    def _parts(self, inst: Instruction) -> list[Instruction]:
-        if inst not in self.made and inst not in self.slices:
-            self.slices[inst] = [self._slice(inst, part) for part in range(self.parts)]
-        return self.made.get(inst) or self.slices[inst]
+    def _parts(self, inst: Instruction, lengths: tuple[int, ...]) -> list[Instruction]:
+        made = self.made.get(inst, [])
+        if _sizes(made, self.in_parts.rows[inst].dim) == lengths:
+            return made
+        if (inst, lengths) not in self.slices:
+            firsts = accumulate(lengths, initial=0)
+            self.slices[inst, lengths] = [self._slice(inst, *run) for run in zip(firsts, lengths, strict=False)]
+        return self.slices[inst, lengths]
 
-    def _slice(self, inst: Instruction, part: int) -> Instruction:
-        shape, cut = self._part_shape(inst), self.in_parts.dims[inst]
-        rows = shape.dims[cut]
+    def _slice(self, inst: Instruction, first: int, rows: int) -> Instruction:
+        shape, cut = self._part_shape(inst, rows), self.in_parts.rows[inst].dim
         dims = tuple(
-            SliceDim(part * rows, (part + 1) * rows, 1) if dim == cut else SliceDim(0, size, 1)
+            SliceDim(first, first + rows, 1) if dim == cut else SliceDim(0, size, 1)
             for dim, size in enumerate(shape.dims)
         )
         whole = self._whole(inst)
         return self.main.add("slice", shape, (whole,), metadata_of=inst, name=inst.name, slice_dims=dims)
 
-    def _part_shape(self, inst: Instruction) -> Shape:
+    def _part_shape(self, inst: Instruction, rows: int) -> Shape:
         dims = list(inst.shape.dims)
-        dims[self.in_parts.dims[inst]] //= self.parts
+        dims[self.in_parts.rows[inst].dim] = rows
         return inst.shape.with_dims(tuple(dims))
+
+
+def _sizes(parts: Sequence[Instruction], dim: int) -> tuple[int, ...]:
+    return tuple(part.shape.dims[dim] for part in parts)

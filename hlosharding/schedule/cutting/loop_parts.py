@@ -6,6 +6,7 @@ Floor: schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -21,46 +22,45 @@ class _Run(NamedTuple):
     """Trips that one part of a loop takes, as its counter counts them."""
 
     first: int
-    offsets: tuple[tuple[int, int], ...]
-    """Of each stack the row of the whole that is the first of the part, for the numbers that the body finds."""
+    length: int
+
+    def first_row(self, total: int, is_from_last: bool) -> int:
+        """Of a stack with so many rows the first that the trips take."""
+        return total - self.first - self.length if is_from_last else self.first
 
 
 class LoopParts:
     """Writes the parts of loops, each with computations of its own: propagation takes no shared ones."""
 
-    def __init__(self, builder: Builder, parts: int) -> None:
-        self._builder, self._parts = builder, parts
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
 
     def written(
-        self, main: ComputationBuilder, found: LayerLoop, given: Sequence[Sequence[Instruction]]
+        self,
+        main: ComputationBuilder,
+        found: LayerLoop,
+        lengths: Sequence[int],
+        given: Sequence[Sequence[Instruction]],
     ) -> list[list[Instruction]]:
         """What there is behind the last part, by element of the carry: the parts of stacks, all else as it is.
 
-        `given`: so what there is ahead of the first one.  What trips keep each part takes from there, not from the part
-        before: a mask is made where it is read, and need not come through all stages.
+        `lengths`: how many trips each part takes.  `given`: so what there is ahead of the first one.  What trips keep
+        each part takes from there, not from the part before: a mask is made where it is read, and need not come through
+        all stages.
         """
-        firsts = found.first_rows(self._parts)
-        assert firsts is not None
-        length, behind = found.counter.trips // self._parts, [list(each) for each in given]
-        for part, rows in enumerate(firsts):
-            run = self._run(found, part, firsts)
-            taken = [each[rows[n] // length if n in found.stacks else 0] for n, each in enumerate(behind)]
+        behind = [list(each) for each in given]
+        for part, (first, length) in enumerate(zip(accumulate(lengths, initial=0), lengths, strict=False)):
+            # parts that need not know which trips of the whole theirs are count alike
+            run = _Run(0 if found.only_rows else first, length)
+            place = [len(lengths) - 1 - part if found.stacks.get(n) else part for n in range(len(behind))]
+            taken = [each[place[n] if n in found.stacks else 0] for n, each in enumerate(behind)]
             taken[found.counter.index] = _count(main, found, run.first)
             made = self._elements(main, found, run, taken) if length > 1 else self._one_trip(main, found, taken)
             for n, element in enumerate(made):
                 if n not in found.kept:
-                    behind[n][rows[n] // length if n in found.writes else 0] = element
+                    behind[n][place[n] if n in found.writes else 0] = element
         behind[found.counter.index] = [_count(main, found, found.counter.trips)]
         return behind
-
-    def _run(self, found: LayerLoop, part: int, firsts: Sequence[Mapping[int, int]]) -> _Run:
-        """Parts that need not know which trips of the whole theirs are count alike."""
-        length, stacks = found.counter.trips // self._parts, found.stacks
-        start = {n: rows[:length] - firsts[0][n] for n, rows in stacks.items()}
-        own = {n: rows[part * length : (part + 1) * length] - firsts[part][n] for n, rows in stacks.items()}
-        if found.only_rows and all(np.array_equal(start[n], own[n]) for n in stacks):
-            part = 0
-        return _Run(part * length, tuple(firsts[part].items()))
 
     def _one_trip(self, main: ComputationBuilder, found: LayerLoop, taken: Sequence[Instruction]) -> list[Instruction]:
         """A single trip needs no loop, and a stack of one row no number of it."""
@@ -97,7 +97,8 @@ class LoopParts:
         body, callees = while_parts(found.loop).body, Callees(self._builder)
         called = {inst: callees.of(inst) for inst in body.instructions}
         into = self._builder.computation(body.name)
-        writer, [carry] = _Body(into, dict(run.offsets)), body.parameters
+        offsets = {n: run.first_row(found.counter.trips, is_from_last) for n, is_from_last in found.stacks.items()}
+        writer, [carry] = _Body(into, offsets), body.parameters
         for inst in body.instructions:
             if inst is carry:
                 writer.made[inst] = into.parameter(0, shape, name=inst.name, like=inst)
@@ -113,7 +114,7 @@ class LoopParts:
         index = found.counter.index
         carry = into.parameter(0, shape)
         count = into.add("get-tuple-element", shape.tuple_shapes[index], (carry,), tuple_index=index)
-        end = _count(into, found, run.first + found.counter.trips // self._parts)
+        end = _count(into, found, run.first + run.length)
         direction = "LT" if found.counter.step > 0 else "GT"
         made = into.add("compare", Shape.array("pred"), (count, end), comparison_direction=direction)
         into.root(made)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from hlosharding.compiler import default_machine
 from hlosharding.cost import Machine
@@ -14,13 +15,15 @@ from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import StageAxes
-from hlosharding.schedule.cutting.loop_fission import Fission, fissioned
+from hlosharding.schedule.cutting.layer_loops import LayerLoop
+from hlosharding.schedule.cutting.loop_fission import Fission, fissioned, loops_over_layers, not_cut
 from hlosharding.schedule.cutting.microbatched import Microbatched, without_layout_calls
 from hlosharding.schedule.cutting.microbatches import microbatched
 from hlosharding.schedule.cutting.pieces import Part, parts
 from hlosharding.schedule.cutting.said_stages import Said, check_known, number_said
 from hlosharding.schedule.cutting.stage_programs import PartShardings, StagePrograms, Submesh, Terms
-from hlosharding.schedule.cutting.stages import Placement, placed, seconds_of
+from hlosharding.schedule.cutting.stages import Placement, forward_in_order, placed, seconds_of
+from hlosharding.schedule.cutting.trip_stages import stages_of_trips
 from hlosharding.schedule.cutting.value_shardings import ValueShardings
 from hlosharding.schedule.pipelines import SPLIT_BACKWARD, Closing, Piece, Pipeline, order_and_chunks
 from hlosharding.schedule.schedule import Schedule
@@ -98,10 +101,12 @@ class Layout:
     """Stages of each submesh: stage s is on submesh s mod `submeshes`."""
     splits_backward: bool = False
     """Are gradients of weights in passes of their own?"""
+    even: bool = False
+    """Have stages as many layers each?  Else they take equal time."""
     said: Said = ()
 
     @classmethod
-    def of(cls, stages: int | Mapping[str, int], schedule: str | None) -> Layout:
+    def of(cls, stages: int | Mapping[str, int], schedule: str | None, even: bool = False) -> Layout:
         """What a schedule needs.  `stages`: of how many submeshes, or which stage has what.  Raises ScheduleError.
 
         >>> Layout.of({"encoder": 0, "decoder": 1}, None).submeshes, Layout.of(4, "1f1b-x2").stages
@@ -110,12 +115,12 @@ class Layout:
         order, chunks = order_and_chunks(schedule or "")
         splits = order in SPLIT_BACKWARD
         if not isinstance(stages, Mapping):
-            return cls(stages, chunks, splits)
+            return cls(stages, chunks, splits, even)
         submeshes, rest = divmod(number_said(stages), chunks)
         if rest or not submeshes:
             remedy = "take as many chunks as divide them"
             raise ScheduleError(f"{number_said(stages)} stages in {chunks} chunks a submesh", remedy=remedy)
-        return cls(submeshes, chunks, splits, tuple(stages.items()))
+        return cls(submeshes, chunks, splits, said=tuple(stages.items()))
 
     @property
     def stages(self) -> int:
@@ -134,7 +139,8 @@ class Cutter:
     def __init__(self, module: Module, batch: Sequence[str | int], donate: Sequence[str | int] = ()) -> None:
         self.module, self.batch = without_layout_calls(module), frozenset(argument_numbers(module, batch))
         self.donated = frozenset(argument_numbers(module, donate))
-        self._fissions: dict[int, Fission] = {}
+        self._whole = not_cut(self.module)
+        self._fissions: dict[tuple[int, bool, Machine], Fission] = {}
         self._programs: dict[tuple[int, Module], Microbatched] = {}
         self._seconds: dict[tuple[Module, Machine], Mapping[Instruction, float]] = {}
         self._parts: dict[tuple[int, Layout, Machine], tuple[Placement, list[Part]]] = {}
@@ -158,7 +164,7 @@ class Cutter:
         """
         number = len(submeshes[0])
         machine = machine or default_machine(number * layout.submeshes)
-        fission = self._fission(layout.pieces)
+        fission = self._fission(layout, machine)
         program = self._program(microbatches, fission)
         placement, found = self._cut(microbatches, layout, machine)
         key = annotated, program.module, number
@@ -169,10 +175,29 @@ class Cutter:
         writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
         return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
 
-    def _fission(self, pieces: int) -> Fission:
-        if pieces not in self._fissions:
-            self._fissions[pieces] = fissioned(self.module, self.batch, pieces)
-        return self._fissions[pieces]
+    def _fission(self, layout: Layout, machine: Machine) -> Fission:
+        key = layout.pieces, layout.even, machine
+        if key not in self._fissions:
+            is_whole = layout.pieces == 1 or not self._loops
+            if is_whole and layout.even and layout.pieces > 1:
+                raise ScheduleError(
+                    "no loop over layers to cut evenly", remedy="leave out even: listed layers go by time"
+                )
+            self._fissions[key] = self._whole if is_whole else self._fissioned(layout, machine)
+        return self._fissions[key]
+
+    def _fissioned(self, layout: Layout, machine: Machine) -> Fission:
+        """Loops are cut where stages of all examples at once would end: at the same trips for all microbatches."""
+        program = self._program(1, self._whole)
+        forward, counts = forward_in_order(program), {loop.name: own.counter.trips for loop, own in self._loops.items()}
+        trips = {inst: counts[inst.name] for inst in forward if inst.name in counts}
+        weights = trips if layout.even else self._seconds_of(program.module, machine)
+        stages = stages_of_trips(forward, weights, trips, layout.pieces)
+        return fissioned(self.module, self.batch, self._loops, stages)
+
+    @cached_property
+    def _loops(self) -> Mapping[Instruction, LayerLoop]:
+        return loops_over_layers(self.module, self.batch)
 
     def _program(self, microbatches: int, fission: Fission) -> Microbatched:
         key = microbatches, fission.module
@@ -184,7 +209,7 @@ class Cutter:
     def _cut(self, microbatches: int, layout: Layout, machine: Machine) -> tuple[Placement, list[Part]]:
         key = microbatches, layout, machine
         if key not in self._parts:
-            fission = self._fission(layout.pieces)
+            fission = self._fission(layout, machine)
             program = self._program(microbatches, fission)
             placement = placed(
                 program,

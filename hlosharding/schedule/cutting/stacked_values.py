@@ -6,8 +6,9 @@ result in parts where an operand is, and needs its operands so where its result 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from hlosharding.ir import ELEMENTWISE, Instruction, is_neutral
 from hlosharding.rules import Nothing, Reduce, Signature, signature_of
@@ -18,28 +19,51 @@ BY_ROWS = ELEMENTWISE | {"broadcast", "concatenate", "copy", "dot", "reduce", "r
 _COMBINES = frozenset({"add", "and", "maximum", "minimum", "multiply", "or"})
 
 
-class StackedValues:
-    """Which values are had in parts, along which dim; and the ops that are done part by part."""
+class Rows(NamedTuple):
+    """How a value is had in parts."""
 
-    def __init__(self, loops: Mapping[Instruction, LayerLoop]) -> None:
-        self.dims: dict[Instruction, int] = {}
-        self.factors: dict[Instruction, int] = {}
-        """Of ops that are done part by part, the factor of their signature that the rows are."""
-        self._changed = deque[Instruction]()
+    dim: int
+    lengths: tuple[int, ...]
+
+
+class StackedValues:
+    """Which values are had in parts; the loops that are cut, and the ops that are done part by part.
+
+    `trips`: of loops how many trips each part of it takes.  Loops that share a stack are cut alike, as the first one.
+    """
+
+    def __init__(self, loops: Mapping[Instruction, LayerLoop], trips: Mapping[Instruction, tuple[int, ...]]) -> None:
+        self.rows: dict[Instruction, Rows] = {}
+        self.factors: dict[Instruction, tuple[int, tuple[int, ...]]] = {}
+        """Of ops that are done part by part, the factor of their signature that the rows are, and its parts."""
+        self.trips: dict[Instruction, tuple[int, ...]] = {}
+        self._loops = loops
+        self._stacks: defaultdict[Instruction, list[tuple[Instruction, bool]]] = defaultdict(list)
         for loop, found in loops.items():
-            for index in found.stacks:
-                self._take(loop.operands[0].operands[index], 0)
-            for user in loop.users:
-                if user.tuple_index in found.stacks:
-                    self._take(user, 0)
+            for value, is_from_last in _stacks_of(found):
+                self._stacks[value].append((loop, is_from_last))
+        self._changed = deque[Instruction]()
+        for loop, lengths in trips.items():
+            self._cut(loop, lengths)
+            self._spread()
+
+    def _cut(self, loop: Instruction, lengths: tuple[int, ...]) -> None:
+        if loop not in self.trips:
+            self.trips[loop] = lengths
+            for value, is_from_last in _stacks_of(self._loops[loop]):
+                self._take(value, Rows(0, _in_order(lengths, is_from_last)))
+
+    def _spread(self) -> None:
         while self._changed:
             value = self._changed.popleft()
+            for loop, is_from_last in self._stacks[value]:
+                self._cut(loop, _in_order(self.rows[value].lengths, is_from_last))
             for op in (value, *value.users):
                 self._look_at(op)
 
-    def _take(self, value: Instruction, dim: int) -> None:
-        if value not in self.dims:
-            self.dims[value] = dim
+    def _take(self, value: Instruction, rows: Rows) -> None:
+        if value not in self.rows:
+            self.rows[value] = rows
             self._changed.append(value)
 
     def _look_at(self, op: Instruction) -> None:
@@ -50,12 +74,26 @@ class StackedValues:
             return
         for number in range(len(signature.factors)):
             places = _places(op, signature, number)
-            known = [self.dims[value] == dim for value, dim in places if value in self.dims]
-            if known and all(known) and len(dict(places)) == len(set(places)) and _is_by_parts(op, signature, number):
-                self.factors[op] = number
+            known = {self.rows[value].lengths for value, _ in places if value in self.rows}
+            is_along = all(self.rows[value].dim == dim for value, dim in places if value in self.rows)
+            if len(known) == 1 and is_along and _is_by_parts(op, signature, number):
+                [lengths] = known
+                self.factors[op] = number, lengths
                 for value, dim in places:
-                    self._take(value, dim)
+                    self._take(value, Rows(dim, lengths))
                 return
+
+
+def _stacks_of(found: LayerLoop) -> Iterator[tuple[Instruction, bool]]:
+    """What a loop is given as stacks, and makes of them; are these taken from the last row on?"""
+    given = found.loop.operands[0].operands
+    yield from ((given[index], is_from_last) for index, is_from_last in found.stacks.items())
+    yield from ((user, found.stacks[n]) for user in found.loop.users if (n := user.tuple_index) in found.stacks)
+
+
+def _in_order(lengths: tuple[int, ...], is_from_last: bool) -> tuple[int, ...]:
+    """Trips for rows, or rows for trips."""
+    return lengths[::-1] if is_from_last else lengths
 
 
 def _places(op: Instruction, signature: Signature, factor: int) -> list[tuple[Instruction, int]]:
@@ -66,8 +104,8 @@ def _places(op: Instruction, signature: Signature, factor: int) -> list[tuple[In
 
 def _is_by_parts(op: Instruction, signature: Signature, factor: int) -> bool:
     """Are the rows a dim of their own, and parts of them independent, or partial results?"""
-    size, owes = signature.factors[factor].size, signature.factors[factor].owes
-    if any(value.shape.dims[dim] != size for value, dim in _places(op, signature, factor)):
+    size, owes, places = signature.factors[factor].size, signature.factors[factor].owes, _places(op, signature, factor)
+    if len(dict(places)) < len(set(places)) or any(value.shape.dims[dim] != size for value, dim in places):
         return False
     if isinstance(owes, Reduce):
         return owes.kind in _COMBINES and all(is_neutral(op.operands[n], owes.kind) for n in owes.once)

@@ -70,6 +70,13 @@ def placed(
     return _with_passes_of_weights(program, found) if splits_backward else found
 
 
+def forward_in_order(program: Microbatched) -> list[Instruction]:
+    """Forward ops in the order in which stages take them."""
+    placing = _Placing(program, 1, {}, NOWHERE, NOWHERE)
+    placing.find_phases()
+    return [inst for inst in placing.of("forward") if inst not in placing.late]
+
+
 class _Placing:
     def __init__(
         self,
@@ -92,21 +99,21 @@ class _Placing:
         """Of what is made where it is read the parameters, and the early sums, it is made of."""
 
     def placement(self) -> Placement:
-        self._find_phases()
+        self.find_phases()
         self._place_forward()
         self._check_stages()
         self._join_last_passes()
-        for inst in self._of("backward"):
+        for inst in self.of("backward"):
             if inst not in self.stage:
                 self.stage[inst] = self._backward_stage(inst)
-        for inst in self._of("after"):
+        for inst in self.of("after"):
             self.stage[inst] = self._stage_behind(inst)
         return Placement(self.phase, self.stage, self._homes(), self._sources() | dict(self.said))
 
-    def _of(self, phase: Phase) -> Iterator[Instruction]:
+    def of(self, phase: Phase) -> Iterator[Instruction]:
         return (inst for inst in self.entry.instructions if self.phase.get(inst) == phase)
 
-    def _find_phases(self) -> None:
+    def find_phases(self) -> None:
         has_begun = False
         for inst in self.entry.instructions:
             if inst.opcode == "tuple":
@@ -161,7 +168,7 @@ class _Placing:
     # Forward
 
     def _place_forward(self) -> None:
-        forward = list(self._of("forward"))
+        forward = list(self.of("forward"))
         found = placed_as_said(forward, self.said) if self.said else self._paced(forward)
         for inst in forward:
             self.stage[inst] = found[inst] if inst in found else self._stage_of_last(inst)
@@ -183,14 +190,14 @@ class _Placing:
 
     def _check_stages(self) -> None:
         """Raises ScheduleError where a stage has nothing to do."""
-        used = {self.stage[inst] for inst in self._of("forward") if inst.opcode not in MADE_WHERE_READ}
+        used = {self.stage[inst] for inst in self.of("forward") if inst.opcode not in MADE_WHERE_READ}
         if len(used) < self.count and self.said:
             empty = next(stage for stage in range(self.count) if stage not in used)
             names = ", ".join(repr(name) for name, stage in self.said.items() if stage == empty)
             what = f"nothing runs in stage {empty}: {names[:200]} is made where it is read, or beforehand"
             raise ScheduleError(what, remedy="say that it is in the stage of what reads it, and leave none out")
         if len(used) < self.count:
-            longest = max(self._of("forward"), key=self.seconds.__getitem__)
+            longest = max(self.of("forward"), key=self.seconds.__getitem__)
             trips = f", {trip_count(longest).count} trips" if longest.opcode == "while" else ""
             what = f"%{longest.name} ({longest.opcode}{trips}) is in one"
             raise ScheduleError(

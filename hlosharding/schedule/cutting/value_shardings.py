@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlosharding.ir import Instruction, Module
 from hlosharding.propagation import propagate
 from hlosharding.schedule.cutting.batch_flow import Dims
-from hlosharding.schedule.cutting.kept_splits import Flow, StageAxes, flows_of, keep_split, walk_flows
+from hlosharding.schedule.cutting.kept_splits import Flow, StageAxes, as_read, flows_of, keep_split, walk_flows
 from hlosharding.schedule.cutting.microbatched import Microbatched, is_layout_call
 from hlosharding.sharding import HloSharding
 
@@ -37,7 +37,7 @@ class ValueShardings:
         """On so many devices.  `annotated`: the program before it was cut, with what the user says of it; `origin`: of
         parts, by name, that of which they are parts."""
         said = _annotations(program.module, annotated, origin) if number > 1 else {}
-        parameters = [said.get(parameter.name) for parameter in program.module.entry.parameters]
+        parameters = [as_read(p, lambda value: said.get(value.name)) for p in program.module.entry.parameters]
         axes = axes or StageAxes.of_tiles(parameters[number] for number in program.batch)
         flows = flows_of(program.batch, parameters, axes)
         walked = list(zip(flows, walk_flows(program.module, flows), strict=True))

@@ -60,8 +60,9 @@ class StackedArrays:
         return [self._array(own, stack) for own, stack in zip(by_stack(stacks, kinds), stacks, strict=True)]
 
     def _array(self, kinds: Sequence[ValueType], stack: Stack) -> _Array:
-        chunks = chunks_of(kinds, stack.dim)
-        found = stacked_type(_in_runs(kinds, stack.dim, chunks), stack.dim)
+        are_tiles = len({kind.shape for kind in kinds}) == 1
+        chunks = chunks_of(kinds, stack.dim) if are_tiles else 1
+        found = stacked_type(_in_runs(kinds, stack.dim, chunks), stack.dim) if are_tiles else None
         if self._is_shared and (found is None or chunks > 1):
             raise ScheduleError(
                 f"the parts of one array ({kinds[0]}, ...) do not lie on a submesh each, and the devices are of several"
@@ -168,7 +169,7 @@ def _in_runs(kinds: Sequence[ValueType], dim: int, chunks: int) -> list[ValueTyp
 def _shape(kinds: Sequence[ValueType], dim: int) -> Any:
     dims = list(kinds[0].shape.dims)
     if len(kinds) > 1:
-        dims[dim] *= len(kinds)
+        dims[dim] = sum(kind.shape.dims[dim] for kind in kinds)
     return kinds[0].shape.with_dims(tuple(dims))
 
 

@@ -80,7 +80,7 @@ def test_what_is_not_cut_so_is_refused_with_its_argument() -> None:
     number = next(n for n, kind in enumerate(schedule.interface.parameters) if kind.parts > 1)
     for wrong in (np.ones(3, np.float32), jax.ShapeDtypeStruct((3,), np.float32)):
         with pytest.raises(
-            ScheduleError, match=rf"shape \[3\] is not cut into 2 parts along dim 0; at argument {number}"
+            ScheduleError, match=rf"shape \[3\] is not cut into 2 \+ 2 rows along dim 0; at argument {number}"
         ):
             schedule.interpret(*given[:number], wrong, *given[number + 1 :])
 

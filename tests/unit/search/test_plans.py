@@ -73,6 +73,7 @@ def test_what_is_no_plan_is_refused_with_its_position(text: str, says: str) -> N
         ({"strategy": "my rows"}, "'my rows' names no strategy"),
         ({"strategy": "gpipe"}, "'gpipe' names no strategy"),
         ({"strategy": "sequence"}, "'sequence' names no strategy"),
+        ({"strategy": "even"}, "'even' names no strategy"),
         ({"strategy": "DT"}, "'DT' names no strategy; at plan 1/1/1/1 DT; take one word"),
     ],
 )

@@ -35,7 +35,13 @@ OF_SLOTS = (
     Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
     Plan(4, 1, 2, 2, strategy="zero1", experts=4),
 )
-CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(OF_SLOTS if "dense" in form else ()))]
+OF_ROWS = (
+    Plan(8, experts=4),
+    Plan(4, 2, strategy="fsdp", experts=2, sequence=True),
+    Plan(2, 4, strategy="fsdp", experts=2),
+    Plan(4, 1, 2, strategy="zero1", experts=4),
+)
+CASES = [(form, plan) for form in FORMS for plan in (*PLANS, *(OF_SLOTS if "dense" in form else OF_ROWS))]
 
 
 @pytest.mark.parametrize(("form", "plan"), CASES, ids=str)
@@ -50,10 +56,9 @@ def test_tokens_sorted_over_the_whole_batch_take_one_microbatch(form: str) -> No
         step_of(FORMS[form]).planner.schedule(MICROBATCHED[0])
 
 
-def test_where_no_product_has_one_for_each_expert_a_plan_of_experts_is_refused() -> None:
-    """`jax.lax.ragged_dot` sums over them, all but one of which a mask leaves out."""
+def test_without_experts_a_plan_of_experts_is_refused() -> None:
     with pytest.raises(ScheduleError, match="no weight has a dim of experts"):
-        step_of(SORTED).planner.schedule(Plan(4, experts=4))
+        step_of(SMALL).planner.schedule(Plan(4, experts=4))
 
 
 @pytest.mark.parametrize("form", ["dense scanned", "dense listed"])
@@ -75,3 +80,17 @@ def test_tokens_go_to_their_experts_and_back(form: str) -> None:
     reduced = 2 * (weight_bytes(config) - routed) * (devices - 1) / devices
     moved = step_of(config).received(Plan(devices, experts=devices))
     assert moved == pytest.approx(exchanged + reduced, rel=0.01)
+
+
+@pytest.mark.parametrize("form", ["sorted scanned", "sorted listed"])
+@pytest.mark.parametrize("devices", [4, 8])
+def test_sorted_tokens_go_to_all_experts_and_back(form: str, devices: int) -> None:
+    """Tokens are gathered where the experts are, for both forward passes, and the gradients of what a layer makes of
+    them; sums of what the experts make go back to their tokens, and so do gradients.  Gates sum nothing."""
+    config = replace(FORMS[form], width=1024, layers=2)
+    experts, tokens = DEEPSEEK, 4 * BATCH * config.length * config.width
+    moved = 5 * tokens * (devices - 1) / devices
+    routed = 4 * 3 * experts.count * config.width * experts.hidden
+    reduced = 2 * (weight_bytes(config) - routed) * (devices - 1) / devices
+    shared = 2 * routed / 4 * (devices / 4 - 1) / (devices / 4)  # of four data ways with experts, what others have, too
+    assert step_of(config).received(Plan(devices, experts=4)) == pytest.approx(moved + reduced + shared, rel=0.01)

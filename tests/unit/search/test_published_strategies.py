@@ -11,7 +11,7 @@ import pytest
 from benchmarks.published.planning import received_by
 from hlosharding.search import Plan
 from hlosharding.search.tensor_parallel import tensor_splits
-from tests.support.published_steps import BATCH, SMALL, step_of, weight_bytes
+from tests.support.published_steps import BATCH, SMALL, longer_step_of, step_of, weight_bytes
 
 FORMS = {"scanned": SMALL, "listed": SMALL.listed()}
 PLANS = (
@@ -33,6 +33,15 @@ PLANS = (
     Plan(2, 2, 2, 2, context=2, sequence=True),
     Plan(2, 1, 2, 4, "1f1b-x2"),
     Plan(4, 1, 2, 2, "1f1b-x2", strategy="fsdp"),
+    Plan(2, 1, 3, 2, strategy="fsdp"),
+    Plan(2, 4),
+    Plan(2, 4, strategy="fsdp"),
+    Plan(1, 4, 2, 2, sequence=True),
+)
+LONGER = (
+    Plan(8, strategy="fsdp", context=8),
+    Plan(2, 2, 2, 2, context=2, sequence=True),
+    Plan(1, 4, 2, 2, sequence=True),
 )
 
 
@@ -40,6 +49,22 @@ PLANS = (
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
     step_of(FORMS[form]).check(plan, cpu_devices)
+
+
+@pytest.mark.parametrize("plan", LONGER, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_sequences_may_be_one_longer_than_what_the_model_reads(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
+    """Inputs are all tokens but the last, labels all but the first."""
+    longer_step_of(FORMS[form]).check(plan, cpu_devices)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_inputs_and_labels_that_are_slices_move_what_two_arguments_would(form: str) -> None:
+    """Keys and values, as of `test_parts_of_sequences_gather_keys_and_values_and_nothing_else`; not the labels."""
+    context, devices = 4, 8
+    keys = 4 * BATCH // (devices // context) * SMALL.length * SMALL.kv * SMALL.dim
+    expected = SMALL.layers * 6 * keys * (context - 1) / context + 2 * weight_bytes(SMALL) * (devices - 1) / devices
+    assert longer_step_of(FORMS[form]).received(Plan(devices, context=context)) == pytest.approx(expected, rel=0.01)
 
 
 def received(form: str, plan: Plan) -> float:
@@ -101,8 +126,27 @@ def test_attention_is_split_by_heads(form: str) -> None:
 
 def test_heads_that_do_not_divide_leave_their_weights_whole() -> None:
     """Rather than to split the features of a head, over which attention sums."""
-    module = step_of(FORMS["listed"]).planner.module
-    names = {p.parameter_number: p.op_name for p in module.entry.parameters}
-    splits = {names[n] for n in tensor_splits(module, 4, batch=step_of(FORMS["listed"]).planner.numbers)}
+    planner = step_of(replace(FORMS["listed"], heads=12, kv_heads=3)).planner
+    names = {p.parameter_number: p.op_name for p in planner.module.entry.parameters}
+    splits = {names[n] for n in tensor_splits(planner.module, 4, batch=planner.numbers)}
     assert "weights['layers'][0]['q']" in splits
     assert splits.isdisjoint({"weights['layers'][0]['k']", "weights['layers'][0]['v']"})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fewer_heads_of_keys_than_ways_lie_where_their_queries_are(form: str) -> None:
+    """Two heads of keys on four devices, each on two of them, as Megatron repeats them."""
+    step = step_of(FORMS[form])
+    parts = step.planner.pipeline(Plan(1, 4)).inputs
+    ways = {kind.sharding.num_tiles_along(kind.shape.rank - 2) for name, kind in parts.items() if "k__" in name}
+    assert ways == {SMALL.kv}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_heads_of_keys_that_are_repeated_move_gradients_between_their_copies(form: str) -> None:
+    """Five sums over all four devices, one of them of a forward pass that runs again; of keys and values the gradients
+    between the two copies of a head, and their input's between the two heads."""
+    config, plan = FORMS[form], Plan(1, 4)
+    two_layers = step_of(config).received(plan) - step_of(replace(config, layers=2)).received(plan)
+    activation, head = (4 * BATCH * config.length * size for size in (config.width, config.dim))
+    assert two_layers == pytest.approx(2 * ((5 * 2 * 3 / 4 + 1) * activation + 2 * head), rel=0.01)

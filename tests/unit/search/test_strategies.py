@@ -222,5 +222,14 @@ def test_megatron_is_the_default() -> None:
 
 def test_sequences_that_do_not_divide_are_refused_with_their_line_and_what_to_do() -> None:
     step = hs.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w)))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
-    with pytest.raises(ScheduleError, match=r"not cut into 2 equal parts[\s\S]*x, read at [\s\S]*as two arguments"):
+    with pytest.raises(ScheduleError, match=r"not cut into 2 equal parts[\s\S]*x, read at [\s\S]*that is divided"):
         Planner(step, ["x"]).annotated(Plan(2, context=2))
+
+
+def test_of_sequences_that_are_one_longer_inputs_and_labels_are_split() -> None:
+    step = hs.trace(lambda w, x: jnp.sum(x[:, :-1] @ w * x[:, 1:]))(jnp.ones((4, 4)), jnp.ones((8, 5, 4)))
+    found = Planner(step, ["x"]).annotated(Plan(4, context=2))
+    slices = [inst for inst in found.entry.instructions if inst.opcode == "slice"]
+    lying = {str(found.sharding(inst)) for inst in slices}
+    assert (len(slices), lying) == (2, {"{devices=[2,2,1]<=[4]}"})
+    assert str(found.sharding(found.entry.parameters[1])) == "{devices=[2,1,1,2]<=[4] last_tile_dim_replicate}"

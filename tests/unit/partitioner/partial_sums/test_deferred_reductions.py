@@ -4,6 +4,7 @@ late.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.support.split_programs import counts, mark, right, split
@@ -228,3 +229,23 @@ def test_a_part_of_partial_sums_is_cut_where_it_is_whole_and_not_where_it_is_spl
             f = f32[{sizes}] slice(e), slice={{{dims}}}
             ROOT s = f32[{sizes}] add(c, f){mark("")}""")
         assert counts(local)["all-reduce"] == sums
+
+
+@pytest.mark.parametrize("rows", ["[1,8]<=[8]", "[2,4]<=[8]"])
+def test_a_sum_waits_for_its_rows_to_be_added_to_fewer(rows: str) -> None:
+    """As of what experts make of tokens, each of several: all devices have all rows, or a half of them."""
+    columns = rows if rows.startswith("[1") else "[4,1,2]<=[2,4]T(1,0) copies"
+    local = right(
+        f"""
+        i = s32[512,1] parameter(0){mark("")}
+        x = f32[512,800] parameter(1){mark(rows)}
+        w = f32[800,64] parameter(2){mark("[8,1]<=[8]" if rows.startswith("[1") else columns)}
+        d = f32[512,64] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+        zero = f32[] constant(0)
+        z = f32[64,64] broadcast(zero), dimensions={{}}
+        ROOT s = f32[64,64] scatter(z, i, d), update_window_dims={{1}}, inserted_window_dims={{0}},
+          scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add_f32{mark("[8,1]<=[8]")}""",
+        np.arange(512, dtype=np.int32).reshape(512, 1) * 7 % 64,
+    )
+    assert counts(local) == {"reduce-scatter": 1}
+    assert local.comm_bytes_per_device == 7 / 8 * 64 * 64 * 4

@@ -18,12 +18,12 @@ from hlosharding.ir import Module, while_parts
 from hlosharding.schedule import parse_schedule, run_ranks
 from hlosharding.schedule.cutting import pipelined
 from hlosharding.schedule.cutting.layer_loops import layer_loop
-from hlosharding.schedule.cutting.loop_fission import fissioned
+from hlosharding.schedule.cutting.loop_fission import Fission, fissioned, loops_over_layers
 from hlosharding.schedule.interface import joined_whole, part_of
 from tests.support.layer_scans import LAYERS, SCANS, Step
 from tests.support.training_steps import normal, trained
 
-CUTS = [(2, 4, "gpipe"), (LAYERS, 2, None), (2, 1, None), (2, 2, "zb-h1"), (LAYERS, 4, "gpipe"), (2, 2, "1f1b-x2")]
+CUTS = [(2, 4, "gpipe"), (LAYERS, 2, None), (2, 1, None), (3, 2, "zb-h1"), (LAYERS, 4, "gpipe"), (2, 2, "1f1b-x2")]
 CASES = [(name, *CUTS[(n + shift) % len(CUTS)]) for n, name in enumerate(SCANS) for shift in (0, 1)]
 
 
@@ -38,17 +38,11 @@ def assert_close(name: str, found: object, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=relative, atol=absolute)
 
 
-def most(name: str, stages: int) -> int:
-    """The second scan of two would need a stage's worth of layers of each."""
-    return 2 if name == "two_scans" else stages
-
-
 @pytest.mark.parametrize(("name", "stages", "microbatches", "order"), CASES)
 def test_a_scan_over_layers_is_cut(name: str, stages: int, microbatches: int, order: str | None) -> None:
     if name == "inference" and order is not None:
         order = "forward-x2" if order.endswith("-x2") else "forward"
     step, module, expected = of(name)
-    stages = most(name, stages)
     made = pipelined(module, batch=step.batch, stages=stages, microbatches=microbatches, schedule=order)
     for found, wanted in zip(made.run_reference(*step.flat()), expected, strict=True):
         assert_close(name, found, wanted)
@@ -59,20 +53,21 @@ def test_each_stage_has_the_weights_of_its_layers(name: str) -> None:
     step, module, _ = of(name)
     made = pipelined(module, batch=step.batch, stages=2)
     stacked = [p for p in module.entry.parameters if p.shape.dims[:1] == (LAYERS,)]
-    halves = [p for p in made.main.parameters if p.type is not None and p.type.shape.dims[:1] == (LAYERS // 2,)]
-    assert len(halves) >= 2 * len(stacked) > 0
-    assert {p.type.devices for p in halves if p.type is not None} == {(0,), (1,)}
+    rows, parts = (LAYERS, 1) if name == "two_scans" else (LAYERS // 2, 2)
+    found = [p for p in made.main.parameters if p.type is not None and p.type.shape.dims[:1] == (rows,)]
+    assert len(found) >= parts * len(stacked) > 0
+    assert {p.type.devices for p in found if p.type is not None} == {(0,), (1,)}
 
 
 @pytest.mark.parametrize("name", ["transformer", "two_scans"])
-@pytest.mark.parametrize(("stages", "order"), [(2, "1f1b"), (4, "1f1b"), (2, "1f1b-x2")])
+@pytest.mark.parametrize(("stages", "order"), [(2, "1f1b"), (3, "1f1b"), (4, "1f1b"), (2, "1f1b-x2")])
 def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int, order: str) -> None:
     """What a step gives is taken by the next one as it lies."""
     step, module, expected = of(name)
     cut = pipelined(
         module,
         batch=step.batch,
-        stages=most(name, stages),
+        stages=stages,
         microbatches=2,
         schedule=order,
         devices_per_stage=2,
@@ -87,10 +82,10 @@ def test_on_devices_stacks_come_and_go_in_tiles(name: str, stages: int, order: s
     wanted_later = jax.tree.leaves(jax.jit(step.function)(*jax.tree.unflatten(tree, [np.asarray(a) for a in later])))
     for found, wanted in zip(run(*later), wanted_later, strict=True):
         assert_close(name, found, wanted)
-    if name == "two_scans":  # a stage has two parts of one scan, or none: these arrays are put together
+    if name == "two_scans" or stages == 3:  # stages have one of the scans; parts of unlike length are put together
         return
     stacks = [n for n, p in enumerate(module.entry.parameters[:params]) if p.shape.dims[:1] == (LAYERS,)]
-    assert all(len(made[n].sharding.device_set) == 2 * most(name, stages) for n in stacks)
+    assert all(len(made[n].sharding.device_set) == 2 * stages for n in stacks)
 
 
 def test_ranks_take_their_parts() -> None:
@@ -121,13 +116,19 @@ def test_memory_and_time_are_shared_by_the_stages() -> None:
     assert peaks[1] < 0.35 * peaks[0]
 
 
+def cut(module: Module, batch: set[int], stages: tuple[int, ...]) -> Fission:
+    """Each loop alike."""
+    loops = loops_over_layers(module, batch)
+    return fissioned(module, batch, loops, {loop.name: stages for loop in loops})
+
+
 @pytest.mark.parametrize("name", SCANS)
-@pytest.mark.parametrize("parts", [2, LAYERS])
-def test_the_program_is_the_same(name: str, parts: int) -> None:
+@pytest.mark.parametrize("stages", [(0, 0, 1, 1), (0, 1, 2, 3), (0, 0, 0, 1), (0, 1, 1, 2)])
+def test_the_program_is_the_same(name: str, stages: tuple[int, ...]) -> None:
     """Before any stage or microbatch: XLA runs the program with its loops cut."""
     step, module, expected = of(name)
     numbers = {p.parameter_number for p in module.entry.parameters if p.op_name in step.batch}
-    made = fissioned(module, numbers, parts)
+    made = cut(module, numbers, stages)
     assert len(made.module.entry.parameters) > len(module.entry.parameters)
     run = partition(made.module, num_partitions=1).compile(jax.devices()[:1])
     results = made.interface.joined(run(*made.interface.cut(step.flat(), part_of)), joined_whole)
@@ -135,10 +136,10 @@ def test_the_program_is_the_same(name: str, parts: int) -> None:
         assert_close(name, found, wanted)
 
 
-@pytest.mark.parametrize(("stages", "order", "parts"), [(3, None, 3), (2, "1f1b-x3", 6), (8, "1f1b-x1", 8)])
-def test_layers_that_do_not_divide_are_refused_with_their_line(stages: int, order: str | None, parts: int) -> None:
+@pytest.mark.parametrize(("stages", "order", "parts"), [(5, None, 5), (2, "1f1b-x3", 6), (8, "1f1b-x1", 8)])
+def test_fewer_layers_than_stages_are_refused_with_their_line(stages: int, order: str | None, parts: int) -> None:
     step, module, _ = of("rematerialised")
-    said = rf"over 4 layers \(%while[.\d]*\) is not cut into {parts} equal stages; at layer_scans.py:\d+; .*divide 4"
+    said = rf"4 layers \(%while[.\d]*\) for {parts} stages; at layer_scans.py:\d+; .*up to 4"
     with pytest.raises(ScheduleError, match=said):
         pipelined(module, batch=step.batch, stages=stages, microbatches=4, schedule=order)
 
@@ -179,14 +180,16 @@ def test_a_scan_over_time_is_no_loop_over_layers() -> None:
         return jax.lax.scan(lambda h, now: (jnp.tanh(h @ w + now), None), jnp.zeros((4, 8)), x.swapaxes(0, 1))[0]
 
     module = hs.trace(step)(normal(0, 8, 8), normal(1, 4, 6, 8))
-    assert fissioned(module, {1}, 2).module is module
+    assert not loops_over_layers(module, {1})
 
 
 def test_rows_are_found_forwards_and_backwards() -> None:
     _, module, _ = of("rematerialised")
     loops = [layer_loop(loop) for loop in module.entry.instructions if loop.opcode == "while"]
-    orders = {tuple(rows) for loop in loops if loop is not None for rows in loop.stacks.values()}
-    assert orders == {(0, 1, 2, 3), (3, 2, 1, 0)}
+    assert {is_from_last for loop in loops if loop is not None for is_from_last in loop.stacks.values()} == {
+        False,
+        True,
+    }
 
 
 def test_a_stack_that_is_read_as_a_whole_stays_whole() -> None:
@@ -205,7 +208,7 @@ def test_a_stack_that_is_read_as_a_whole_stays_whole() -> None:
 def test_parts_count_alike_where_nobody_asks_for_the_number(name: str, alike: bool) -> None:
     """So that stages are partitioned once; a body that counts layers itself begins where it is."""
     _, module, _ = of(name)
-    made = fissioned(module, {module.entry.parameters[-1].parameter_number}, 2)
+    made = cut(module, {module.entry.parameters[-1].parameter_number}, (0, 0, 1, 1))
     loops = [inst for inst in made.module.entry.instructions if inst.opcode == "while"]
     structure = Structure()
     bodies = [structure.computation(while_parts(loop).body) for loop in loops[:2]]

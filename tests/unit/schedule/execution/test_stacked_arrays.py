@@ -21,7 +21,7 @@ PARTS = CHUNKS * len(SUBMESHES)
 
 def stacked(sharding: HloSharding, devices: list[Any]) -> StackedArrays:
     kinds = [ValueType(Shape.array("f32", DIMS), SUBMESHES[n % 2], sharding) for n in range(PARTS)]
-    return StackedArrays(Interface((Stack(PARTS),), (Stack(PARTS),)), kinds, kinds, devices)
+    return StackedArrays(Interface((Stack((2,) * PARTS),), (Stack((2,) * PARTS),)), kinds, kinds, devices)
 
 
 @pytest.mark.parametrize("sharding", ["{replicated}", "{devices=[1,2]0,1}", "{devices=[2,1]0,1}"])

@@ -1,0 +1,57 @@
+"""Where stages end in loops over layers: the stage of each trip, so that all take equal time.
+
+Floor: schedule.  What stands ahead of the loops and behind them counts, as where layers are listed: a stage with an
+embedding, or with a vocabulary's product, has fewer layers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from hlosharding.errors import ScheduleError
+from hlosharding.ir import Instruction
+from hlosharding.schedule.cutting.microbatched import place_in_source
+
+Trips = Mapping[Instruction, int]
+"""Of loops over layers."""
+
+
+def stages_of_trips(
+    forward: Sequence[Instruction], weights: Mapping[Instruction, float], trips: Trips, stages: int
+) -> dict[str, list[int]]:
+    """Of each loop, by name, the stages of its trips.  `forward`: ops in the order in which stages take them.
+    `weights`: what is balanced, seconds for instance, of all trips together; of ops without one nothing.
+
+    Raises ScheduleError where there are loops, and fewer layers than stages.
+    """
+    _check_enough(trips, stages)
+    units = [inst for inst in forward for _ in range(trips.get(inst, 1))]
+    starts = _starts([weights.get(inst, 0.0) / trips.get(inst, 1) for inst in units], stages)
+    found: dict[str, list[int]] = {inst.name: [] for inst in trips}
+    for place, inst in enumerate(units):
+        if inst in trips:
+            found[inst.name].append(bisect_left(starts, place + 1))
+    return found
+
+
+def _starts(weights: Sequence[float], stages: int) -> list[int]:
+    """Where each stage but the first begins: as near to its share as may be, and no stage without anything."""
+    before, starts = list(accumulate(weights, initial=0.0)), [0]
+    for number in range(1, stages):
+        places = range(starts[-1] + 1, len(weights) - stages + number + 1)
+        ideal = before[-1] * number / stages
+        starts.append(min(places, key=lambda place: abs(before[place] - ideal)))
+    return starts[1:]
+
+
+def _check_enough(trips: Trips, stages: int) -> None:
+    layers = sum(trips.values())
+    if 0 < layers < stages:
+        longest = max(trips, key=trips.__getitem__)
+        raise ScheduleError(
+            f"{layers} layers (%{longest.name}) for {stages} stages",
+            where=place_in_source(longest),
+            remedy=f"take stages, times chunks a device, up to {layers}; or list the layers",
+        )

@@ -1,0 +1,137 @@
+"""Products of tokens sorted by expert (`jax.lax.ragged_dot`), with what lies between two of them expert by expert.
+
+Floor: search.  JAX lowers such a product to one of rows that are repeated for each expert and masked: it sums over the
+experts, all but one of which give zeros.  A gate that reads that sum wants it whole, so devices that have other experts
+each would exchange it.  But the next product masks its rows again: of what it reads it needs, of each expert, the rows
+of that expert alone, and these the products before make without a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlosharding.ir import ELEMENTWISE, Computation, DotDims, Instruction, Module, NameUniquer, Shape, rewrite
+
+
+def group_sizes(select: Instruction) -> Instruction | None:
+    """Of rows that are repeated for each group, and masked but for its own, the sizes of the groups; else None.
+
+    Group g has the rows from where the one before ends to where it ends: both from running sums of the sizes.
+    """
+    mask = select.operands[0] if select.opcode == "select" else None
+    if mask is None or mask.opcode != "and" or any(side.opcode != "compare" for side in mask.operands):
+        return None
+    (starts, rows), (same_rows, ends) = (side.operands for side in mask.operands)
+    directions = [side.comparison_direction for side in mask.operands]
+    sums, firsts = _along_groups(ends), _along_groups(starts)
+    if directions != ["LE", "LT"] or rows is not same_rows or sums is None or firsts is None:
+        return None
+    begins_behind = firsts.opcode == "concatenate" and [o.opcode for o in firsts.operands] == ["constant", "slice"]
+    if sums.opcode != "reduce-window" or not begins_behind or firsts.operands[1].operands[0] is not sums:
+        return None
+    return sums.operands[0]
+
+
+def _along_groups(value: Instruction) -> Instruction | None:
+    """What is repeated along all dims but that of the groups, the first."""
+    return value.operands[0] if value.opcode == "broadcast" and value.dimensions == (0,) else None
+
+
+def by_expert(module: Module) -> Module:
+    """The program with values between two such products expert by expert; the program itself where there are none.
+
+    >>> import jax, jax.numpy as jnp, hlosharding as hs
+    >>> def layer(up, down, x, sizes):
+    ...     return jax.lax.ragged_dot(jnp.tanh(jax.lax.ragged_dot(x, up, sizes)), down, sizes)
+    >>> shapes = (4, 8, 2), (4, 2, 8), (16, 8)
+    >>> traced = hs.trace(layer)(*map(jnp.ones, shapes), jnp.full(4, 4))
+    >>> [str(dot.shape) for dot in by_expert(traced).of_opcodes("dot")]
+    ['f32[4,16,2]', 'f32[16,8]']
+    """
+    if not any(map(group_sizes, module.of_opcodes("select"))):
+        return module
+    made = module.clone()
+    names = NameUniquer(inst.name for inst in made.instructions)
+    for computation in made.computations:
+        _Grouped(computation, names).rewrite()
+    rewrite.dead_code(made)
+    made.renumber()
+    return made
+
+
+class _Grouped:
+    """Rewrites one computation."""
+
+    def __init__(self, computation: Computation, names: NameUniquer) -> None:
+        self.computation, self.names = computation, names
+        self.made: dict[tuple[Instruction, Instruction], Instruction | None] = {}
+        """Of values, and the sizes of groups, their rows group by group."""
+
+    def rewrite(self) -> None:
+        for select in list(self.computation.instructions):
+            sizes = group_sizes(select)
+            repeated = select.operands[1] if sizes is not None else select
+            if sizes is not None and repeated.opcode == "broadcast" and 0 not in repeated.dimensions:
+                found = self._of_each(repeated.operands[0], sizes, select)
+                if found is not None and found.shape == repeated.shape:
+                    rewrite.replace_operand(select, 1, found)
+
+    def _of_each(self, value: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+        """What has of each group at least its own rows; None for what no product makes so."""
+        while value.opcode == "get-tuple-element" and value.operands[0].opcode == "tuple":
+            value = value.operands[0].operands[value.tuple_index]
+        key = value, sizes
+        if key not in self.made:
+            if value.opcode == "dot":
+                self.made[key] = self._product(value, sizes, reader)
+            elif value.opcode in ELEMENTWISE:
+                self.made[key] = self._pointwise(value, sizes, reader)
+            else:
+                self.made[key] = None
+        return self.made[key]
+
+    def _product(self, dot: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+        """A product of each group in place of their sum."""
+        dims, (rows, weights) = dot.dot_dims, dot.operands
+        if group_sizes(rows) is not sizes or 0 not in dims.lhs_contracting or dims.lhs_batch:
+            return None
+        pairs = dict(zip(dims.lhs_contracting, dims.rhs_contracting, strict=True))
+        group = pairs.pop(0)
+        of_each = DotDims(tuple(pairs), tuple(pairs.values()), (0,), (group,))
+        return self._insert("dot", dot, (rows, weights), rows.shape.dims[0], reader, dot_dims=of_each)
+
+    def _pointwise(self, op: Instruction, sizes: Instruction, reader: Instruction) -> Instruction | None:
+        found = [self._of_each(operand, sizes, reader) for operand in op.operands]
+        groups = next((each.shape.dims[0] for each in found if each is not None), None)
+        if groups is None:
+            return None
+        operands = [
+            each or self._repeated(operand, groups, reader) for each, operand in zip(found, op.operands, strict=True)
+        ]
+        made = rewrite.copy(op, self.computation.instructions.index(reader), operands, to=self.computation)
+        rewrite.rename(made, self.names.fresh(op.name))
+        rewrite.set_shape(made, _of_groups(op, groups))
+        return made
+
+    def _repeated(self, value: Instruction, groups: int, reader: Instruction) -> Instruction:
+        dims = tuple(range(1, value.shape.rank + 1))
+        return self._insert("broadcast", value, (value,), groups, reader, dimensions=dims)
+
+    def _insert(
+        self,
+        opcode: str,
+        like: Instruction,
+        operands: Sequence[Instruction],
+        groups: int,
+        reader: Instruction,
+        **attributes: Any,
+    ) -> Instruction:
+        """Ahead of its reader, with the groups as the first dim."""
+        place, name = self.computation.instructions.index(reader), self.names.fresh(like.name)
+        shape = _of_groups(like, groups)
+        return rewrite.insert(self.computation, place, opcode, shape, operands, name=name, like=like, **attributes)
+
+
+def _of_groups(value: Instruction, groups: int) -> Shape:
+    return value.shape.with_dims((groups, *value.shape.dims))
