@@ -49,7 +49,8 @@ def predicted(run: Run) -> Outcome:
 def machine_of_run(run: Run) -> Machine:
     """The preset that it ran on, with what is known of the framework."""
     preset = machine_named(run.machine, run.plan.num_devices)
-    return replace(preset, dispatch=run.dispatch or preset.dispatch, runtime=run.runtime)
+    attention, dispatch = run.attention or preset.attention_efficiency, run.dispatch or preset.dispatch
+    return replace(preset, attention_efficiency=attention, dispatch=dispatch, runtime=run.runtime)
 
 
 def utilization(run: Run, seconds: float) -> float:

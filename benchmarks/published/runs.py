@@ -36,6 +36,8 @@ class Run:
     runtime: Runtime = "compiled"
     dispatch: float = 0.0
     """Seconds of the framework's host for each launch, where that is known; 0: the machine's."""
+    attention: float = 0.0
+    """Share of the rate of products that its flash attention reaches, where that is known; 0: the machine's."""
     gibibytes: float | None = None
     """The measured peak of a device, where it is known."""
 
@@ -148,6 +150,8 @@ MPT = {  # layers, width, heads: llm-foundry's yamls
     "70b": (80, 8192, 64),
 }
 _FSDP = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "zero2"}
+_FLASH2_ON_HOPPER = 335 / 792
+"""FlashAttention-2, as PyTorch ran it before cuDNN 9: 335 TFLOP/s at best (Dao 2023), of 792 that products reach."""
 _MOSAIC = {"h100_80gb": "h100", "a100_80gb": "a100", "a100_40gb": "a100_40gb"}
 
 
@@ -175,6 +179,7 @@ def _mpt(row: Row) -> Run:
         machine=_MOSAIC[row["gpu"]],
         seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
         runtime="eager",
+        attention=_FLASH2_ON_HOPPER if row["gpu"].startswith("h100") else 0.0,
     )
 
 
@@ -213,6 +218,7 @@ def _torchtitan(row: Row) -> Run:
         batch=batch,
         machine="h100_96gb",
         seconds=batch * length / (float(row["tokens_per_s_per_gpu"]) * gpus),
+        attention=_FLASH2_ON_HOPPER,
         gibibytes=float(row["memory_gib"]),
     )
 

@@ -136,6 +136,8 @@ class Machine:
     """Share of `peak_flops` that large products reach."""
     memory_efficiency: float = 1.0
     """Share of `memory_bandwidth` that streaming reaches."""
+    attention_efficiency: float = 1.0
+    """Share of the rate of large products that those of flash attention reach, forward."""
     cache_bytes: float = 0.0
     """So many bytes of an op's traffic go through a cache, at `cache_bandwidth`; presets have none."""
     cache_bandwidth: float = 0.0
@@ -435,7 +437,7 @@ _LEAST_FIGURE, LARGEST_FIGURE = 1e-30, 1e30
 _LONGEST_TORUS = 8
 _COUNTED = ("num_devices", "devices_per_node", "matrix_units", "wrap_multiple")
 _RATES = ("vector_flops", "memory_bandwidth", "memory_bytes")
-_SHARES = ("compute_efficiency", "memory_efficiency")
+_SHARES = ("compute_efficiency", "memory_efficiency", "attention_efficiency")
 _MAY_BE_ZERO = (*_MOST, "cache_bytes", "cache_bandwidth", "host_bandwidth")
 
 

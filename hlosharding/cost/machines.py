@@ -128,6 +128,7 @@ def _ampere(name: str, num_devices: int, *, memory: float, bandwidth: float, chi
         collective_launch=29 * US,  # [F]
         matrix_tile=(128, 128, 32),
         matrix_units=108,  # [S]
+        attention_efficiency=0.85,  # FlashAttention-2: 225 of 312 at best [K]
         compute_efficiency=0.82,  # 257 of 312 on random numbers: power, not units, is the limit [K]
         memory_efficiency=0.85,
         chip=chip,

@@ -333,7 +333,8 @@ def local_time(work: OpCost, nbytes: float, machine: Machine, inside: float = 0.
     if work.matrix is None:
         return op_time(arithmetic(work) + inside, nbytes, work.dtype, machine, matrix=False)
     efficiency = matrix_efficiency(work.matrix, machine) * work.reach
-    # Exponentials between products are not hidden behind them.
+    if work.transcendentals:  # products with exponentials between are attention, which those are not hidden behind
+        efficiency *= machine.attention_efficiency
     between = 10 * work.transcendentals / machine.vector_flops
     return op_time(work.flops / efficiency, nbytes, work.dtype, machine) + between
 
