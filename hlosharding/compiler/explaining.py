@@ -50,7 +50,7 @@ def explain(program: Partitioned | Propagation | Module, what: int | str | Colle
     ... }'''
     >>> found = hs.explain(hs.partition(hs.load(text)), "#0")
     >>> print(str(found).splitlines()[0])
-    #0 all-gather f32[8] in groups of 2: 16 bytes
+    #0 collective-permute f32[4] in groups of 2: 16 bytes
     """
     if not isinstance(what, str) or what.startswith("#"):
         return Explanations(tuple(_partitioned(program).explain_collectives(what)))

@@ -78,7 +78,7 @@ def collective_explanations_view(explanations: Sequence[CollectiveExplanation]) 
     >>> text += "  ROOT y = f32[8] reverse(x), dimensions={0}, sharding={replicated}\\n}"
     >>> view = collective_explanations_view([hs.partition(hs.load(text)).explain(0)])
     >>> print(view.parts[1].view.parts[1].text.splitlines()[1])
-      needed by %y (reverse): operand 0
+      needed by %y (reverse): elements moved by a reverse
     """
     parts = [Within("", _collective_view(one)) for one in explanations]
     facts = Facts({"collectives": [part.view for part in parts]})

@@ -104,8 +104,9 @@ class SearchResult(InNotebooks):
         >>> found = search(narrow, *arrays, batch=["x"], machine=hs.machines.h100(4), plans=[Plan(1, 4)])
         >>> for change in found.improved().changes:
         ...     print(change.argument, change.after, change.time_s < change.time_before_s)
+        down P() True
         x P('tensor',) True
-        down None True
+        up None True
         """
         if not self.table:
             raise ScheduleError("no plan was priced", remedy="look at .refused for the reasons")
