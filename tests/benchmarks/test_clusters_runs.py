@@ -26,7 +26,7 @@ def table(folder: Path, ways: str) -> list[Run | UnsaidError]:
 def test_a_row_is_a_plan(tmp_path: Path) -> None:
     (run,) = table(tmp_path, "2,2,4,32,2,1,full")
     assert isinstance(run, Run)
-    assert (run.plan, run.batch, run.seconds) == (Plan(4, 2, 2, 4), 32, 1.5)
+    assert (run.plan, run.batch, run.seconds) == (Plan(4, 2, 2, 4, even=True), 32, 1.5)
     assert (run.config.width, run.config.hidden, run.config.length) == (64, 256, 32)
 
 
@@ -44,27 +44,19 @@ def test_megatron_has_narrow_weights_with_masters_beside_and_no_compiler(tmp_pat
 def test_interleaved_chunks_are_said_by_the_schedule(tmp_path: Path) -> None:
     (run,) = table(tmp_path, "2,2,4,32,2,2,full")
     assert isinstance(run, Run)
-    assert run.plan == Plan(4, 2, 2, 4, "1f1b-x2")
+    assert run.plan == Plan(4, 2, 2, 4, "1f1b-x2", even=True)
 
 
 def test_selective_recomputation_comes_with_sequence_parallelism(tmp_path: Path) -> None:
     (run,) = table(tmp_path, "2,2,4,32,2,1,selective_sequence_parallel")
     assert isinstance(run, Run)
-    assert run.plan == Plan(4, 2, 2, 4, sequence=True)
+    assert run.plan == Plan(4, 2, 2, 4, sequence=True, even=True)
     assert run.config.remat == "dots_with_no_batch_dims_saveable"
 
 
-@pytest.mark.parametrize(
-    ("ways", "reason"),
-    [
-        ("2,2,4,32,2,3,full", "4 layers are not cut into 6"),
-        ("2,3,4,32,2,1,full", "4 layers are not cut into 3"),
-    ],
-)
-def test_a_row_that_cannot_be_said_has_a_reason(ways: str, reason: str, tmp_path: Path) -> None:
-    (row,) = table(tmp_path, ways)
-    assert isinstance(row, UnsaidError)
-    assert reason in str(row)
+def test_a_row_that_cannot_be_said_has_a_reason() -> None:
+    reasons = {str(row) for row in runs(DATA, "maxtext_ironwood") if isinstance(row, UnsaidError)}
+    assert "a mixture of experts as MaxText runs it" in reasons
 
 
 def first(name: str, which: str) -> Run:
