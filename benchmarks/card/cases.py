@@ -13,7 +13,7 @@ from jax import ShapeDtypeStruct as Struct
 
 import hlosharding as hs
 from benchmarks.card.lone_rank import ranks
-from benchmarks.published.transformer import Config, adam, arguments, cross_entropy, train_step
+from benchmarks.published.transformer import LLAMA_8B, Config, adam, arguments, cross_entropy, train_step
 
 
 @dataclass(frozen=True)
@@ -120,18 +120,7 @@ def _scattered(gradient: jax.Array, picked: jax.Array) -> jax.Array:
 
 
 _GPT = Config(layers=12, width=768, heads=12, vocabulary=50304, length=1024, hidden=3072, remat="none")
-_LLAMA = Config(
-    layers=4,
-    width=4096,
-    heads=32,
-    kv_heads=8,
-    vocabulary=32000,
-    length=4096,
-    hidden=14336,
-    gated=True,
-    positions="rotary",
-    tied=False,
-)
+_LLAMA = replace(LLAMA_8B, layers=4, vocabulary=32000, length=4096)
 
 
 def _steps() -> Iterator[Case]:

@@ -1,8 +1,4 @@
-"""One rank of a plan as a program for one device: what others would send stands in for itself.
-
-A collective becomes the local op that makes an array of its shape of the rank's own operand, behind a barrier, so that
-XLA computes everything else as it would among 512.
-"""
+"""One rank of plans for 512 devices as a program for one: a collective is a local op of the same shape (`stubbed`)."""
 
 from __future__ import annotations
 
@@ -10,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-import hlosharding as hs
 from benchmarks.published.planning import planner_of
 from benchmarks.published.transformer import LLAMA_8B, Config
 from hlosharding.cost import machines
-from hlosharding.ir import COLLECTIVES, Instruction, Module, SliceDim, rewrite
+from hlosharding.ir import Module
 from hlosharding.schedule import Pipeline, StageProgram
+from hlosharding.schedule.ranks.stubs import stubbed
 from hlosharding.search import Plan
 
 GPT_76B = Config(layers=60, width=10240, heads=80, vocabulary=51200, length=2048, hidden=40960)
@@ -38,39 +34,9 @@ def _program(config: Config, plan: Plan, batch: int, kind: str) -> Module:
     found = [piece for piece in _pipeline(config, plan, batch).pieces if piece.kind == kind]
     middle = found[len(found) // 2]
     assert isinstance(middle.op, StageProgram)
-    return alone(middle.op.program.module)
+    return stubbed(middle.op.program.module, 0)
 
 
 @cache
 def _pipeline(config: Config, plan: Plan, batch: int) -> Pipeline:
     return planner_of(config, batch).pipeline(plan, machines.h100(plan.num_devices))
-
-
-def alone(module: hs.Module) -> hs.Module:
-    """The program of one device without the others."""
-    made = module.clone()
-    for computation in made.computations:
-        for inst in list(computation.instructions):
-            if inst.opcode in COLLECTIVES:
-                _stand_in(inst)
-    made.num_partitions = 1
-    made.shardings.clear()
-    made.renumber()
-    return made
-
-
-def _stand_in(inst: Instruction) -> None:
-    kind, (operand, *_) = inst.opcode, inst.operands
-    given, wanted = operand.shape.dims, inst.shape.dims
-    dim = next((n for n, sizes in enumerate(zip(given, wanted, strict=True)) if sizes[0] != sizes[1]), 0)
-    if kind == "all-gather" and given != wanted:
-        rewrite.change_opcode(inst, "concatenate", [operand] * (wanted[dim] // given[dim]))
-        rewrite.set_attributes(inst, dimensions=(dim,))
-    elif given != wanted:
-        rewrite.change_opcode(inst, "slice", [operand])
-        rewrite.set_attributes(inst, slice_dims=tuple(SliceDim(0, size) for size in wanted))
-    else:
-        rewrite.change_opcode(inst, "copy", [operand])
-    place = inst.computation.instructions.index(inst) + 1
-    behind = rewrite.insert(inst.computation, place, "opt-barrier", inst.shape, [inst], name=f"{inst.name}.alone")
-    rewrite.replace_uses(inst, behind)
