@@ -47,10 +47,11 @@ def predicted(run: Run) -> Outcome:
 
 
 def machine_of_run(run: Run) -> Machine:
-    """The preset that it ran on, with what is known of the framework."""
+    """The preset that it ran on, with what is known of the framework and the cluster."""
     preset = machine_named(run.machine, run.plan.num_devices)
     attention, dispatch = run.attention or preset.attention_efficiency, run.dispatch or preset.dispatch
-    return replace(preset, attention_efficiency=attention, dispatch=dispatch, runtime=run.runtime)
+    between = replace(preset.between, bandwidth=preset.between.bandwidth * run.network)
+    return replace(preset, attention_efficiency=attention, dispatch=dispatch, runtime=run.runtime, between=between)
 
 
 def utilization(run: Run, seconds: float) -> float:

@@ -38,6 +38,8 @@ class Run:
     """Seconds of the framework's host for each launch, where that is known; 0: the machine's."""
     attention: float = 0.0
     """Share of the rate of products that its flash attention reaches, where that is known; 0: the machine's."""
+    network: float = 1.0
+    """Share of the machine's links between nodes that its nodes have."""
     gibibytes: float | None = None
     """The measured peak of a device, where it is known."""
 
@@ -108,6 +110,7 @@ def _vtrain(row: Row) -> Run:
         seconds=float(row["iteration_ms"]) / 1e3,
         runtime="eager",
         dispatch=_DEEPSPEED,
+        network=0.5,  # four cards a node, of 200 Gb/s each
     )
 
 

@@ -377,11 +377,10 @@ class _Writer:
         return {number: copies_as_partials(self._as_term(part.makes[number])) for number in late}
 
     def _pieces(self, part: Part) -> Iterator[tuple[int, HloSharding]]:
-        """Of sums that stay whole how they lie once they are reduced."""
+        """Of terms that a part reads how their sum lies: it is made once, and not by each reader as suits that one."""
         for number, inst in enumerate(part.reads):
-            lies = self.spread.get(inst.name)
-            is_term = self.axes.sums_whole and without_partials(self._sharding(inst)) != self._sharding(inst)
-            if is_term and lies is not None:
+            given, lies = self._sharding(inst), self.spread.get(inst.name)
+            if lies is not None and without_partials(given) != given:
                 yield number, lies
 
     def _as_term(self, inst: Instruction) -> HloSharding:
