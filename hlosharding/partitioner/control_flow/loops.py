@@ -29,13 +29,14 @@ from hlosharding.partitioner.partial_sums import (
     is_awaited,
     may_accumulate,
     only_stacks,
+    sums_over_some,
 )
 from hlosharding.partitioner.prices import SMALL
 from hlosharding.partitioner.region_values import pack
 from hlosharding.partitioner.regions import alike, is_manual, note_synced_condition
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Form, Value, parts_of
-from hlosharding.sharding import REPLICATED
+from hlosharding.sharding import REPLICATED, copies_as_partials, without_partials
 
 
 def while_loop(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
@@ -132,5 +133,10 @@ def _deferred_form(tried: Context, plain: Form, found: tuple[Instruction, Value]
     if found is None or found[1].reduce_kind is None or not may_accumulate(found[1]):
         return plain
     maker, value = found
-    partial_sums, total = (local_shape(tried, value.shape, s).byte_size for s in (value.sharding, plain.sharding))
-    return Form(value.sharding, value.reduce_kind, plain.sharding, maker) if partial_sums <= total else plain
+    total = without_partials(plain.sharding)
+    partial_sums, whole = (local_shape(tried, value.shape, s).byte_size for s in (value.sharding, total))
+    if partial_sums <= whole:
+        return Form(value.sharding, value.reduce_kind, total, maker)
+    # Summed in every trip over the devices that share it, they take no more memory than the sum.
+    terms = copies_as_partials(total)
+    return Form(terms, value.reduce_kind, total, maker) if sums_over_some(tried, value.sharding, terms) else plain

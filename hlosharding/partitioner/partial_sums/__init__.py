@@ -9,7 +9,12 @@ from hlosharding.partitioner.partial_sums.loop_accumulators import (
     may_accumulate,
     only_stacks,
 )
-from hlosharding.partitioner.partial_sums.partial_sum_ops import DEFERRAL_RULES, deferral_rule, linear_operands
+from hlosharding.partitioner.partial_sums.partial_sum_ops import (
+    DEFERRAL_RULES,
+    deferral_rule,
+    linear_operands,
+    sums_over_some,
+)
 
 __all__ = [
     "DEFERRAL_RULES",
@@ -23,5 +28,6 @@ __all__ = [
     "may_wait",
     "only_stacks",
     "pass_through",
+    "sums_over_some",
     "waiting_pays",
 ]

@@ -6,7 +6,7 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from hlosharding.sharding import (
     REPLICATED,
     HloSharding,
     is_local_reshape,
+    partial_sum_groups,
     propagate_through_reshape,
     without_partials,
 )
@@ -38,17 +39,41 @@ def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> 
 
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
     """partial sums + partial sums: of the same groups, and of the reduction `kind`, which the op itself is."""
-    left, right = (_partial_sums(context, inst, o) for o in inst.operands)
-    if (
-        left is None
-        or right is None
-        or left.sharding is not right.sharding
-        or {left.reduce_kind, right.reduce_kind} != {kind}
-    ):
+    both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
+    if both is None or both[0].reduce_kind != kind:
         return None
+    left, right = both
     return Value(
         context.emitter.local(inst, left.local.shape, (left.local, right.local)), inst.shape, left.sharding, kind
     )
+
+
+def _of_same_devices(context: Context, found: Iterable[Value | None]) -> tuple[Value, Value] | None:
+    """Two partial sums in one sharding: one of more devices is summed over some of these first, each of which gets its
+    part (a reduce-scatter).  None where there are not two, or neither's devices are among the other's.
+    """
+    left, right = found
+    if left is None or right is None or left.reduce_kind != right.reduce_kind:
+        return None
+    if left.sharding is right.sharding:
+        return left, right
+    if sums_over_some(context, left.sharding, right.sharding):
+        return reshard(context, left, right.sharding, _SUMMED), right
+    if sums_over_some(context, right.sharding, left.sharding):
+        return left, reshard(context, right, left.sharding, _SUMMED)
+    return None
+
+
+_SUMMED = "partial results of fewer devices"
+
+
+def sums_over_some(context: Context, before: HloSharding, after: HloSharding) -> bool:
+    """Are partial sums that lie as `after` those of `before`, each summed over some devices that then share it?"""
+    if not after.is_unreduced_subgroup():
+        return False
+    large, small = (partial_sum_groups(sharding, context.num_partitions) for sharding in (before, after))
+    group_of = {device: set(group) for group in large for device in group}
+    return all(group_of.get(group[0], set()) > set(group) for group in small)
 
 
 def _scaled(context: Context, inst: Instruction, positions: tuple[int, ...]) -> Value | None:
@@ -198,9 +223,10 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
 def _put(context: Context, inst: Instruction) -> Value | None:
     """Partial sums written into partial sums of the same groups, along dims that are whole on every device: what a scan
     over layers does with each layer's gradient."""
-    whole, part = (_partial_sums(context, inst, operand) for operand in inst.operands[:2])
-    if whole is None or part is None or whole.sharding is not part.sharding or whole.reduce_kind != part.reduce_kind:
+    both = _of_same_devices(context, (_partial_sums(context, inst, operand) for operand in inst.operands[:2]))
+    if both is None:
         return None
+    whole, part = both
     sizes = zip(inst.shape.dims, inst.operands[1].shape.dims, strict=True)
     cut = tuple(number for number, (size, written) in enumerate(sizes) if size != written)
     if _without_dims(whole.sharding, cut) is None:

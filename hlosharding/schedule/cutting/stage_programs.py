@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hlosharding.compiler import Partitioned, partition
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, cost
 from hlosharding.executor import Structure
 from hlosharding.frontends import constrain
 from hlosharding.ir import COLLECTIVES, Instruction
@@ -84,7 +84,7 @@ class StagePrograms:
 
 
 def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:
-    """Sums over devices in every microbatch, or once behind the last one: whatever this part moves less for."""
+    """Sums over devices in every microbatch, or once behind the last one: whatever takes this part less time."""
     made = submesh.partitioned(part, shardings)
     if submesh.num_devices == 1:
         return made
@@ -94,7 +94,7 @@ def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Subme
         return made
     partial = tuple(late.get(number, lies) for number, lies in enumerate(shardings.makes))
     once = submesh.partitioned(part, shardings._replace(makes=partial))
-    return once if once.comm_bytes_per_device < made.comm_bytes_per_device else made
+    return min(made, once, key=lambda each: cost(each.module, submesh.machine).time_s)
 
 
 def _is_exchanged(result: Instruction) -> bool:

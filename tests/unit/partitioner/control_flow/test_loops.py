@@ -282,6 +282,19 @@ def test_an_accumulator_of_fully_sharded_gradients_does_not_grow() -> None:
     assert carry.tuple_shapes[1].dims == (2, 24)
 
 
+def test_an_accumulator_that_some_devices_share_is_summed_over_them_in_every_trip_and_over_others_once() -> None:
+    shared = "devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate"
+    body = entry(wanted="[4,1,2]<=[2,4]T(1,0) copies")
+    local = right(
+        body.replace("{{replicated}, {replicated},", f"{{{{replicated}}, {{{shared}}},"), computations=loop(SUM)
+    )
+    assert executions(local, "reduce-scatter") == [TRIPS]
+    assert executions(local, "all-reduce") == [1]
+    carry = next(i for i in local.module.instructions if i.opcode == "while").shape
+    assert carry.tuple_shapes[1].dims == (4, 24)
+    assert local.comm_bytes_per_device == (TRIPS * 3 / 4 + 2 * 1 / 2 / 4) * 16 * 24 * 4
+
+
 STACKED = """
   body {
     p = (s32[], f32[4,64,24], f32[4,2048,64], f32[2048,24]) parameter(0)
