@@ -4,7 +4,7 @@ from hlosharding.cost import machines
 from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
 from hlosharding.cost.collective_time import collective_time, op_time, placement_time
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Runtime
+from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
@@ -43,6 +43,7 @@ __all__ = [
     "Measurement",
     "Nccl",
     "OpCost",
+    "Overlap",
     "Peak",
     "Priced",
     "Row",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import Machine, Runtime
+from hlosharding.cost.machine import Machine, Overlap, Runtime
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, exposed
@@ -37,6 +37,14 @@ from hlosharding.ir import (
 )
 from hlosharding.spmd import devices_of, module_of
 
+OVERLAPS: Mapping[str, Overlap] = {
+    "all-reduce": "gradients",
+    "reduce-scatter": "gradients",
+    "all-gather": "prefetch",
+    "collective-permute": "collective matmul",
+    **dict.fromkeys(("all-to-all", "ragged-all-to-all", "collective-broadcast"), "exchanges"),
+}
+"""By opcode, which overlap it is that `Machine.synchronous` switches off."""
 _ONCE = Trips(1, True)
 _COMPUTING = STREAMS.index("compute")
 
@@ -214,8 +222,9 @@ class _Schedule:
 
     def _lane(self, inst: Instruction, stream: Stream) -> int:
         """Of a stream.  Run eagerly, an all-reduce that no other joins keeps the device: what calls it waits for it."""
-        waits = self.run.machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
-        return STREAMS.index("compute" if waits else stream)
+        machine = self.run.machine
+        waits = machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
+        return _COMPUTING if waits or OVERLAPS.get(inst.opcode) in machine.synchronous else STREAMS.index(stream)
 
     def _launch(self, number: int) -> None:
         """The host's part of a task, which that waits for."""
