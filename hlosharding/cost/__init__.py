@@ -21,6 +21,7 @@ from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
+from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
 from hlosharding.cost.utilization import FlopsByType, hardware_flops, model_flops, utilization
 from hlosharding.cost.work import PART_READERS, OpCost, op_cost
 
@@ -56,6 +57,7 @@ __all__ = [
     "Tasks",
     "Times",
     "Topology",
+    "UnfusedAttention",
     "calibrate",
     "calibration_of",
     "collective_time",
@@ -93,5 +95,6 @@ __all__ = [
     "temporary_memory",
     "topology",
     "trace_text",
+    "unfused_attention",
     "utilization",
 ]
