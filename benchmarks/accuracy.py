@@ -3,7 +3,8 @@
 `python -m benchmarks.accuracy [PART-OF-A-NAME ...] [--count 70] [--seed 0]`.  Each family is drawn in `--count`
 configurations: a plan D/T/P/K, a batch size and a width.  The machine is calibrated first, for each number of devices
 that work at once.  On CPU devices of one process XLA runs one program at a time, so stages are priced one after the
-other; the table says so.
+other; the table says so.  Then all is run once more: what one round says of the other is the most that any prediction
+can say.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import isnan
+from math import isnan, nan
 from random import Random
 from statistics import mean, median
 
@@ -27,6 +28,8 @@ from benchmarks.verdict import finish
 from examples import devices
 from hlosharding.search import Plan, RankedPlan, Ranking, plan_space, rank, rank_figures
 
+Rankings = Mapping[tuple[int, int], Ranking]
+"""By batch and width."""
 DEVICES, LEAST_SPEARMAN = 8, 0.9
 _MICROBATCHES = (2, 4, 8)
 _SPEARMAN = f"rank correlation (at least {LEAST_SPEARMAN})"
@@ -69,23 +72,35 @@ def main() -> None:
     kept: list[bool] = []
     for family in FAMILIES:
         if not arguments.names or any(name in family.name for name in arguments.names):
-            rankings = _run(family, drawn(family, arguments.count, arguments.seed))
-            columns.append(_column(family, rankings))
+            chosen = drawn(family, arguments.count, arguments.seed)
+            first, second = (_run(family, chosen, number) for number in (1, 2))
+            _print_rows(family, first, second)
+            columns.append(_column(family, first, second))
             kept.append(float(columns[-1][_SPEARMAN]) >= LEAST_SPEARMAN)
     finish(_table(columns), kept)
 
 
-def _run(family: Family, chosen: Sequence[Configuration]) -> dict[tuple[int, int], Ranking]:
-    """By batch and width."""
+def _run(family: Family, chosen: Sequence[Configuration], round_number: int) -> Rankings:
+    """One round."""
     plans: defaultdict[tuple[int, int], list[Plan]] = defaultdict(list)
     for each in chosen:
         plans[each.batch, each.width].append(each.plan)
     found: dict[tuple[int, int], Ranking] = {}
     for number, (sizes, some) in enumerate(sorted(plans.items()), 1):
-        sys.stderr.write(f"{family.name}: {number} of {len(plans)} sizes, {len(some)} plans\n")
+        sys.stderr.write(f"{family.name}, round {round_number}: {number} of {len(plans)} sizes, {len(some)} plans\n")
         found[sizes] = rank(_traced(family, *sizes), batch=family.batch, plans=sorted(some))
-    _print_rows(family, found)
     return found
+
+
+def repeated(first: Rankings, second: Rankings) -> list[tuple[float, float]]:
+    """What each plan took in one round and in the other, of those that ran in both."""
+    again = {(sizes, row.plan): row.measured_s for sizes, ranking in second.items() for row in ranking.table}
+    return [
+        (row.measured_s, again[sizes, row.plan])
+        for sizes, ranking in first.items()
+        for row in ranking.table
+        if (sizes, row.plan) in again
+    ]
 
 
 @cache
@@ -93,14 +108,18 @@ def _traced(family: Family, batch: int, width: int) -> hs.Module:
     return family.traced(batch, width)
 
 
-def _print_rows(family: Family, rankings: dict[tuple[int, int], Ranking]) -> None:
-    table = Table("batch", "width", "plan", "predicted ms", "measured ms", "ratio", title=family.name)
-    for (batch, width), ranking in rankings.items():
+def _print_rows(family: Family, first: Rankings, second: Rankings) -> None:
+    heads = "batch", "width", "plan", "predicted ms", "measured ms", "again", "predicted ratio", "again"
+    table = Table(*heads, title=family.name)
+    for (batch, width), ranking in first.items():
+        again = {row.plan: row.measured_s for row in second[batch, width].table}
         for row in ranking.table:
-            seconds = f"{row.predicted_s * 1e3:.2f}", f"{row.measured_s * 1e3:.2f}"
-            table.add_row(str(batch), str(width), str(row.plan), *seconds, f"{row.predicted_s / row.measured_s:.2f}")
+            second_s = again.get(row.plan, nan)
+            seconds = (f"{each * 1e3:.2f}" for each in (row.predicted_s, row.measured_s, second_s))
+            ratios = (f"{each / row.measured_s:.2f}" for each in (row.predicted_s, second_s))
+            table.add_row(str(batch), str(width), str(row.plan), *seconds, *ratios)
         for plan, why in ranking.refused:
-            table.add_row(str(batch), str(width), str(plan), "", "", why[:60])
+            table.add_row(str(batch), str(width), str(plan), "", "", "", why[:60])
     Console(width=max(120, Console().width)).print(table)
 
 
@@ -113,7 +132,7 @@ def _table(columns: Sequence[dict[str, str]]) -> Table:
     return table
 
 
-def _column(family: Family, rankings: dict[tuple[int, int], Ranking]) -> dict[str, str]:
+def _column(family: Family, rankings: Rankings, second: Rankings) -> dict[str, str]:
     rows = [(sizes, row) for sizes, ranking in rankings.items() for row in ranking.table]
     whole = Ranking(tuple(row for _, row in rows), runner=next(iter(rankings.values())).runner)
     several = [ranking for ranking in rankings.values() if len(ranking.table) > 1]
@@ -131,6 +150,19 @@ def _column(family: Family, rankings: dict[tuple[int, int], Ranking]) -> dict[st
         "median error after one factor": f"{whole.scaled_median_error:.1%}",
         "top-1 regret, median and worst size": f"{median(regrets):.1%}, {max(regrets):.1%}" if regrets else "",
         "worst inversion": _worst(whole, rows),
+        **_repeatability(rankings, second),
+    }
+
+
+def _repeatability(first: Rankings, second: Rankings) -> dict[str, str]:
+    """Of the measurements: the same figures, of one round as a prediction of the other."""
+    times = repeated(first, second)
+    by_size = [repeated({sizes: first[sizes]}, {sizes: second[sizes]}) for sizes in first]
+    regrets = [rank_figures.regret(pairs) for pairs in by_size if len(pairs) > 1]
+    return {
+        "measured again: rank correlation": f"{rank_figures.spearman(times):.3f}",
+        "measured again: median difference": f"{rank_figures.median_error(times):.1%}",
+        "measured again: top-1 regret": f"{median(regrets):.1%}, {max(regrets):.1%}" if regrets else "",
     }
 
 

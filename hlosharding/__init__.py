@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import Report, draw, draw_svg, report, to_html, to_record
     from hlosharding.reshard import ReshardPlan, plan_reshard
-    from hlosharding.rules import register_interface, register_rule
+    from hlosharding.rules import CallCost, register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import Plan, Ranking, SearchResult, Suggestion, rank, search, suggest
     from hlosharding.sharding import AxisSharding, Cluster, HloSharding, TileAssignment, convert, same_sharding
@@ -75,7 +75,7 @@ _ROOMS = {
         "same_sharding",
     ),
     "hlosharding.ir": ("Module", "register_library", "verify"),
-    "hlosharding.rules": ("register_interface", "register_rule"),
+    "hlosharding.rules": ("CallCost", "register_interface", "register_rule"),
     "hlosharding.frontends": (
         "OnnxShardings",
         "annotate",
@@ -124,6 +124,7 @@ __all__ = [
     "AxisAnnotation",
     "AxisPropagation",
     "AxisSharding",
+    "CallCost",
     "Chip",
     "Cluster",
     "Collective",

@@ -11,6 +11,7 @@ from benchmarks.published.planning import planner_of
 from benchmarks.published.runs import Run
 from benchmarks.published.transformer import model_flops
 from hlosharding.cost import Machine, machine_named
+from hlosharding.cost import utilization as share_of_peak
 from hlosharding.errors import HloShardingError
 
 
@@ -56,9 +57,8 @@ def machine_of_run(run: Run) -> Machine:
 
 def utilization(run: Run, seconds: float) -> float:
     """Model FLOPs of a step over what the devices could do in that time in the type that flows (MFU)."""
-    machine = machine_of_run(run)
-    rate = machine.flops("f16" if run.config.compute.__name__ == "float16" else "bf16")
-    return model_flops(run.config, run.batch) / (seconds * rate * machine.num_devices)
+    dtype = "f16" if run.config.compute.__name__ == "float16" else "bf16"
+    return share_of_peak({dtype: model_flops(run.config, run.batch)}, seconds, machine_of_run(run))
 
 
 def all_predicted(runs: Sequence[Run], workers: int, progress: Callable[[int, int], None]) -> list[Outcome]:

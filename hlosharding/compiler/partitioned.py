@@ -100,6 +100,11 @@ class Partitioned(InNotebooks):
         return self.module is self._source
 
     @property
+    def whole_program(self) -> Module | None:
+        """The program before it was partitioned; None where it came as one device's already."""
+        return None if self.was_partitioned else self._source
+
+    @property
     def options(self) -> PartitionOptions:
         """How it was partitioned."""
         return self._options

@@ -4,9 +4,10 @@ from hlosharding.cost import machines
 from hlosharding.cost.calibration import Calibration, Measurement, calibrate, calibration_of
 from hlosharding.cost.collective_time import collective_time, op_time, placement_time
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Runtime
+from hlosharding.cost.machine import LARGEST_FIGURE, Chip, Link, Machine, Nccl, Overlap, Runtime
 from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
+from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
 from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
@@ -14,10 +15,14 @@ from hlosharding.cost.presets import machine_named, machine_presets, preset_of_k
 from hlosharding.cost.sharing import LinkUse, sharing
 from hlosharding.cost.simulation import Simulation
 from hlosharding.cost.simulator import Lifetime, lifetimes, simulate, simulate_priced
+from hlosharding.cost.step_breakdown import StepBreakdown
+from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.tasks import NOTHING, Tasks, Times, first_ready, in_order
 from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
+from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
+from hlosharding.cost.utilization import FlopsByType, hardware_flops, model_flops, utilization
 from hlosharding.cost.work import PART_READERS, OpCost, op_cost
 
 __all__ = [
@@ -28,31 +33,38 @@ __all__ = [
     "Chip",
     "CostReport",
     "Event",
+    "FlopsByType",
     "GroupPlacement",
     "Level",
     "Lifetime",
     "Link",
     "LinkUse",
     "Machine",
+    "MeasuredSet",
     "Measurement",
     "Nccl",
     "OpCost",
+    "Overlap",
     "Peak",
     "Priced",
     "Row",
     "Runtime",
     "Simulation",
     "Slice",
+    "StepBreakdown",
+    "StepFigures",
     "Subtotal",
     "Tasks",
     "Times",
     "Topology",
+    "UnfusedAttention",
     "calibrate",
     "calibration_of",
     "collective_time",
     "cost",
     "first_ready",
     "group_placement",
+    "hardware_flops",
     "in_order",
     "leaves_on_host",
     "lifetimes",
@@ -63,6 +75,8 @@ __all__ = [
     "machine_said",
     "machine_text",
     "machines",
+    "model_flops",
+    "nearest_set",
     "node_topology",
     "op_cost",
     "op_time",
@@ -81,4 +95,6 @@ __all__ = [
     "temporary_memory",
     "topology",
     "trace_text",
+    "unfused_attention",
+    "utilization",
 ]

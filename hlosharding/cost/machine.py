@@ -21,6 +21,10 @@ from hlosharding.sharding import MOST_DEVICES
 
 Runtime = Literal["compiled", "eager"]
 """Who runs programs: XLA, which fuses ops, or a framework whose host launches a kernel an op."""
+Overlap = Literal["gradients", "prefetch", "collective matmul", "exchanges"]
+"""Communication that may be under way while a device computes: sums over devices, as of gradients behind the backward
+pass; gathers, as of the next layer's weights; permutes, as of a product in a loop of tiles; all else, as of tokens that
+go to their experts."""
 Topology = str
 """How devices of one node are joined: "switch" (any pair at full rate) or "torus" (rings along each axis)."""
 
@@ -123,6 +127,8 @@ class Machine:
     """Seconds that the host of a framework without a compiler takes to launch an op; 0: unknown, nothing runs so."""
     runtime: Runtime = "compiled"
     """Who runs programs on it."""
+    synchronous: tuple[Overlap, ...] = ()
+    """Communication that keeps a device from computing: none, as XLA's latency-hiding scheduler has it."""
     topology: Topology = "switch"
     torus: tuple[int, ...] = ()
     """Axis sizes of the torus one node forms; device ids count row-major over it."""
@@ -220,7 +226,17 @@ class Machine:
         >>> machines.a100(8).running("eager").dispatch_seconds > machines.a100(8).dispatch_seconds
         True
         """
-        return self if runtime in (None, self.runtime) else _running(self, runtime)
+        return self if runtime in (None, self.runtime) else _changed(self, "runtime", runtime)
+
+    def without_overlap(self, *cases: Overlap) -> Machine:
+        """The same machine where computing waits for such communication; of all where none is named.
+
+        >>> from hlosharding.cost import machines
+        >>> machine = machines.h100(8)
+        >>> machine.without_overlap("prefetch").synchronous, len(machine.without_overlap().synchronous)
+        (('prefetch',), 4)
+        """
+        return _changed(self, "synchronous", tuple(sorted(cases or get_args(Overlap))))
 
     def traffic_seconds(self, nbytes: float) -> float:
         """Of reading and writing so many bytes in one op.
@@ -299,8 +315,9 @@ def _rebuild(content: tuple[Any, ...]) -> Machine:
 
 
 @lru_cache(maxsize=1024)
-def _running(machine: Machine, runtime: Runtime) -> Machine:
-    return replace(machine, runtime=runtime, parts=tuple(part.running(runtime) for part in machine.parts))
+def _changed(machine: Machine, name: str, value: Any) -> Machine:
+    """With another value of one field, in all its parts, too."""
+    return replace(machine, **{name: value}, parts=tuple(_changed(part, name, value) for part in machine.parts))
 
 
 @lru_cache(maxsize=1024)
@@ -473,6 +490,10 @@ def _check(machine: Machine) -> None:
     if machine.runtime not in get_args(Runtime):
         words = ", ".join(get_args(Runtime))
         raise CostError(f"machine {machine.name!r}: no runtime {machine.runtime!r}", remedy=f"there are {words}")
+    unknown = [case for case in machine.synchronous if case not in get_args(Overlap)]
+    if unknown:
+        words = ", ".join(get_args(Overlap))
+        raise CostError(f"machine {machine.name!r}: no overlap {unknown[0]!r}", remedy=f"there are {words}")
     if machine.runtime == "eager" and not machine.dispatch:
         raise CostError(
             f"machine {machine.name!r} does not say how long a host takes to launch an op",

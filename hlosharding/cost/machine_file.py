@@ -170,6 +170,12 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise CostError(f"{name} = {value!r} is no list of texts")
+    return tuple(_text(name, each) for each in cast("list[Any]", value))
+
+
 def _counts(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise CostError(f"{name} = {value!r} is no list of whole numbers")
@@ -199,6 +205,7 @@ _READERS = {
     "Topology": _text,
     "Runtime": _text,
     "int": _count,
+    "tuple[Overlap, ...]": _texts,
     "tuple[int, ...]": _counts,
     "tuple[int, int, int]": _tile,
     "Link": partial(_figures_of, Link),

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, isclose
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from hlosharding.cost.host_offload import crosses, leaves_on_host
 from hlosharding.cost.kernels import Kernels
 from hlosharding.cost.machine import Machine, Runtime
 from hlosharding.cost.memory import host_memory, peak_memory
-from hlosharding.cost.placement import group_placement, permute_placement
+from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
+from hlosharding.cost.step_breakdown import Part
 from hlosharding.cost.topology import Topology, machine_of
 from hlosharding.cost.work import CONTROL, FREE, OpCost, op_cost
 from hlosharding.deep_stack import deep_stack
@@ -56,6 +57,8 @@ class Priced(NamedTuple):
     time_s: float
     is_exact: bool
     """False inside a loop whose trip count was guessed."""
+    part: Part
+    """What bounds it: to which part of a step's time its own belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,26 +245,29 @@ class _Table:
         """A kernel's bytes and seconds stand at its last op.  `inside`: operations of those that have none."""
         count, work = runs.count, op_cost(op)
         moved = seconds = 0.0
+        bound: Part = "flops_s"
         kernel = self.kernels.kernel(op, work.bytes)
         if kernel is None:
             inside[op] = arithmetic(work)
         else:
-            moved = kernel.nbytes
+            moved, launch = kernel.nbytes, kernel.starts * self.machine.launch
             others = sum(inside.get(part, 0.0) for part in kernel.others)
-            seconds = local_time(work, moved, self.machine, others) - (not kernel.starts) * self.machine.launch
+            running = local_time(work, moved, self.machine, others) - self.machine.launch
+            seconds, bound = launch + running, _bound_of_kernel(launch, running, moved, self.machine)
             self.num_kernels += count * kernel.starts
         self.flops += work.flops * count
         self.transcendentals += work.transcendentals * count
         self.traffic += moved * count
         self.compute_s += seconds * count
-        self.rows.append(Priced(op, count, work.flops * count, moved * count, 0.0, seconds * count, runs.is_exact))
+        flops, whole = work.flops * count, seconds * count
+        self.rows.append(Priced(op, count, flops, moved * count, 0.0, whole, runs.is_exact, bound))
 
     def _add_move(self, op: Instruction, runs: Runs) -> None:
         nbytes, seconds = op.shape.byte_size * runs.count, _move_seconds(op, self.machine) * runs.count
         self.traffic += nbytes
         self.host_s += seconds
         self.num_kernels += runs.count
-        self.rows.append(Priced(op, runs.count, 0.0, nbytes, 0.0, seconds, runs.is_exact))
+        self.rows.append(Priced(op, runs.count, 0.0, nbytes, 0.0, seconds, runs.is_exact, "host_s"))
 
     def _add_collective(self, op: Instruction, found: Collective, runs: Runs) -> None:
         seconds = collective_seconds(found, self.machine) * runs.count
@@ -270,7 +276,8 @@ class _Table:
         self.flops += flops
         self.comm_bytes += found.bytes_per_device
         self.num_kernels += runs.count
-        self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact))
+        link: Part = "between_s" if placement(found, self.machine).nodes > 1 else "inside_s"
+        self.rows.append(Priced(op, runs.count, flops, 0.0, found.bytes_per_device, seconds, runs.is_exact, link))
 
     def _combine(self, computation: Computation, found: Mapping[Instruction, Collective], first: int) -> None:
         """Give those that run as one, in the rows from the `first`, their shares of its time."""
@@ -323,6 +330,13 @@ def _move_seconds(op: Instruction, machine: Machine) -> float:
     return machine.launch + op.shape.byte_size / machine.host_bandwidth
 
 
+def _bound_of_kernel(launch: float, running: float, nbytes: float, machine: Machine) -> Part:
+    """Of one that runs so long behind its launch."""
+    if launch > running:
+        return "launch_s"
+    return "memory_s" if isclose(running, machine.traffic_seconds(nbytes), rel_tol=1e-6) else "flops_s"
+
+
 def arithmetic(work: OpCost) -> float:
     """Operations on the vector unit; a transcendental expands to some ten."""
     return work.flops + 10 * work.transcendentals
@@ -358,10 +372,13 @@ def matrix_efficiency(sizes: tuple[int, int, int, int], machine: Machine) -> flo
     return batch * rows * columns * depth / capacity
 
 
+def placement(collective: Collective, machine: Machine) -> GroupPlacement:
+    """Where the devices of a collective stand."""
+    if collective.groups is None:
+        return permute_placement(collective.pairs or (), machine)
+    return group_placement(collective.groups, machine)
+
+
 def collective_seconds(collective: Collective, machine: Machine) -> float:
     """Seconds of one execution of a collective."""
-    if collective.groups is None:
-        where = permute_placement(collective.pairs or (), machine)
-    else:
-        where = group_placement(collective.groups, machine)
-    return placement_time(collective.kind, collective.nbytes, where, machine)[0]
+    return placement_time(collective.kind, collective.nbytes, placement(collective, machine), machine)[0]

@@ -5,14 +5,18 @@ Floor: cost.  The run itself stands in `simulator.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from hlosharding.cost.machine import Machine
+from hlosharding.cost.measured_sets import nearest_set
+from hlosharding.cost.step_breakdown import StepBreakdown
+from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.timeline import STREAMS, Event, streams_of
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
-from hlosharding.ir import GuessedLoop
+from hlosharding.cost.utilization import hardware_flops, model_flops, utilization
+from hlosharding.ir import GuessedLoop, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.whole_files import write_whole
 
@@ -38,14 +42,18 @@ class Simulation(InNotebooks):
     comm_s: float
     memory: tuple[tuple[float, int], ...]
     """(time, bytes alive) at each change, for one device."""
+    breakdown: StepBreakdown
+    """Where the time goes."""
     host_memory_bytes: int = 0
     """Per device, in its host's memory at the worst moment."""
     guessed_loops: tuple[GuessedLoop, ...] = ()
     """Loops whose trip count nobody can tell: the times are guesses then."""
-    waiting_s: float = 0.0
-    """What the step takes longer because ops wait for the host to launch them (`runtime="eager"`)."""
     host_s: float = 0.0
     """Time the stream between device and host is busy."""
+    module: Module = field(kw_only=True, repr=False)
+    """What was simulated."""
+    whole: Module | None = field(default=None, kw_only=True, repr=False)
+    """The program before it was partitioned, where that is known."""
 
     @cached_property
     def critical_path(self) -> tuple[Event, ...]:
@@ -60,7 +68,23 @@ class Simulation(InNotebooks):
     @property
     def exposed_comm_s(self) -> float:
         """Communication, with the host, too, that no computing hides."""
-        return self.time_s - self.compute_s - self.waiting_s
+        return self.breakdown.exposed_s
+
+    @property
+    def waiting_s(self) -> float:
+        """In which the device waits for the host to launch an op (`runtime="eager"`)."""
+        return self.breakdown.waiting_s
+
+    @cached_property
+    def figures(self) -> StepFigures:
+        """Utilization of the devices, what bounds the step, and how far off such predictions were."""
+        if self.whole is not None:
+            flops, kind = model_flops(self.whole), "MFU"
+        else:
+            here = hardware_flops(self.module).items()
+            flops, kind = {dtype: self.machine.num_devices * count for dtype, count in here}, "HFU"
+        share = utilization(flops, self.time_s, self.machine)
+        return StepFigures(share, kind, self.breakdown, nearest_set(self.machine))
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""
@@ -69,6 +93,11 @@ class Simulation(InNotebooks):
         write_whole(path, trace_text(rows, map(_slice, self.timeline), memory))
 
     def __str__(self) -> str:
+        return f"{self.headline}\n{self.figures}"
+
+    @property
+    def headline(self) -> str:
+        """Time and memory, in a line."""
         talking = self.comm_s + self.host_s
         hidden = 1 - self.exposed_comm_s / talking if talking else 1.0
         guess = "~" if self.guessed_loops else ""

@@ -9,14 +9,16 @@ made is reduced while the next one does.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlosharding.cost import machines
 from hlosharding.cost.host_offload import leaves_on_host
-from hlosharding.cost.machine import Machine, Runtime
+from hlosharding.cost.machine import Machine, Overlap, Runtime
 from hlosharding.cost.model import NOTHING_STATED, CostReport, cost
 from hlosharding.cost.simulation import Simulation
+from hlosharding.cost.step_breakdown import Part, Span, StepBreakdown, exposed
 from hlosharding.cost.tasks import Tasks, Times, first_ready
 from hlosharding.cost.timeline import STREAMS, Event, Stream
 from hlosharding.cost.topology import Topology, machine_of
@@ -35,7 +37,16 @@ from hlosharding.ir import (
 )
 from hlosharding.spmd import devices_of, module_of
 
+OVERLAPS: Mapping[str, Overlap] = {
+    "all-reduce": "gradients",
+    "reduce-scatter": "gradients",
+    "all-gather": "prefetch",
+    "collective-permute": "collective matmul",
+    **dict.fromkeys(("all-to-all", "ragged-all-to-all", "collective-broadcast"), "exchanges"),
+}
+"""By opcode, which overlap it is that `Machine.synchronous` switches off."""
 _ONCE = Trips(1, True)
+_COMPUTING = STREAMS.index("compute")
 
 
 @deep_stack
@@ -66,40 +77,62 @@ def simulate(
     """
     module = with_trip_counts(module_of(program), trips)
     machine = machine_of(machine) if machine else machines.h100(devices_of(module).count)
-    return simulate_priced(module, cost(module, machine, combine=combine, runtime=runtime))
+    whole = getattr(program, "whole_program", None)
+    return simulate_priced(module, cost(module, machine, combine=combine, runtime=runtime), whole)
 
 
 @deep_stack
-def simulate_priced(module: Module, report: CostReport) -> Simulation:
-    """The same of a module that is priced already, at those prices.
+def simulate_priced(module: Module, report: CostReport, whole: Module | None = None) -> Simulation:
+    """The same of a module that is priced already, at those prices.  `whole`: the program before it was partitioned.
 
     >>> import hlosharding as hs
     >>> module = hs.load("HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}")
     >>> simulate_priced(module, cost(module)).time_s == simulate(module).time_s
     True
     """
-    timeline, end = _Run(module, report, report.machine.dispatch_seconds).computation(module.entry)
-    unhindered = _Run(module, report).computation(module.entry)[1] if report.dispatch_s else end
+    found = _Run(module, report).computation(module.entry)
     return Simulation(
-        time_s=end,
+        time_s=found.seconds,
         peak_memory_bytes=report.peak_memory_bytes,
-        timeline=tuple(timeline),
+        timeline=tuple(found.timeline),
         machine=report.machine,
         compute_s=report.compute_s,
         comm_s=report.comm_s,
         host_s=report.host_s,
-        memory=tuple(_memory(module, timeline)),
+        memory=tuple(_memory(module, found.timeline)),
+        breakdown=found.breakdown,
         host_memory_bytes=report.host_memory_bytes,
         guessed_loops=report.guessed_loops,
-        waiting_s=end - unhindered,
+        module=module,
+        whole=whole,
     )
 
 
-class _Run:
-    """Executes computations.  `dispatch`: seconds of the host for each launch."""
+class _Executed(NamedTuple):
+    """One execution of a computation, or a whole loop."""
 
-    def __init__(self, module: Module, report: CostReport, dispatch: float = 0.0) -> None:
-        self.module, self.machine, self.dispatch = module, report.machine, dispatch
+    seconds: float
+    breakdown: StepBreakdown
+    timeline: Sequence[Event] = ()
+
+
+class _Price(NamedTuple):
+    """Of one execution of an op, what it calls included."""
+
+    seconds: float
+    stream: Stream = "compute"
+    bound: Part | StepBreakdown = "flops_s"
+    trips: Trips = _ONCE
+
+
+_NOTHING = _Price(0.0)
+
+
+class _Run:
+    """Executes computations."""
+
+    def __init__(self, module: Module, report: CostReport) -> None:
+        self.module, self.machine, self.dispatch = module, report.machine, report.machine.dispatch_seconds
         self.rows = {row.instruction: row for row in report.rows}
         named = {op.name: op for op in self.rows} if report.combined else {}
         self.joined: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -108,35 +141,42 @@ class _Run:
             first, *others = (named[one.name] for one in group)
             self.joined[first] = tuple(others)
 
-    def computation(self, computation: Computation) -> tuple[list[Event], float]:
-        """Events of one execution, and when all of it is done."""
+    def computation(self, computation: Computation) -> _Executed:
+        """One execution."""
         schedule = _Schedule(computation, self)
         times = first_ready(schedule.tasks)
-        return schedule.events(times), times.makespan
+        return _Executed(times.makespan, schedule.breakdown(times), schedule.events(times))
 
-    def price(self, inst: Instruction) -> tuple[float, Stream, Trips]:
-        """(seconds, stream, trips) of one execution of an op, what it calls included."""
+    def price(self, inst: Instruction) -> _Price:
+        """Of an op."""
         if inst.opcode == "while":
-            body, condition = while_parts(inst)
-            trips = trip_count(inst)
-            return self._trips(body, trips.count) + trips.count * self.computation(condition)[1], "compute", trips
+            return self._loop(inst, trip_count(inst))
         if inst.opcode in ("conditional", "call"):
-            return max(self.computation(c)[1] for c in inst.called), "compute", _ONCE
+            longest = max((self.computation(each) for each in inst.called), key=lambda found: found.seconds)
+            return _Price(longest.seconds, bound=longest.breakdown)
         row = self.rows.get(inst)
         if row is None or not row.executions:
-            return 0.0, "compute", _ONCE
+            return _NOTHING
         seconds = row.time_s + sum(self.rows[other].time_s for other in self.joined.get(inst, ()))
-        return seconds / row.executions, _stream(inst), _ONCE
+        return _Price(seconds / row.executions, _stream(inst), row.part)
 
-    def _trips(self, body: Computation, count: int) -> float:
-        """Seconds of so many: what a second trip adds to the first, each further one adds."""
-        first = self.computation(body)[1]
+    def _loop(self, inst: Instruction, trips: Trips) -> _Price:
+        body, condition = while_parts(inst)
+        found, asked = self._trips(body, trips.count), self.computation(condition)
+        seconds = found.seconds + trips.count * asked.seconds
+        return _Price(seconds, "compute", found.breakdown + asked.breakdown * trips.count, trips)
+
+    def _trips(self, body: Computation, count: int) -> _Executed:
+        """So many: what a second trip adds to the first, each further one adds."""
+        first = self.computation(body)
         if count < 2 or not (self.dispatch or self._communicates(body)):
-            return count * first
+            return _Executed(count * first.seconds, first.breakdown * count)
         two = _Schedule(body, self, trips=2)
+        times = first_ready(two.tasks)
         # What the second trip does while the first one waits, all further ones cannot do there, too.
-        further = max(first_ready(two.tasks).makespan - first, *two.busy_seconds())
-        return first + (count - 1) * further
+        further = max(times.makespan - first.seconds, *two.busy_seconds())
+        added = two.breakdown(times).beyond(first.breakdown, further)
+        return _Executed(first.seconds + (count - 1) * further, first.breakdown + added * (count - 1))
 
     def _communicates(self, body: Computation) -> bool:
         return any(_stream(inst) != "compute" for inst in body.instructions)
@@ -171,19 +211,20 @@ class _Schedule:
         self.prices = [_NOTHING if inst in firsts else run.price(inst) for inst in self.ops]
         self.tasks = Tasks()
         for trip in range(trips):
-            for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
-                lanes = (self._lane(inst, stream),) if seconds else ()
-                self.tasks.add(seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
+            for inst, price in zip(self.ops, self.prices, strict=True):
+                lanes = (self._lane(inst, price.stream),) if price.seconds else ()
+                self.tasks.add(price.seconds, lanes, tuple(self._waits(inst, trip, inst in firsts)))
         self.count = len(self.tasks.seconds)
-        self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n][0] and inst.opcode not in CONTROL]
+        self.launched = [n for n, inst in enumerate(self.ops) if self.prices[n].seconds and inst.opcode not in CONTROL]
         for trip in range(trips if run.dispatch else 0):
             for number in self.launched:
                 self._launch(trip * len(self.ops) + number)
 
     def _lane(self, inst: Instruction, stream: Stream) -> int:
         """Of a stream.  Run eagerly, an all-reduce that no other joins keeps the device: what calls it waits for it."""
-        waits = self.run.machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
-        return STREAMS.index("compute" if waits else stream)
+        machine = self.run.machine
+        waits = machine.runtime == "eager" and inst.opcode == "all-reduce" and inst not in self.run.joined
+        return _COMPUTING if waits or OVERLAPS.get(inst.opcode) in machine.synchronous else STREAMS.index(stream)
 
     def _launch(self, number: int) -> None:
         """The host's part of a task, which that waits for."""
@@ -193,8 +234,8 @@ class _Schedule:
     def busy_seconds(self) -> list[float]:
         """Of one execution, by stream, and of the host."""
         busy = [0.0] * len(STREAMS)
-        for inst, (seconds, stream, _) in zip(self.ops, self.prices, strict=True):
-            busy[self._lane(inst, stream)] += seconds
+        for inst, price in zip(self.ops, self.prices, strict=True):
+            busy[self._lane(inst, price.stream)] += price.seconds
         return [*busy, len(self.launched) * self.run.dispatch]
 
     def _waits(self, inst: Instruction, trip: int, is_joined: bool) -> Iterable[int]:
@@ -221,18 +262,37 @@ class _Schedule:
         made: dict[int, Event] = {}
         timed = [number for number, held in enumerate(self.tasks.lanes[: self.count]) if held]
         for number in sorted(timed, key=lambda n: (times.start[n], times.end[n])):
-            inst, (_, stream, trips) = self.ops[number], self.prices[number]
+            inst, price = self.ops[number], self.prices[number]
             cause = made.get(times.cause[number])
             span = times.start[number], times.end[number]
             others = self.run.joined.get(inst, ())
-            made[number] = Event(inst, stream, *span, cause, self.run.received(inst), *trips, others)
+            made[number] = Event(inst, price.stream, *span, cause, self.run.received(inst), *price.trips, others)
         return list(made.values())
 
+    def breakdown(self, times: Times) -> StepBreakdown:
+        """Where the time of all executions goes."""
+        inside = StepBreakdown()
+        seconds: defaultdict[Part, float] = defaultdict(float)
+        spans: list[list[Span]] = [[] for _ in STREAMS]
+        for number, held in enumerate(self.tasks.lanes[: self.count]):
+            if held:
+                bound = self.prices[number % len(self.ops)].bound
+                span = times.start[number], times.end[number]
+                if isinstance(bound, StepBreakdown):
+                    inside += bound
+                    spans[held[0]].append((*span, None))
+                elif held[0] == _COMPUTING:
+                    seconds[bound] += self.tasks.seconds[number]
+                    spans[held[0]].append((*span, None))
+                else:
+                    spans[held[0]].append((*span, bound))
+        computing, *others = spans
+        for part, more in exposed(computing, others, times.makespan).items():
+            seconds[part] += more
+        return inside + StepBreakdown(**seconds)
 
-_NOTHING: tuple[float, Stream, Trips] = (0.0, "compute", _ONCE)
 
-
-def _memory(module: Module, timeline: list[Event]) -> Iterator[tuple[float, int]]:
+def _memory(module: Module, timeline: Sequence[Event]) -> Iterator[tuple[float, int]]:
     """Bytes alive on the device over time: a value lives from the start of its op to the end of its last user."""
     alive = sum(p.shape.byte_size for p in module.entry.parameters)
     changes: list[tuple[float, int]] = []

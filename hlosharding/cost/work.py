@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from math import ceil, log2, prod
+from math import ceil, inf, log2, prod
+from numbers import Real
 from typing import NamedTuple
 
+from hlosharding.errors import CostError
 from hlosharding.ir import ELEMENTWISE, Computation, FusedAttention, Instruction, Shape, WindowDim, fused_attention
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
+from hlosharding.rules import EstimatedCost, call_costs
 from hlosharding.spmd import device_groups, devices_of
 
 TRANSCENDENTAL = frozenset(
@@ -323,6 +326,9 @@ def _batch_norm(op: Instruction) -> OpCost:
 @SPECIAL.register("custom-call")
 def _custom_call(op: Instruction) -> OpCost:
     target = op.custom_call_target
+    said = call_costs.get(target)
+    if said is not None:
+        return _said_cost(op, said(op))
     if "gemm" in target or "matmul" in target:
         return _library_product(op)
     found = fused_attention(op)
@@ -333,6 +339,24 @@ def _custom_call(op: Instruction) -> OpCost:
     if target in targets.ANNOTATIONS:
         return NOTHING
     return OpCost(0.0, 0.0, traffic(op))
+
+
+_FILLS_ANY_DEVICE = (1, 1 << 20, 1 << 20, 1 << 20)
+
+
+def _said_cost(op: Instruction, found: EstimatedCost) -> OpCost:
+    """What a user's function says.  Raises CostError where that is no cost."""
+    figures = (getattr(found, name, None) for name in ("flops", "transcendentals", "bytes_accessed"))
+    if not all(isinstance(figure, Real) and 0.0 <= float(figure) < inf for figure in figures):
+        raise CostError(
+            f"the cost of custom call {op.custom_call_target!r} is {found!r}",
+            where=" ".join(filter(None, (f"%{op.name}", op.location))),
+            remedy="let it be a hlosharding.CallCost whose figures are finite, and none negative",
+        )
+    leaves = (leaf for one in (*op.operands, op) for leaf in one.shape.leaves)
+    dtype = next((leaf.element_type for leaf in leaves if leaf.is_floating), "f32")
+    sizes = getattr(found, "matrix", None) or _FILLS_ANY_DEVICE
+    return OpCost(float(found.flops), float(found.transcendentals), float(found.bytes_accessed), sizes, dtype)
 
 
 def _library_product(op: Instruction) -> OpCost:
@@ -358,10 +382,22 @@ def _fused_attention(op: Instruction, found: FusedAttention) -> OpCost:
     queries, keys = op.operands[0].shape, op.operands[1].shape
     batch, heads, depth = queries.dims[0], queries.dims[found.heads], queries.dims[3]
     products = batch * heads, queries.dims[found.length], keys.dims[found.length], depth
-    scores = prod(products[:3]) * (0.5 if found.is_causal else 1.0)
-    flops = (5 if found.is_backward else 2) * 2.0 * scores * depth
-    reach = _BACKWARD_REACH if found.is_backward else 1.0
-    return OpCost(flops, scores, traffic(op), products, queries.element_type, reach)
+    seen = 0.5 if found.is_causal else 1.0
+    return flash_attention(products, queries.element_type, traffic(op), is_backward=found.is_backward, seen=seen)
+
+
+def flash_attention(
+    products: tuple[int, int, int, int], dtype: str, nbytes: float, *, is_backward: bool, seen: float = 1.0
+) -> OpCost:
+    """Of queries times keys of these sizes: batches, queries, keys, head_dim.  `seen`: share of the scores that a mask
+    leaves.
+
+    >>> flash_attention((8, 64, 64, 16), "bf16", 0.0, is_backward=False).flops == 2 * 2 * 8 * 64 * 64 * 16
+    True
+    """
+    scores = prod(products[:3]) * seen
+    flops = (5 if is_backward else 2) * 2.0 * scores * products[3]
+    return OpCost(flops, scores, nbytes, products, dtype, _BACKWARD_REACH if is_backward else 1.0)
 
 
 _BACKWARD_REACH = 0.65

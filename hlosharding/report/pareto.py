@@ -19,9 +19,10 @@ _NAME_WIDTH, _NAME_HEIGHT = 90, 13
 def pareto(table: Iterable[PricedPlan]) -> list[PricedPlan]:
     """The plans than which no other takes less time an example and less memory, the fastest first.
 
+    >>> from hlosharding.cost import StepBreakdown
     >>> from hlosharding.search import Plan
     >>> def priced(plan, time_s, nbytes):
-    ...     return PricedPlan(plan, 1, time_s, time_s, 0.0, 0.0, nbytes, True)
+    ...     return PricedPlan(plan, 1, time_s, StepBreakdown(flops_s=time_s), nbytes, True)
     >>> plans = priced(Plan(4), 1.0, 9.0), priced(Plan(2, 2), 2.0, 9.0), priced(Plan(1, 4), 3.0, 5.0)
     >>> [str(each.plan) for each in pareto(plans)]
     ['4/1/1/1', '1/4/1/1']

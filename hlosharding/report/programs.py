@@ -5,10 +5,11 @@ Floor: report.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from hlosharding.compiler import Partitioned
-from hlosharding.cost import CostReport, Event, Simulation
+from hlosharding.cost import CostReport, Event, Simulation, StepFigures
 from hlosharding.ir import Instruction, Module
 from hlosharding.printable import printable
 from hlosharding.report.collectives import collectives_view
@@ -166,6 +167,7 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
             "peak_memory_bytes": int(simulation.peak_memory_bytes),
             "host_memory_bytes": int(simulation.host_memory_bytes),
             "guessed_loops": [loop._asdict() for loop in simulation.guessed_loops],
+            **step_record(simulation.figures),
         }
     )
     every = [_event_row(event) | {"is_critical": id(event) in critical} for event in simulation.timeline]
@@ -181,8 +183,20 @@ def simulation_view(simulation: Simulation, *, most: int = 10) -> View:
     title = f"Critical path: {len(path)} longest of {len(simulation.critical_path)} steps"
     timeline = Table(title="Timeline", key="timeline", columns=columns, rows=every, is_shown=False)
     longest = Table(title=title, columns=columns, rows=[_event_row(e) for e in sorted(path, key=lambda e: e.start)])
-    drawn = Picture(simulation_svg(simulation), printable(str(simulation)))
-    return View((facts, timeline, drawn, longest), schema="hlosharding.simulation/1")
+    drawn = Picture(simulation_svg(simulation), printable(simulation.headline))
+    return View((facts, timeline, drawn, Text(simulation.figures), longest), schema="hlosharding.simulation/1")
+
+
+def step_record(figures: StepFigures) -> dict[str, Any]:
+    """What a record says of a predicted step beside its time."""
+    return {
+        "utilization": figures.utilization,
+        "utilization_kind": figures.kind,
+        "tokens_per_s": figures.tokens_per_s,
+        "bound": figures.breakdown.bound,
+        "breakdown": asdict(figures.breakdown),
+        "error": asdict(figures.error) if figures.error else None,
+    }
 
 
 def _event_row(event: Event) -> dict[str, Any]:

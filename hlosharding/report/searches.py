@@ -10,11 +10,14 @@ from typing import Any
 
 from hlosharding.report.model import Column, Facts, Kind, Picture, Shown, Table, Text, View
 from hlosharding.report.pareto import pareto, pareto_svg
+from hlosharding.report.programs import step_record
 from hlosharding.search import Improved, PricedPlan, SearchResult, spelled
 
 
 def search_view(result: SearchResult, *, most: int = 10) -> View:
     """The `most` fastest plans, with where their time goes; why the first won; plans that were refused."""
+    rows = [_row(result, priced) for priced in result.table]
+    has_tokens = any(row["tokens_per_s"] for row in rows)
     several = len({priced.batch_size for priced in result.table}) > 1
     columns = (
         Column(key="plan", heading="D/T/P/K"),
@@ -25,12 +28,15 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         Column(key="idle_s", heading="idle", kind=Kind.SECONDS, priority=2),
         Column(key="peak_memory_bytes", heading="peak memory", kind=Kind.BYTES, priority=1),
         Column(key="fits", heading="fits"),
+        Column(key="utilization", heading="MFU", kind=Kind.SHARE, priority=1),
+        *([Column(key="tokens_per_s", heading="tokens/s", kind=Kind.COUNT, priority=2)] if has_tokens else []),
+        Column(key="bound", heading="bound by", priority=3),
     )
     plans = Table(
         title=f"Plans for {result.machine.name}",
         key="plans",
         columns=columns,
-        rows=[_row(priced) for priced in result.table],
+        rows=rows,
         most=most,
         empty="none could be priced",
     )
@@ -48,7 +54,7 @@ def search_view(result: SearchResult, *, most: int = 10) -> View:
         title="Less memory for more time",
         key="less_memory",
         columns=columns,
-        rows=[_row(priced) for priced in trade],
+        rows=[_row(result, priced) for priced in trade],
         most=most,
         is_shown=len(trade) > 1,
     )
@@ -114,7 +120,7 @@ def _counted(result: SearchResult) -> str:
     return ", ".join(parts)
 
 
-def _row(priced: PricedPlan) -> dict[str, Any]:
+def _row(result: SearchResult, priced: PricedPlan) -> dict[str, Any]:
     plan = priced.plan
     return {
         "plan": str(plan),
@@ -137,4 +143,5 @@ def _row(priced: PricedPlan) -> dict[str, Any]:
         "idle_s": priced.idle_s,
         "peak_memory_bytes": int(priced.peak_memory_bytes),
         "fits": Shown("yes" if priced.fits else "no", priced.fits),
+        **step_record(result.figures(priced)),
     }

@@ -6,13 +6,15 @@ Floor: report.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.model import Column, Facts, Kind, Shown, Table, Text, View
+from hlosharding.report.programs import step_record
 from hlosharding.report.svg import label, svg_image
-from hlosharding.schedule import ScheduleSimulation, StepEvent, devices_text
+from hlosharding.schedule import ScheduleSimulation, StepEvent, Usage, devices_text
 
 _ROW, _MEMORY, _LEFT, _WIDTH = 22, 40, 90, 900  # pixels: a lane, its memory, headings, the whole
 
@@ -111,6 +113,7 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
             "semantics": run.semantics,
             "time_s": run.time_s,
             "peak_memory_bytes": int(run.peak_memory_bytes),
+            **step_record(run.figures),
         }
     )
     usage = Table(
@@ -146,13 +149,14 @@ def schedule_view(run: ScheduleSimulation, *, most: int = 10) -> View:
         columns=columns,
         rows=[_step(run, event) for event in sorted(longest, key=lambda event: event.start)],
     )
-    return View((facts, Text(timeline_text(run)), usage, path, steps), schema="hlosharding.schedule-simulation/1")
+    said = Text(timeline_text(run)), Text(run.figures)
+    return View((facts, *said, usage, path, steps), schema="hlosharding.schedule-simulation/1")
 
 
-def _usage(use: Any) -> dict[str, Any]:
-    found = use._asdict() | {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
-    del found["peak_bytes"]
-    return found
+def _usage(use: Usage) -> dict[str, Any]:
+    said = {"devices": devices_text(use.devices), "peak_memory_bytes": int(use.peak_bytes)}
+    times = {name: getattr(use, name) for name in ("busy_s", "exposed_s", "idle_s", "waiting_s", "share")}
+    return said | times | {"breakdown": asdict(use.breakdown)}
 
 
 def _step(run: ScheduleSimulation, event: StepEvent) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The truth of every op, declared once: which dims are the same extent, and what a split of it owes."""
 
 from hlosharding.rules.affine_indices import Steps, affine_indices
+from hlosharding.rules.call_costs import CallCost, EstimatedCost, call_costs
 from hlosharding.rules.catalog import Relation, catalog, signature_of, unplaced_opcodes
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.contractions import spatial_role
@@ -27,9 +28,11 @@ from hlosharding.rules.signature import (
 from hlosharding.rules.windows import window_of
 
 __all__ = [
+    "CallCost",
     "DataFlow",
     "Debt",
     "Dims",
+    "EstimatedCost",
     "Factor",
     "Halo",
     "LoopRule",
@@ -45,6 +48,7 @@ __all__ = [
     "Whole",
     "addressing",
     "affine_indices",
+    "call_costs",
     "catalog",
     "check_signature",
     "count_rules",

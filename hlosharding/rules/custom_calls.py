@@ -12,6 +12,7 @@ from hlosharding.ir import RULE_MARK, Instruction, Module
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules import attention
+from hlosharding.rules.call_costs import CostFunction, call_costs
 from hlosharding.rules.checks import check_signature
 from hlosharding.rules.notation import parse_rule, parse_shardy_rule
 from hlosharding.rules.reductions import topk
@@ -54,6 +55,7 @@ def register_rule(
     need_replication_factors: Sequence[str] = (),
     permutation_factors: Sequence[str] = (),
     reducer: str = "add",
+    cost: CostFunction | None = None,
     **sizes: int,
 ) -> None:
     """Declare how the dims of a custom call relate: a function of the instruction, or text.
@@ -61,6 +63,9 @@ def register_rule(
     The text is that of JAX's `custom_partitioning(sharding_rule=...)`: operands and results as lists of factor names,
     `...` for leading dims, `(a b)` for a dim of two factors (of which `sizes` gives all but one).  Raises RuleError for
     text that is no rule, HloShardingError for a target that has one.
+
+    `cost`: what the call costs on one device, whose shapes the instruction has then: a `CallCost`, or Pallas's
+    `CostEstimate`.  Without it a call counts the bytes of its operands and results, and no arithmetic.
 
     >>> register_rule("doctest_matmul", "... m k, k n -> ... m n", reduction_factors=("k",))
     >>> register_rule("doctest_matmul", "m k, k n -> m n")
@@ -80,6 +85,8 @@ def register_rule(
     elif reduction_factors or need_replication_factors or permutation_factors or sizes:
         raise RuleError(f"the rule of {target!r} is a function and says all by itself", remedy="drop the factor lists")
     custom_rules.add(target, rule)
+    if cost is not None:
+        call_costs.add(target, cost)
 
 
 def _batched_dims(count: int) -> Rule:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlosharding.cost import CostReport, Machine
+from hlosharding.cost import CostReport, FlopsByType, Machine, StepBreakdown
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.shares import Shares, mapped
 from hlosharding.schedule.tiles import Tiles, on_wholes, tile_by_tile
@@ -54,10 +54,13 @@ class Work(NamedTuple):
     """Mean over the devices."""
     temporary_bytes: float = 0.0
     """At the worst moment, beyond operands and results."""
-    exposed_s: float = 0.0
-    """Of the seconds of an op that computes: communication that no computing hides."""
-    waiting_s: float = 0.0
-    """Of the same: what kernels wait for the host to launch them."""
+    breakdown: StepBreakdown | None = None
+    """Where the seconds of an op that computes go, if that is known."""
+
+    @property
+    def spent(self) -> StepBreakdown:
+        """The same; where it is not known, all counts as arithmetic."""
+        return self.breakdown or StepBreakdown(flops_s=self.seconds)
 
 
 Groups = tuple[tuple[int, ...], ...]
@@ -121,6 +124,11 @@ class Op(ABC):
     def routes(self, operands: Sequence[ValueType], results: Sequence[ValueType]) -> Pairs:
         """Who sends to whom while a transfer's bytes are under way; whose links others may use, too."""
         return ()
+
+    @property
+    def flops(self) -> FlopsByType:
+        """Of the matrix products that one device runs."""
+        return {}
 
     def report(self, machine: Machine) -> CostReport | None:
         """Where the costs come from, of an op that is a program: its source lines, its opcodes."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.compiler import partition
-from hlosharding.cost import CostReport, Machine, cost, simulate
+from hlosharding.cost import CostReport, FlopsByType, Machine, cost, hardware_flops, simulate
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import BoundaryArray, ShardMapProgram, run_local
 from hlosharding.frontends import trace
@@ -157,6 +157,10 @@ class StageProgram(ProgramOp):
             self._works[own] = program_work(self.program.module, self.arrays, own)
         return self._works[own]
 
+    @cached_property
+    def flops(self) -> FlopsByType:
+        return hardware_flops(self.program.module)
+
     def report(self, machine: Machine) -> CostReport:
         return cost(self.program.module, machine.with_devices(self.num_devices))
 
@@ -169,8 +173,7 @@ def program_work(module: Module, arrays: Sequence[BoundaryArray], machine: Machi
     found = simulate(module, machine)
     lasting = sum(ValueType(a.shape, (), a.sharding).tile_bytes for a in arrays if a.memory is None)
     temporary = max(0.0, float(found.peak_memory_bytes - lasting))
-    exposed, waiting = found.exposed_comm_s, found.waiting_s
-    return Work(found.time_s, temporary_bytes=temporary, exposed_s=exposed, waiting_s=waiting)
+    return Work(found.time_s, temporary_bytes=temporary, breakdown=found.breakdown)
 
 
 def _meetings(inst: Instruction, devices: Devices) -> Groups | Pairs:

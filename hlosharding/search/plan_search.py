@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlosharding.cost import Machine, Runtime, cost
+from hlosharding.cost import Machine, Runtime, StepFigures, cost, nearest_set, utilization
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
@@ -76,6 +76,22 @@ class SearchResult(InNotebooks):
         """The best plan's, for the batch size with which it is the best, ready to be run."""
         return self.sizes.planner(self.table[0].batch_size).schedule(self.best, self.machine)
 
+    def figures(self, priced: PricedPlan) -> StepFigures:
+        """Of a step by one of the plans: model FLOPs utilization, what bounds it, tokens a second of a device where the
+        batch has arrays of integers, [batch, length]; and how far off such predictions were.
+
+        >>> import jax, jax.numpy as jnp, hlosharding as hs
+        >>> shapes = jax.ShapeDtypeStruct((512, 64), jnp.bfloat16), jax.ShapeDtypeStruct((8, 32), jnp.int32)
+        >>> found = search(lambda w, x: w[x] @ w.T, *shapes, batch=["x"], machine=hs.machines.h100(2))
+        >>> figures = found.figures(found.table[0])
+        >>> figures.kind, round(figures.tokens_per_s * found.table[0].time_s), figures.error.title
+        ('MFU', 128, 'torchtitan, H100')
+        """
+        planner, machine = self.sizes.planner(priced.batch_size), self.machine
+        share = utilization(planner.model_flops, priced.time_s, machine)
+        tokens = planner.tokens and planner.tokens / (priced.time_s * machine.num_devices)
+        return StepFigures(share, "MFU", priced.breakdown, nearest_set(machine), tokens)
+
     def plan_file(self) -> PlanFile:
         """The best plan, to be kept in a file: `found.plan_file().write("plan.toml")`.
 
@@ -120,7 +136,8 @@ class SearchResult(InNotebooks):
         """
         if not self.table:
             return f"no plan could be priced on {self.machine.name}; {shared_reason(self.refused)}"
-        return "\n".join(filter(None, (explained(self.table, self.machine), self._undonated)))
+        figures = str(self.figures(self.table[0]))
+        return "\n".join(filter(None, (explained(self.table, self.machine), figures, self._undonated)))
 
     @cached_property
     def _undonated(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
-from hlosharding.cost import Machine
+from hlosharding.cost import FlopsByType, Machine, model_flops
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.notebook import file_name
@@ -94,6 +94,18 @@ class Planner:
         made = copy(self)
         made._cutter = Cutter(self.module, sorted(self.numbers), [p.parameter_number for p in updated])
         return made, list(dict.fromkeys(map(argument_of, updated)))
+
+    @cached_property
+    def model_flops(self) -> FlopsByType:
+        """Of the products of a step, nothing computed twice."""
+        return model_flops(self.module)
+
+    @cached_property
+    def tokens(self) -> int | None:
+        """Of a step, where its batch has integers [batch, length], all of one shape."""
+        batch = (p.shape for p in self.module.entry.parameters if p.parameter_number in self.numbers)
+        sizes = {shape.size for shape in batch if len(shape.dims) == 2 and shape.is_integral}
+        return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def donated(self) -> frozenset[int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from hlosharding.compiler import versions
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, StepBreakdown
 from hlosharding.errors import HloShardingError, ScheduleError
 from hlosharding.ir import digest
 from hlosharding.search.batch_sizes import BatchSizes
@@ -22,7 +22,7 @@ from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.priced_plan import PricedPlan
 from hlosharding.whole_files import write_whole
 
-VERSION = 1
+VERSION = 2
 """Of the file."""
 Outcome = PricedPlan | str
 """What a step takes, or why the program does not allow the plan."""
@@ -138,9 +138,11 @@ def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
             _check_types(value)
         if "refused" in said:
             return asked, str(said["refused"])
-        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan}
+        breakdown = StepBreakdown(**said["priced"]["breakdown"])
+        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan, "breakdown": breakdown}
         outcome = PricedPlan(**priced)
-        _check_types(outcome)
+        for value in (outcome, breakdown):
+            _check_types(value)
         return asked, outcome
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error

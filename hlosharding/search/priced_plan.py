@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hlosharding.cost import StepBreakdown
 from hlosharding.schedule import ScheduleSimulation
 from hlosharding.search.plans import Plan, SizedPlan
 
@@ -20,11 +21,8 @@ class PricedPlan:
     batch_size: int
     """Examples of a step."""
     time_s: float
-    compute_s: float
-    exposed_s: float
-    """Communication inside stages that no computing hides."""
-    idle_s: float
-    """The bubble, and waiting for transfers."""
+    breakdown: StepBreakdown
+    """Where it goes: idle is the bubble, and waiting for transfers."""
     peak_memory_bytes: float
     fits: bool
     """Does every device hold it?"""
@@ -36,12 +34,24 @@ class PricedPlan:
         return cls(
             *plan,
             run.time_s,
-            longest.busy_s - longest.exposed_s,
-            longest.exposed_s,
-            longest.idle_s,
+            longest.breakdown,
             run.peak_memory_bytes,
             run.fits,
         )
+
+    @property
+    def compute_s(self) -> float:
+        """In kernels, and waiting for their launches."""
+        return self.breakdown.total_s - self.exposed_s - self.idle_s
+
+    @property
+    def exposed_s(self) -> float:
+        """Communication inside stages that no computing hides."""
+        return self.breakdown.exposed_s
+
+    @property
+    def idle_s(self) -> float:
+        return self.breakdown.idle_s
 
     @property
     def sized_plan(self) -> SizedPlan:

@@ -42,7 +42,8 @@ class ReportedProgram:
     @cached_property
     def simulation(self) -> Simulation:
         """One step on the machine whose prices decided."""
-        return simulate_priced(self.partitioned.module, self.partitioned.cost)
+        made = self.partitioned
+        return simulate_priced(made.module, made.cost, made.whole_program)
 
     @cached_property
     def whole(self) -> Module:

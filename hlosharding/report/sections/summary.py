@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hlosharding.cost import unfused_attention
 from hlosharding.report.figures import as_bytes, as_count, as_seconds
 from hlosharding.report.model import Column, Facts, Figure, Kind, Label, Row, Shown, Table, View
 from hlosharding.report.sections.collectives import Alike
@@ -20,6 +21,8 @@ _FINDINGS = (
     Column(key="which", heading="which", kind=Kind.PROSE),
     Column(key="location", heading="source", kind=Kind.LOCATION, priority=1),
 )
+_FUSED = {"gpu": 'jax.nn.dot_product_attention(implementation="cudnn")', "tpu": "a splash attention kernel"}
+"""By the platform of a machine, what has attention as one kernel."""
 
 
 def summary_view(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[Copies]) -> View:
@@ -82,6 +85,15 @@ def _findings(about: ReportedProgram, groups: Sequence[Alike], copies: Sequence[
             "share": part.time_s / cost.time_s if cost.time_s else 0.0,
             "which": f"{as_count(part.instructions)} ops, {as_bytes(part.comm_bytes)} received",
             "location": line or "(unknown)",
+        }
+    for found in unfused_attention(about.partitioned.module, cost)[:1]:
+        yield {
+            "what": "attention not fused",
+            "figure": Shown(as_seconds(found.saved_s), found.saved_s),
+            "share": found.saved_s / cost.time_s,
+            "which": f"to save: {_FUSED[cost.machine.platform]} takes {as_seconds(found.fused_s)}, not"
+            f" {as_seconds(found.time_s)}, and moves {as_bytes(found.saved_bytes)} less",
+            "location": found.location or "(unknown)",
         }
     for most in copies[:1]:
         yield {

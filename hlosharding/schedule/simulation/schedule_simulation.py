@@ -5,7 +5,8 @@ Floor: schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -18,13 +19,17 @@ from hlosharding.cost import (
     Machine,
     Row,
     Slice,
+    StepBreakdown,
+    StepFigures,
     Times,
+    nearest_set,
     streams_of,
     trace_text,
+    utilization,
 )
 from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
-from hlosharding.schedule.op import Op
+from hlosharding.schedule.op import Op, Work
 from hlosharding.schedule.simulation.device_classes import DeviceClasses
 from hlosharding.schedule.simulation.memory_over_time import Held, Worst, held, worst
 from hlosharding.schedule.simulation.recording import Application, Recording
@@ -54,17 +59,34 @@ class Usage(NamedTuple):
     """How the devices of one class spend the time of the run."""
 
     devices: tuple[int, ...]
-    busy_s: float
-    """In ops that compute."""
-    exposed_s: float
-    """Of that, communication inside stage programs that no computing hides."""
-    idle_s: float
-    """The bubble: not computing."""
-    waiting_s: float
-    """Of what is busy, for the host to launch kernels."""
-    share: float
-    """Busy, of the whole time."""
+    breakdown: StepBreakdown
+    """Idle is what they do not compute: the bubble."""
     peak_bytes: float
+
+    @property
+    def busy_s(self) -> float:
+        """In ops that compute, with what no computing hides inside these."""
+        return self.breakdown.total_s - self.idle_s
+
+    @property
+    def exposed_s(self) -> float:
+        """Of that, communication inside stage programs that no computing hides."""
+        return self.breakdown.exposed_s
+
+    @property
+    def waiting_s(self) -> float:
+        """Of what is busy, for the host to launch kernels."""
+        return self.breakdown.waiting_s
+
+    @property
+    def idle_s(self) -> float:
+        return self.breakdown.idle_s
+
+    @property
+    def share(self) -> float:
+        """Busy, of the whole time."""
+        whole = self.breakdown.total_s
+        return self.busy_s / whole if whole else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,20 +182,41 @@ class ScheduleSimulation(InNotebooks):
     @cached_property
     def usage(self) -> tuple[Usage, ...]:
         """By class of devices."""
-        busy, exposed, waiting = ([0.0] * len(self.classes.members) for _ in range(3))
+        counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        works: dict[int, Work] = {}
         for done in self.recording.applications:
             if not done.work.is_communication:
-                for place in self.classes.of((*done.sources, *done.targets)):
-                    busy[place] += done.work.seconds
-                    exposed[place] += done.work.exposed_s
-                    waiting[place] += done.work.waiting_s
-        whole = self.time_s
-        return tuple(
-            Usage(devices, used, hidden, whole - used, waits, used / whole if whole else 0.0, level.peak)
-            for devices, used, hidden, waits, level in zip(
-                self.classes.members, busy, exposed, waiting, self.memory, strict=True
-            )
-        )
+                works[id(done.work)] = done.work
+                counts[id(done.work), self.classes.of((*done.sources, *done.targets))] += 1
+        spent = [StepBreakdown() for _ in self.classes.members]
+        for (work, places), count in counts.items():
+            for place in places:
+                spent[place] += works[work].spent * count
+        of_classes = zip(self.classes.members, spent, self.memory, strict=True)
+        return tuple(Usage(devices, self._with_idle(busy), level.peak) for devices, busy, level in of_classes)
+
+    def _with_idle(self, busy: StepBreakdown) -> StepBreakdown:
+        idle = self.time_s - busy.total_s
+        return busy + StepBreakdown(idle_s=idle) if idle > 1e-9 * self.time_s else busy  # else it is rounding
+
+    @cached_property
+    def figures(self) -> StepFigures:
+        """Utilization of the devices, what bounds the step, and how far off such predictions were."""
+        flops: defaultdict[str, float] = defaultdict(float)
+        for op, devices in self._runs.items():
+            for dtype, each in op.flops.items():
+                flops[dtype] += each * devices
+        longest = max(self.usage, key=lambda use: use.busy_s)
+        share = utilization(flops, self.time_s, self.machine)
+        return StepFigures(share, "HFU", longest.breakdown, nearest_set(self.machine))
+
+    @property
+    def _runs(self) -> Mapping[Op, int]:
+        """Of each op on how many devices it ran, all its runs together."""
+        found: Counter[Op] = Counter()
+        for done in self.recording.applications:
+            found[done.step.op] += len({*done.sources, *done.targets})
+        return found
 
     def source_lines(self, event: StepEvent, most: int = 3) -> dict[str, float]:
         """Of a step that runs a stage program the source lines that cost most ("": unknown), with their seconds on one
@@ -212,4 +255,4 @@ class ScheduleSimulation(InNotebooks):
 
     def __str__(self) -> str:
         rows = [f"{devices_text(u.devices)}: {u.share:.0%} busy, peak {u.peak_bytes / 1e6:,.3g} MB" for u in self.usage]
-        return f"{self.time_s * 1e3:.3f} ms on {self.machine.name}; " + "; ".join(rows)
+        return f"{self.time_s * 1e3:.3f} ms on {self.machine.name}; {'; '.join(rows)}\n{self.figures}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hlosharding.cost import cost, lifetimes, machines, simulate
-from hlosharding.errors import HloShardingError
+from hlosharding.cost import Machine, Overlap, cost, lifetimes, machines, simulate
+from hlosharding.errors import CostError, HloShardingError
 from hlosharding.frontends import load
 from hlosharding.ir import Builder, DotDims, Instruction, Module, Shape
 
@@ -161,3 +161,54 @@ def test_what_no_trip_makes_is_fetched_while_the_trip_before_computes() -> None:
 def test_what_the_trip_before_makes_is_waited_for() -> None:
     time, compute, comm = of_ten_trips("slice(x), slice={[0:512], [0:4096]}")
     assert time == pytest.approx(compute + comm, rel=0.01)
+
+
+KINDS = {
+    "gradients": "x = f32[4096,4096] all-reduce(p), to_apply=sum, {mode}, use_global_device_ids=true",
+    "prefetch": "x = f32[4096,4096] all-gather(s), dimensions={{0}}, {mode}, use_global_device_ids=true",
+    "collective matmul": "x = f32[4096,4096] collective-permute(p), source_target_pairs={{{{0,1}}}}, channel_id=1",
+    "exchanges": "x = f32[4096,4096] all-to-all(p), dimensions={{0}}, {mode}",
+}
+"""One of each case."""
+MODE = "replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=1"
+BESIDE = """HloModule m, num_partitions=8
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+ENTRY e {{
+  p = f32[4096,4096] parameter(0)
+  s = f32[512,4096] parameter(1)
+  {collective}
+  y = f32[4096,4096] dot(p, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT t = (f32[4096,4096], f32[4096,4096]) tuple(x, y)
+}}"""
+
+
+@pytest.mark.parametrize("off", [*KINDS, None])
+@pytest.mark.parametrize("case", KINDS)
+def test_each_overlap_can_be_switched_off_and_changes_its_own_case(case: str, off: Overlap | None) -> None:
+    module = load(BESIDE.format(collective=KINDS[case].format(mode=MODE)), format="hlo")
+    report = cost(module, H100)
+    machine = H100 if off is None else H100.without_overlap(off)
+    side_by_side, in_turn = max(report.compute_s, report.comm_s), report.compute_s + report.comm_s
+    assert simulate(module, machine).time_s == pytest.approx(in_turn if off == case else side_by_side)
+
+
+@pytest.mark.parametrize("turn", ["negate(piece)", "slice(x), slice={[0:512], [0:4096]}"])
+def test_without_any_overlap_a_loop_takes_the_sum(turn: str) -> None:
+    module = load(TRIP.format(turn=turn), format="hlo")
+    run, report = simulate(module, H100.without_overlap()), cost(module, H100)
+    assert run.time_s == pytest.approx(report.compute_s + report.comm_s, rel=1e-3)  # it asks once more than it runs
+    assert run.exposed_comm_s == pytest.approx(report.comm_s)
+
+
+def test_parts_of_a_machine_do_not_overlap_either() -> None:
+    mixed = Machine.of_parts(machines.h100(8), machines.a100(8)).without_overlap("prefetch")
+    assert mixed.kind_of((0, 1)).synchronous == mixed.kind_of((0, 9)).synchronous == ("prefetch",)
+
+
+def test_an_overlap_that_is_none_is_refused() -> None:
+    with pytest.raises(CostError, match="no overlap 'gather'; there are gradients, prefetch"):
+        H100.without_overlap("gather")  # pyright: ignore[reportArgumentType]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hlosharding as hs
+from hlosharding.cost import StepBreakdown
 from hlosharding.report import pareto, pareto_svg
 from hlosharding.search import Plan, PricedPlan
 
@@ -15,7 +16,7 @@ FIGURES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=12)
 
 
 def priced(number: int, time_s: float, nbytes: float) -> PricedPlan:
-    return PricedPlan(Plan(data=number + 1), 1, time_s, time_s, 0.0, 0.0, nbytes, True)
+    return PricedPlan(Plan(data=number + 1), 1, time_s, StepBreakdown(flops_s=time_s), nbytes, True)
 
 
 @given(FIGURES)

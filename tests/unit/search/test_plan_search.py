@@ -220,3 +220,25 @@ def test_arguments_are_donated_by_number_as_jit_counts_them() -> None:
     assert peaks[0] == peaks[1] < peaks[2]
     with pytest.raises(ScheduleError, match=r"no argument 3; there are 0 to 2"):
         with_donated(3)
+
+
+def _tokens_per_s(*batch: jax.ShapeDtypeStruct) -> float | None:
+    table = jax.ShapeDtypeStruct((512, 64), jnp.bfloat16)
+
+    def scores(table: Any, *batch: Any) -> Any:
+        return [each[..., :1] @ table[:1] if each.ndim < 2 else table[each.astype(int)] @ table.T for each in batch]
+
+    names = [f"batch[{number}]" for number in range(len(batch))]
+    found = hs.search(scores, table, *batch, batch=names, machine=machines.h100(2), plans=[Plan(2)])
+    figures = found.figures(found.table[0])
+    return figures.tokens_per_s and figures.tokens_per_s * found.table[0].time_s
+
+
+def test_tokens_are_the_integers_of_a_batch() -> None:
+    tokens, more, floats = (
+        jax.ShapeDtypeStruct(dims, dtype)
+        for dims, dtype in (((8, 32), jnp.int32), ((8, 64), jnp.int32), ((8, 32), jnp.float32))
+    )
+    assert _tokens_per_s(tokens) == pytest.approx(8 * 32 / 2)
+    assert _tokens_per_s(tokens, tokens, floats) == pytest.approx(8 * 32 / 2)
+    assert _tokens_per_s(tokens, more) is _tokens_per_s(floats) is None

@@ -18,6 +18,7 @@ from hlosharding.report.sections.memory import memory_view
 from hlosharding.report.sections.remedies import remedies_view
 from hlosharding.report.sections.replicated import copies_of
 from hlosharding.report.sections.reported import ReportedProgram
+from hlosharding.report.sections.summary import summary_view
 
 # Both layers: x is split by rows over 2 and whole over 4, w by columns over 4, v by rows over 4.
 LAYER = """
@@ -63,6 +64,19 @@ def test_collectives_that_read_alike_share_a_row() -> None:
     [row] = rows_of(ranked_collectives_view(about(), ranked(about())))
     assert (row["numbers"].text, row["numbers"].raw, row["location"]) == ("#0 +1", [0, 1], "m.py:9")
     assert row["share"] == pytest.approx(1.0)
+
+
+def test_what_fusing_attention_would_save_is_said() -> None:
+    def mixed(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v)
+
+    arrays = [jax.ShapeDtypeStruct((8, 2048, 16, 64), jnp.bfloat16)] * 3
+    for machine, kernel in ((hs.machines.h100(1), 'implementation="cudnn"'), (hs.machines.tpu_v5p(1), "splash")):
+        one = ReportedProgram(hs.partition(hs.trace(mixed, platform=machine.platform)(*arrays), machine=machine))
+        [row] = [row for row in rows_of(summary_view(one, [], [])) if row["what"] == "attention not fused"]
+        assert kernel in row["which"]
+        assert 0 < row["figure"].raw == pytest.approx(row["share"] * one.partitioned.cost.time_s)
+        assert row["location"].startswith("test_sections.py:")
 
 
 def test_a_row_of_the_collectives_opens_to_both_sides() -> None:

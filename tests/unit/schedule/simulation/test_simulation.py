@@ -49,6 +49,18 @@ def test_a_step_says_its_source_lines_the_costliest_first() -> None:
             assert lines == {}
 
 
+def test_what_devices_do_adds_up_to_the_run_and_gives_their_use() -> None:
+    """Each of two devices makes one product, and waits while the other does."""
+    device = machines.h100(2)
+    run = schedule().simulate(device)
+    for use in run.usage:
+        assert use.breakdown.total_s == pytest.approx(run.time_s)
+        assert use.breakdown.flops_s > use.breakdown.memory_s > 0
+        assert use.breakdown.bound == "idle stages"
+    assert run.figures.kind == "HFU"
+    assert run.figures.utilization == pytest.approx(2 * LARGE**3 / device.flops("f32") / run.time_s)
+
+
 def test_the_trace_has_them(tmp_path: Path) -> None:
     run = schedule().simulate(machines.h100(2))
     run.save_trace(tmp_path / "trace.json")
