@@ -1,5 +1,5 @@
 """Ring attention: queries of a part of the sequences stay, keys and values go round from device to device (Liu et al.
-2023), each on its way while the part before it is computed.  As many bytes as all keys gathered, which are never held.
+2023), each on its way while the part before it is computed: as many bytes as all keys gathered.
 
 Floor: partitioner.
 

@@ -102,7 +102,7 @@ def test_gathered_keys() -> None:
 
 
 def test_keys_that_go_round_are_as_many_bytes_and_hidden() -> None:
-    """Backward they go round with their gradients; of the first pass' keys none is left: it would have to be held."""
+    """Once, for both passes; each device has done a part before the next keys are there."""
     machine = machines.h100(8)
     program = parted(LONG, 8, is_causal=False, machine=machine)
     assert kinds(program) == {"collective-permute": (2 + 2) * 7}
