@@ -10,8 +10,9 @@ Floor: partitioner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from hlosharding.ir import FusedAttention, Instruction, Shape, fused_attention
 from hlosharding.partitioner.choice import FactorChoice
@@ -19,12 +20,14 @@ from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.alone import seconds_alone
 from hlosharding.partitioner.factors.attention_parts import RESULT_POSITIONS, Arrays, AttentionParts
 from hlosharding.partitioner.factors.balanced_attention import Balance
-from hlosharding.partitioner.factors.factor_lowering import choice_of, lower_by_signature, wanted_of
+from hlosharding.partitioner.factors.factor_lowering import choice_of, lower_by_factors, lower_by_signature, wanted_of
+from hlosharding.partitioner.factors.lowering_choice import problems_of
+from hlosharding.partitioner.factors.split_prices import priced_split
 from hlosharding.partitioner.iteration_space import project
 from hlosharding.partitioner.region_values import arrays_of
-from hlosharding.partitioner.resharding import local_shape, reshard, to_wanted
+from hlosharding.partitioner.resharding import local_shape, reshard, reshard_price, to_wanted
 from hlosharding.partitioner.value import AnyValue, DeferredReduction, Value, from_leaves
-from hlosharding.rules import Dims, Signature, signature_of
+from hlosharding.rules import Dims, Signature, Whole, signature_of
 from hlosharding.sharding import HloSharding, device_groups_along, tile_table
 from hlosharding.spmd import Emitter
 
@@ -35,24 +38,30 @@ _KEYS = (1, 2)
 
 
 def lower(context: Context, inst: Instruction) -> AnyValue | DeferredReduction:
-    """A call to flash attention: by its factors, or by a ring where positions of queries are split, and that takes less
-    than to gather keys and values.
+    """A call to flash attention: by its factors, or by a ring where that takes less.
 
-    Under a causal mask it is always a ring: a call takes the first of its queries for the first of all.
+    Under a causal mask no call has a part of the queries: it takes the first of them for the first of all.
     """
     signature, found = signature_of(inst), fused_attention(inst)
     assert found is not None, "strategies are asked by kind"
     if not isinstance(signature, Signature) or _POSITIONS not in signature.index:
         return lower_by_signature(context, inst)
     values = arrays_of(context, inst.operands)
-    ring = _ring_of(context, inst, found, choice_of(context, inst, signature, values))
-    if ring is None or not (found.is_causal or _pays(context, ring)):
-        return lower_by_signature(context, inst)
+    called = _with_positions_whole(signature) if found.is_causal else signature
+    ring = _ring_of(context, inst, found, _split_of_ring(context, inst, signature, values))
+    if ring is None or not _pays(context, ring, choice_of(context, inst, called, values), values):
+        return lower_by_factors(context, inst, called)
     operands = [reshard(context, value, place).local for value, place in zip(values, ring.operands, strict=True)]
     with context.emitter.because("pass keys and values on"):
-        made = emit_ring(context.emitter, ring, operands)
+        made = emit_ring(context.emitter, operands, ring)
     leaves = zip(made, inst.shape.leaves, ring.results, wanted_of(context, inst), strict=True)
     return from_leaves(inst.shape, [to_wanted(context, Value(x, shape, place), w) for x, shape, place, w in leaves])
+
+
+@lru_cache(maxsize=256)
+def _with_positions_whole(signature: Signature) -> Signature:
+    factors = (replace(f, owes=Whole()) if f.name == _POSITIONS else f for f in signature.factors)
+    return replace(signature, factors=tuple(factors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +84,27 @@ class Ring:
         return len(self.groups[0])
 
 
-def _ring_of(context: Context, inst: Instruction, found: FusedAttention, choice: FactorChoice) -> Ring | None:
-    """None where queries are not split along positions, or keys cannot be."""
-    factor = choice.signature.index[_POSITIONS]
-    ways = choice.space.data_dims[factor] if choice.space.kind == "tiled" else 1
-    if ways == 1 or inst.operands[1].shape.dims[found.length] % ways:
-        return None
+def _split_of_ring(
+    context: Context, inst: Instruction, signature: Signature, values: list[Value]
+) -> FactorChoice | None:
+    """What is chosen, or else claimed, if it splits positions."""
+    chosen = choice_of(context, inst, signature, values)
+    if _num_parts(chosen.signature, chosen.space) > 1:
+        return chosen
+    [problem] = problems_of(inst, signature, values, wanted_of(context, inst))
+    spaces = (claim.space for claim in problem.claims())
+    split = (s for s in spaces if _num_parts(signature, s) > 1 and problem.can_be_computed(s))
+    return next((priced_split(problem, space, context.prices) for space in split), None)
 
+
+def _num_parts(signature: Signature, space: HloSharding) -> int:
+    return space.data_dims[signature.index[_POSITIONS]] if space.kind == "tiled" else 1
+
+
+def _ring_of(context: Context, inst: Instruction, found: FusedAttention, choice: FactorChoice | None) -> Ring | None:
+    """None where nobody splits queries along positions, or keys cannot be split so."""
+    if choice is None or inst.operands[1].shape.dims[found.length] % _num_parts(choice.signature, choice.space):
+        return None
     operands = _with_keys_split(choice, choice.operands, choice.signature.operands, found.length)
     results = choice.results
     if found.is_backward:
@@ -106,28 +129,39 @@ def _with_keys_split(
 # ---- prices
 
 
-def _pays(context: Context, ring: Ring) -> bool:
-    """Is it faster than keys and values gathered, and gradients of both scattered?"""
-    shapes = [local_shape(context, x.shape, s) for x, s in zip(ring.inst.operands, ring.operands, strict=True)]
-
-    def passed_on(emitter: Emitter, operands: Sequence[Instruction]) -> Instruction:
-        return _packed(emitter, emit_ring(emitter, ring, operands))
-
-    def gathered(emitter: Emitter, operands: Sequence[Instruction]) -> Instruction:
-        return _packed(emitter, _emit_gathered(emitter, ring, operands))
-
-    return seconds_alone(context, shapes, passed_on) < seconds_alone(context, shapes, gathered)
-
-
-def _packed(emitter: Emitter, leaves: Arrays) -> Instruction:
-    return emitter.op("tuple", Shape.tuple(tuple(x.shape for x in leaves)), tuple(leaves))
+def _pays(context: Context, ring: Ring, choice: FactorChoice, values: list[Value]) -> bool:
+    """Does a ring take less than a call, with what moves before and behind?"""
+    known, operands = context.decisions.faster_rings, ring.inst.operands
+    key = (ring.found, ring.operands, choice, *(x.shape for x in operands), *(v.sharding for v in values))
+    if key not in known:
+        before = sum(reshard_price(context, v, place) for v, place in zip(values, ring.operands, strict=True))
+        wanted = zip(ring.inst.shape.leaves, ring.results, wanted_of(context, ring.inst), strict=True)
+        behind = sum(context.prices.reshard_seconds(shape, s, w or s, None) for shape, s, w in wanted)
+        passed_on = _seconds(context, ring, ring.operands, partial(emit_ring, ring=ring))
+        called = _seconds(context, ring, choice.operands, partial(_emit_call, ring=ring))
+        known[key] = before + passed_on + behind < choice.communication + called
+    return known[key]
 
 
-def _emit_gathered(emitter: Emitter, ring: Ring, operands: Arrays) -> Arrays:
-    own, keys = _sides(operands)
-    whole = [emitter.all_gather(x, ring.found.length, ring.groups) for x in keys]
-    made = AttentionParts(emitter, ring.inst, ring.found).call(own, whole, sees_all=True)
-    return [*made.of_queries, *(emitter.reduce_scatter(x, RESULT_POSITIONS, ring.groups, "add") for x in made.of_keys)]
+def _seconds(
+    context: Context,
+    ring: Ring,
+    places: Sequence[HloSharding],
+    emit: Callable[[Emitter, Arrays], Arrays],
+) -> float:
+    """Of what is computed of operands that lie there."""
+    shapes = [local_shape(context, x.shape, s) for x, s in zip(ring.inst.operands, places, strict=True)]
+
+    def packed(emitter: Emitter, operands: Arrays) -> Instruction:
+        leaves = emit(emitter, operands)
+        return emitter.op("tuple", Shape.tuple(tuple(x.shape for x in leaves)), tuple(leaves))
+
+    return seconds_alone(context, shapes, packed)
+
+
+def _emit_call(emitter: Emitter, operands: Arrays, ring: Ring) -> Arrays:
+    made = AttentionParts(emitter, ring.inst, ring.found).call(*_sides(operands), sees_all=not ring.found.is_causal)
+    return [*made.of_queries, *made.of_keys]
 
 
 # ---- what a device does
@@ -139,7 +173,7 @@ def _sides(operands: Arrays) -> tuple[list[Instruction], list[Instruction]]:
     return [queries, *rest], [keys, values]
 
 
-def emit_ring(emitter: Emitter, ring: Ring, operands: Arrays) -> list[Instruction]:
+def emit_ring(emitter: Emitter, operands: Arrays, ring: Ring) -> list[Instruction]:
     """The leaves of the result, each in its own part."""
     parts = AttentionParts(emitter, ring.inst, ring.found)
     balance = Balance(parts, ring.groups, ring.places) if ring.found.is_causal else None

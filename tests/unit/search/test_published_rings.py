@@ -14,6 +14,7 @@ import pytest
 
 import hlosharding as hs
 from benchmarks.published.transformer import train_step
+from hlosharding.partitioner.factors import ring_attention
 from hlosharding.schedule import StageProgram
 from hlosharding.search import Plan, Planner
 from tests.support.published_steps import SMALL, step_of
@@ -36,6 +37,12 @@ def step(form: str) -> tuple[Planner, list[Any], list[Any]]:
     return Planner(traced, ["tokens"]), jax.tree.leaves(arguments), jax.tree.leaves(expected)
 
 
+@pytest.fixture(autouse=True)
+def _always_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs so small a call takes less."""
+    monkeypatch.setattr(ring_attention, "_pays", lambda *_: True)
+
+
 @pytest.mark.parametrize(("form", "plan"), CASES, ids=str)
 def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
     """In bf16, of which a product has two digits."""
@@ -45,7 +52,7 @@ def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices
         assert np.linalg.norm(ours - theirs) <= 5e-3 * np.linalg.norm(theirs)
 
 
-def test_keys_go_round_and_are_not_gathered() -> None:
+def test_keys_go_round_and_nothing_else_moves_for_them() -> None:
     pipeline = step("scanned")[0].pipeline(Plan(8, context=4))
     programs = [piece.op.program.module for piece in pipeline.pieces if isinstance(piece.op, StageProgram)]
     of_attention = [c for program in programs for c in hs.collectives(program) if "dot_product_attention" in c.cause]

@@ -9,12 +9,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import hlosharding as hs
 from hlosharding.cost import machines
-from tests.support.fused_attention import Sizes, attention_step, drawn_operands, on_one_device
+from hlosharding.partitioner.factors import ring_attention
+from tests.support.fused_attention import SCALE, Sizes, attention_step, drawn_operands, on_one_device
 
 SMALL = Sizes(batch=2, length=48, heads=4, shared=2, depth=8, dtype="f32")
 LONG = Sizes(batch=1, length=65536, heads=16, shared=2, depth=128)
@@ -39,22 +41,37 @@ def check(found: list[Any], sizes: Sizes, *, is_causal: bool) -> None:
         np.testing.assert_allclose(ours, truth, atol=1e-5 * float(np.abs(truth).max()))
 
 
+@pytest.fixture(params=["ring", "call"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whatever takes less."""
+    monkeypatch.setattr(ring_attention, "_pays", lambda *_: request.param == "ring")
+    return request.param
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("parts", WAYS)
-def test_parts_of_sequences_compute_what_one_device_does(parts: int, is_causal: bool, cpu_devices: list[Any]) -> None:
-    program, operands = parted(SMALL, parts, is_causal=is_causal), drawn_operands(SMALL)
-    check(program.run_reference(*operands), SMALL, is_causal=is_causal)
-    check(program.run(*operands), SMALL, is_causal=is_causal)
+def test_parts_of_sequences_compute_what_one_device_does(parts: int, is_causal: bool, form: str) -> None:
+    program = parted(SMALL, parts, is_causal=is_causal)
+    assert ("collective-permute" in kinds(program)) == (form == "ring")
+    check(program.run_reference(*drawn_operands(SMALL)), SMALL, is_causal=is_causal)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_heads_may_come_before_positions(is_causal: bool) -> None:
+def test_rings_run_on_eight_devices(is_causal: bool, cpu_devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_attention, "_pays", lambda *_: True)
+    found = parted(SMALL, 8, is_causal=is_causal).run(*drawn_operands(SMALL))
+    check(found, SMALL, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_heads_may_come_before_positions(is_causal: bool, form: str) -> None:
     sizes = replace(SMALL, are_heads_first=True)
-    check(parted(sizes, 8, is_causal=is_causal).run_reference(*drawn_operands(sizes)), sizes, is_causal=is_causal)
+    check(parted(sizes, 4, is_causal=is_causal).run_reference(*drawn_operands(sizes)), sizes, is_causal=is_causal)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_three_parts_are_balanced_too(is_causal: bool) -> None:
+def test_parts_of_an_odd_number(is_causal: bool, form: str) -> None:
+    """The device in the middle keeps both of its halves."""
     module = attention_step(SMALL, is_causal=is_causal, sharding="{devices=[1,3,1,1]<=[3]}")
     program = hs.partition(module, num_partitions=3)
     check(program.run_reference(*drawn_operands(SMALL)), SMALL, is_causal=is_causal)
@@ -63,20 +80,33 @@ def test_three_parts_are_balanced_too(is_causal: bool) -> None:
 def test_positions_that_no_number_of_devices_divides() -> None:
     """50 of them over eight devices: padding comes into no gradient."""
     sizes = replace(SMALL, length=50)
-    program = hs.partition(
-        attention_step(sizes, is_causal=False, sharding="{devices=[1,8,1,1]<=[8]}"), num_partitions=8
-    )
+    module = attention_step(sizes, is_causal=False, sharding="{devices=[1,8,1,1]<=[8]}")
+    program = hs.partition(module, num_partitions=8)
     check(program.run_reference(*drawn_operands(sizes)), sizes, is_causal=False)
 
 
-def test_parts_in_bf16_are_as_near_to_the_truth_as_one_device_is() -> None:
+def test_what_jax_writes_where_there_is_no_backward_pass(form: str) -> None:
+    """The result has no sums beside it."""
+    sizes = replace(SMALL, dtype="bf16")
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True, scale=SCALE, implementation="cudnn")
+
+    operands = drawn_operands(sizes)
+    traced = hs.trace(attention, platform="cuda")(*operands[:3])
+    module = hs.annotate(traced, dict.fromkeys("qkv", f"{{devices={WAYS[4][0]}}}"))
+    found = hs.partition(module, num_partitions=8).run_reference(*operands[:3])
+    truth = np.moveaxis(on_one_device(sizes, operands, is_causal=True)[-1], 1, 2)
+    np.testing.assert_allclose(np.asarray(found, np.float32), truth, atol=0.02 * float(np.abs(truth).max()))
+
+
+def test_rings_in_bf16_are_as_near_to_the_truth_as_one_device_is(form: str) -> None:
     sizes = replace(SMALL, dtype="bf16")
     operands = drawn_operands(sizes)
     truth = on_one_device(sizes, operands, is_causal=True)
     whole = hs.partition(attention_step(sizes, is_causal=True), num_partitions=1).run_reference(*operands)
-    for ours, theirs, exact in zip(
-        parted(sizes, 8, is_causal=True).run_reference(*operands), whole, truth, strict=True
-    ):
+    found = parted(sizes, 8, is_causal=True).run_reference(*operands)
+    for ours, theirs, exact in zip(found, whole, truth, strict=True):
         furthest = [float(np.abs(np.asarray(x, np.float32) - exact).max()) for x in (ours, theirs)]
         assert furthest[0] <= 2 * furthest[1] + float(np.abs(exact).max()) / 256
 
@@ -126,3 +156,9 @@ def test_under_a_causal_mask_half_of_each_part_changes_places() -> None:
 def test_each_device_does_an_eighth_of_the_work(is_causal: bool) -> None:
     whole = hs.cost(attention_step(LONG, is_causal=is_causal)).flops
     assert parted(LONG, 8, is_causal=is_causal).flops_per_device == pytest.approx(whole / 8, rel=0.01)
+
+
+def test_under_a_causal_mask_heads_are_split_where_that_takes_less() -> None:
+    """Eight heads of keys on eight devices: all-to-all of all operands and results, but each device has whole heads."""
+    sizes = replace(LONG, heads=64, shared=8, length=8192)
+    assert kinds(parted(sizes, 8, is_causal=True, machine=machines.h100(8))) == {"all-to-all": 9}
