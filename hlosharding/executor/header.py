@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from hlosharding.executor.axes import Axes
-from hlosharding.executor.prelude import IMPORTS, compile_once, keeping_nan, stablehlo, text_of
+from hlosharding.executor.prelude import IMPORTS, attention_in_full, compile_once, keeping_nan, stablehlo, text_of
 from hlosharding.executor.text import quoted_text, string_text
 from hlosharding.spmd import Groups
 
@@ -25,7 +25,12 @@ _IMPORTS = {
     "from jax.experimental.compute_on import compute_on": "with compute_on(",
     "from jax.sharding import PartitionSpec as P": "",
 }
-_HELPERS = {compile_once: "@compile_once\n", keeping_nan: "keeping_nan(lax.", stablehlo: "stablehlo("}
+_HELPERS = {
+    attention_in_full: "attention_in_full(",
+    compile_once: "@compile_once\n",
+    keeping_nan: "keeping_nan(lax.",
+    stablehlo: "stablehlo(",
+}
 _MODES = {
     "CLAMPED": '"promise_in_bounds"  # the plain HLO gather: it clamps indices that are out of bounds',
     "DROPPED": '"drop"  # the plain HLO scatter: it drops updates that are out of bounds',

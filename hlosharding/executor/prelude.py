@@ -60,6 +60,44 @@ def keeping_nan(collective: Callable[..., Any], operand: Any, axes: Any, **group
     return jax.tree.map(kept, operand)
 
 
+def attention_in_full(*operands: Any, heads: int, is_causal: bool, scale: float, has_sums: bool) -> Any:
+    """What a call to cuDNN's flash attention computes, scores and all: for devices that have no cuDNN.
+
+    `heads`: their dim in queries, keys and values; `has_sums`: the results' second one is the logarithm of the sums.
+    """
+    import jax.numpy as jnp
+
+    def heads_first(x: Any) -> Any:
+        return jnp.moveaxis(x, heads, 1).astype("float32")
+
+    queries, keys, values, *rest = operands
+    q, k, v = map(heads_first, (queries, keys, values))
+    shared = q.shape[1] // k.shape[1]
+    k, v = (jnp.repeat(x, shared, 1) for x in (k, v))
+    scores = jnp.einsum("bhtd,bhsd->bhts", q, k) * scale
+    if is_causal:
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[2:], bool)), scores, -jnp.inf)
+    workspace = jnp.zeros(0, "uint8")
+    if not rest:
+        top = jnp.max(scores, -1, keepdims=True)
+        sums = top + jnp.log(jnp.sum(jnp.exp(scores - top), -1, keepdims=True))
+        made = jnp.einsum("bhts,bhsd->bhtd", jnp.exp(scores - sums), v).astype(queries.dtype)
+        return (made, sums[..., 0], workspace) if has_sums else (made, workspace)
+    sums, given, made = rest[0][..., None], *map(heads_first, rest[1:])
+    shares = jnp.exp(scores - sums)
+    steps = shares * (jnp.einsum("bhtd,bhsd->bhts", given, v) - jnp.sum(given * made, -1, keepdims=True)) * scale
+
+    def of_keys(x: Any) -> Any:
+        return x.reshape(x.shape[0], -1, shared, *x.shape[2:]).sum(2)
+
+    gradients = (
+        jnp.einsum("bhts,bhsd->bhtd", steps, k),
+        of_keys(jnp.einsum("bhts,bhtd->bhsd", steps, q)),
+        of_keys(jnp.einsum("bhts,bhtd->bhsd", shares, given)),
+    )
+    return *(x.astype(queries.dtype) for x in gradients), workspace
+
+
 def stablehlo(text: str, results: Any) -> Callable[..., Any]:
     """A StableHLO module as a function that may be called inside any JAX program; `results`: shapes and types.
 

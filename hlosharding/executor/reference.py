@@ -15,6 +15,7 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.deep_stack import deep_stack
 from hlosharding.errors import ExecutionError
+from hlosharding.executor.attention_calls import attend, is_attention
 from hlosharding.executor.boundary import BoundaryArray, assemble, boundary_arrays, split
 from hlosharding.executor.callbacks import call_python, is_callback
 from hlosharding.executor.cpu_int2 import refuse_cpu_int2
@@ -153,7 +154,7 @@ class _Machine:
         return levels
 
     def _is_special(self, inst: Instruction) -> bool:
-        if inst.opcode in _INTERPRETED or is_callback(inst):
+        if inst.opcode in _INTERPRETED or is_callback(inst) or is_attention(inst):
             return True
         return any(self._has_special(c) for c in inst.called)
 
@@ -178,6 +179,8 @@ class _Machine:
             return self.computation(inst.called[0], flat)
         if is_callback(inst):
             return {d: call_python(inst, values) for d, values in flat.items()}
+        if is_attention(inst):
+            return {d: attend(inst, values) for d, values in flat.items()}
         if inst.opcode in COLLECTIVES:
             return run_collective(inst, flat, self._count)
         reason = REFUSED.get(inst.opcode) or "it communicates inside a computation that runs per element"

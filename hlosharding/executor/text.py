@@ -32,6 +32,7 @@ GLOBAL_NAMES = frozenset(
         "compute_on",
         "IN_SPECS",
         "compile_once",
+        "attention_in_full",
         "keeping_nan",
         "OUT_SPECS",
         "program",

@@ -7,6 +7,7 @@ have heads before length.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hlosharding.ir import custom_call_targets as targets
@@ -23,11 +24,24 @@ class FusedAttention(NamedTuple):
     is_backward: bool
     is_causal: bool
     """Does a query see no later key?"""
+    is_plain: bool
+    """Does only that, or nothing, keep a query from a key: no lengths of sequences, no window, no bias, no dropout?"""
+    scale: float
+    """Of scores."""
 
     @property
     def length(self) -> int:
         """The dim of positions."""
         return 3 - self.heads
+
+    def scores(self, queries: Sequence[int], keys: Sequence[int]) -> tuple[int, ...]:
+        """Sequences, heads, queries and keys of operands with such dims."""
+        return queries[0], queries[self.heads], queries[self.length], keys[self.length]
+
+
+_OPERANDS = {targets.FUSED_ATTENTION + "Softmax": 3, targets.FUSED_ATTENTION + "SoftmaxBackward": 6}
+"""Queries, keys, values; backward also the sums of the softmax, the result's gradient and the result."""
+_NO_MASK, _CAUSAL = "NO_MASK", "CAUSAL"
 
 
 def fused_attention(inst: Instruction) -> FusedAttention | None:
@@ -41,12 +55,18 @@ def fused_attention(inst: Instruction) -> FusedAttention | None:
         heads = int(config[f"{product}_dot_dimension_numbers"]["lhs_batch_dimensions"][1])
     except (ValueError, LookupError, TypeError):
         return None
-    return FusedAttention(heads, is_backward, "CAUSAL" in str(config.get("mask_type"))) if heads in (1, 2) else None
+    mask = str(config.get("mask_type"))
+    is_plain = mask in (_NO_MASK, _CAUSAL) and not config.get("sliding_window_length")
+    is_plain = is_plain and len(inst.operands) == _OPERANDS.get(inst.custom_call_target)
+    scale = float(config.get("fmha_scale", 1))
+    return FusedAttention(heads, is_backward, _CAUSAL in mask, is_plain, scale) if heads in (1, 2) else None
 
 
-def attention_config(opaque: str, batch: int, heads: int) -> str:
-    """The configuration of a call on so many sequences and heads."""
+def attention_config(opaque: str, scores: Sequence[int], *, sees_all: bool = False) -> str:
+    """The configuration of a call with such scores (sequences, heads, queries, keys); `sees_all`: without a mask."""
     whole: dict[str, Any] = json.loads(opaque)
-    scores = whole[_CONFIG]["intermediate_tensor_shape"]
-    scores["dimensions"] = [str(batch), str(heads), *scores["dimensions"][2:]]
+    config = whole[_CONFIG]
+    config["intermediate_tensor_shape"]["dimensions"] = list(map(str, scores))
+    if sees_all:
+        config["mask_type"] = _NO_MASK
     return json.dumps(whole)

@@ -39,6 +39,8 @@ class Decisions:
     """The forms of a loop's carry, where they were found once already (the loop around it is tried more than once)."""
     faster_collective_matmuls: dict[Any, bool] = field(default_factory=dict)
     """Of products that could be loops: are they faster so?"""
+    faster_rings: dict[Any, bool] = field(default_factory=dict)
+    """Of calls to flash attention that keys could go round for: are they faster so?"""
     local_shapes: dict[int, dict[Shape, Shape]] = field(default_factory=dict)
     """By a sharding's spelling (`uid`): the shape of a tile of an array of some shape."""
     readers: ElementReaders = field(default_factory=ElementReaders)

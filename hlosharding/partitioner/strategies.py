@@ -10,11 +10,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from hlosharding.ir import COLLECTIVES, Instruction, is_custom_partitioning
+from hlosharding.ir import COLLECTIVES, Instruction, fused_attention, is_custom_partitioning
 from hlosharding.partitioner import whole_operands
 from hlosharding.partitioner.context import Context, Strategy
 from hlosharding.partitioner.control_flow import calls, loops, scan
-from hlosharding.partitioner.factors import FAST_ELEMENTWISE, lower_aligned_elementwise, lower_by_signature
+from hlosharding.partitioner.factors import (
+    FAST_ELEMENTWISE,
+    lower_aligned_elementwise,
+    lower_by_signature,
+    ring_attention,
+)
 from hlosharding.partitioner.movement import data_movement, generators, reshapes, special_ops, tuples
 from hlosharding.partitioner.partial_sums import pass_through
 from hlosharding.partitioner.regions import (
@@ -47,6 +52,7 @@ KINDS = (
     Kind("collective between manual groups", COLLECTIVES, lambda context, _: context.manual_groups is not None),
     Kind("move to or from the host", _CALLS, lambda _, inst: host_offload.is_move(inst)),
     Kind("custom call on one device", _CALLS, one_device.is_on_one_device),
+    Kind("flash attention", _CALLS, lambda _, inst: fused_attention(inst) is not None),
     Kind("array of dynamic size", None, whole_operands.is_dynamic),
     Kind("call under custom_partitioning", frozenset({"call"}), lambda _, inst: is_custom_partitioning(inst)),
 )
@@ -60,6 +66,7 @@ STRATEGIES: dict[str, Strategy] = {
     "collective between manual groups": manual.communicate,
     "move to or from the host": host_offload.move,
     "custom call on one device": one_device.act_once,
+    "flash attention": ring_attention.lower,
     "array of dynamic size": whole_operands.lower_dynamic,
     "call under custom_partitioning": custom_partitioning.lower_marked,
     "tuple": tuples.pack_elements,

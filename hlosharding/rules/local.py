@@ -115,4 +115,4 @@ def _custom_call(inst: Instruction, operands: Sequence[Sizes], result: Sizes) ->
     found = fused_attention(inst)
     if found is None:
         return {}
-    return {"opaque": attention_config(inst.opaque, operands[0][0], operands[0][found.heads])}
+    return {"opaque": attention_config(inst.opaque, found.scores(operands[0], operands[1]))}

@@ -1,5 +1,6 @@
 """The strategy for ops with a signature: choose a split of its factors, compute on tiles, reduce partial results."""
 
+from hlosharding.partitioner.factors import ring_attention
 from hlosharding.partitioner.factors.alternatives import SplitAlternative, SplitAlternatives, alternatives_of
 from hlosharding.partitioner.factors.factor_lowering import (
     FAST_ELEMENTWISE,
@@ -24,5 +25,6 @@ __all__ = [
     "lower_by_signature",
     "lowering_of",
     "prices_of_options",
+    "ring_attention",
     "ways_to_lie",
 ]

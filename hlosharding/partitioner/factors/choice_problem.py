@@ -136,5 +136,6 @@ class ChoiceProblem:
         return mirror(project(space, major_dims(operand.dims, self.signature)), operand.reversed_dims)
 
     def result_sharding(self, result: Result, space: HloSharding, reduced: tuple[int, ...]) -> HloSharding:
-        """How a result comes out: unreduced where factors `reduced` are split."""
-        return project_result(space, major_dims(result.dims, self.signature), reduced)
+        """How a result comes out: unreduced where factors `reduced` are split that it has not itself."""
+        owed = tuple(factor for factor in reduced if not any(factor in parts for parts in result.dims))
+        return project_result(space, major_dims(result.dims, self.signature), owed)

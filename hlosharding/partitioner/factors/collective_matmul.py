@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hlosharding.cost import simulate
-from hlosharding.ir import Builder, Instruction
+from hlosharding.ir import Instruction
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
+from hlosharding.partitioner.factors.alone import seconds_alone
 from hlosharding.partitioner.factors.collective_matmul_loop import CollectiveMatmul, Groups, MatmulLoop, emit_loop
 from hlosharding.partitioner.iteration_space import untile
 from hlosharding.partitioner.local_ops import local_rule
 from hlosharding.partitioner.resharding import local_shape
 from hlosharding.partitioner.value import Value
 from hlosharding.sharding import HloSharding, partial_sum_groups, without_partials
-from hlosharding.spmd import Emitter, Program
+from hlosharding.spmd import Emitter
 
 # What the program was given, and ops that make nothing of it that was not there before.
 _GIVEN = frozenset({"parameter", "get-tuple-element", "constant"})
@@ -126,13 +126,10 @@ def _seconds(
     context: Context, loop: MatmulLoop, emit: Callable[[Emitter, MatmulLoop, Sequence[Instruction]], Instruction]
 ) -> float:
     """Simulated time of one product by itself."""
-    program = Program(Builder("alone", num_partitions=context.num_partitions), context.num_partitions)
-    body, matmul = program.builder.computation("product"), loop.matmul
+    matmul = loop.matmul
     shardings = [matmul.sharding if n == matmul.operand else s for n, s in enumerate(loop.choice.operands)]
     shapes = [local_shape(context, o.shape, s) for o, s in zip(loop.inst.operands, shardings, strict=True)]
-    operands = [body.parameter(n, shape) for n, shape in enumerate(shapes)]
-    body.root(emit(Emitter(program, body), loop, operands))
-    return simulate(program.builder.finish(body), context.prices.machine).time_s
+    return seconds_alone(context, shapes, lambda emitter, operands: emit(emitter, loop, operands))
 
 
 def _emit_one_collective(emitter: Emitter, loop: MatmulLoop, operands: Sequence[Instruction]) -> Instruction:

@@ -41,7 +41,7 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
     An array of partial sums is left as a deferred reduction: its user may want less than the sum for all.
     """
     values = arrays_of(context, inst.operands)
-    wanted = _wanted(context, inst)
+    wanted = wanted_of(context, inst)
     lowering = lowering_of(context, inst, signature, values, wanted)
     if lowering.is_op_itself:
         return _op_itself(context, inst, lowering, values, wanted[0])
@@ -58,10 +58,10 @@ def lower_by_factors(context: Context, inst: Instruction, signature: Signature) 
 
 def choice_of(context: Context, inst: Instruction, signature: Signature, values: list[Value]) -> FactorChoice:
     """How `lower_by_factors` would split an instruction with these operands."""
-    return lowering_of(context, inst, signature, values, context.wanted_leaves(inst)).choice
+    return lowering_of(context, inst, signature, values, wanted_of(context, inst)).choice
 
 
-def _wanted(context: Context, inst: Instruction) -> tuple[HloSharding | None, ...]:
+def wanted_of(context: Context, inst: Instruction) -> tuple[HloSharding | None, ...]:
     """The sharding of each result leaf; where a tuple has none, that of the element taken from it."""
     wanted = context.wanted_leaves(inst)
     if not inst.shape.is_tuple or None not in wanted:
@@ -152,7 +152,8 @@ def _results(context: Context, inst: Instruction, lowering: Lowering, local: Ins
         return [Value(local, inst.shape, choice.results[0], choice.reduce_kind, broadcast_dims=known)]
     made: Sequence[Value] = leaves_of(unpack(context, local, inst.shape, list(choice.results)))
     for value, broadcast_dims in zip(made, lowering.broadcast_dims, strict=True):
-        value.reduce_kind, value.broadcast_dims = choice.reduce_kind, broadcast_dims
+        value.reduce_kind = choice.reduce_kind if value.whole_sharding is not value.sharding else None
+        value.broadcast_dims = broadcast_dims
     return list(made)
 
 

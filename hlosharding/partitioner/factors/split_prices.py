@@ -79,6 +79,7 @@ def _tile(shape: Shape, sharding: HloSharding) -> Shape:
 def _result_cost(result: Result, source: HloSharding, kind: str | None, prices: Prices) -> Cost:
     """What it costs to reduce a result and to bring it into the sharding it is wanted in."""
     whole = without_partials(source)
+    kind = kind if source is not whole else None
     target = result.wanted if result.wanted is not None else whole
     if kind == "other":
         gathered = prices.gather_partials_cost(result.shape, source)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from hlosharding.ir import Computation, Instruction, Module, branches, while_parts
-from hlosharding.rules import Nothing, Signature, signature_of
+from hlosharding.rules import Nothing, Reduce, Signature, signature_of
 
 Dims = tuple[int | None, ...]
 """Of each leaf of a value the dim along which what flows lies, or None."""
@@ -122,6 +122,6 @@ def _through_op(inst: Instruction, operands: Sequence[Dims]) -> Dims:
             places = {
                 leaf: at for leaf, at in signature.result_dims(factor) if signature.results[leaf][at][0] == factor
             }
-            if places and isinstance(signature.factors[factor].owes, Nothing):
+            if places and isinstance(signature.factors[factor].owes, Nothing | Reduce):
                 return tuple(places.get(leaf) for leaf in range(len(none)))
     return none

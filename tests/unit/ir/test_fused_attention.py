@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import hlosharding as hs
 from hlosharding.ir import FusedAttention, attention_config, fused_attention
-from tests.support.fused_attention import Sizes, attention_step
+from tests.support.fused_attention import SCALE, Sizes, attention_step
 
 
 def test_a_call_says_where_its_heads_are_and_what_is_masked() -> None:
     module = attention_step(Sizes())
-    assert fused_attention(module.by_name("there")) == FusedAttention(heads=2, is_backward=False, is_causal=True)
-    assert fused_attention(module.by_name("back")) == FusedAttention(heads=2, is_backward=True, is_causal=True)
-    assert FusedAttention(2, False, True).length == 1
+    there, back = (fused_attention(module.by_name(name)) for name in ("there", "back"))
+    assert there == FusedAttention(heads=2, is_backward=False, is_causal=True, is_plain=True, scale=SCALE)
+    assert there is not None
+    assert back == there._replace(is_backward=True)
+    assert there.length == 1
+    assert there.scores((8, 256, 8, 64), (8, 128, 4, 64)) == (8, 8, 256, 128)
     assert fused_attention(module.by_name("mixed")) is None
 
 
-def test_the_configuration_of_a_part_differs_in_its_scores_alone() -> None:
+def test_a_window_is_no_plain_mask() -> None:
+    text = attention_step(Sizes()).to_hlo_text().replace("mask_type", 'sliding_window_length\\": 64, \\"mask_type')
+    found = fused_attention(hs.load(text).by_name("there"))
+    assert found is not None
+    assert not found.is_plain
+
+
+def test_the_configuration_of_a_part_differs_in_its_scores_and_its_mask_alone() -> None:
     opaque = attention_step(Sizes()).by_name("there").opaque
-    assert attention_config(opaque, 8, 8) == opaque
-    assert attention_config(opaque, 2, 4) == opaque.replace('["8", "8", "256", "256"]', '["2", "4", "256", "256"]')
+    assert attention_config(opaque, (8, 8, 256, 256)) == opaque
+    part = opaque.replace('["8", "8", "256", "256"]', '["2", "4", "64", "256"]')
+    assert attention_config(opaque, (2, 4, 64, 256)) == part
+    assert attention_config(opaque, (2, 4, 64, 256), sees_all=True) == part.replace("CAUSAL", "NO_MASK")

@@ -1,4 +1,4 @@
-"""Sequences and heads of cuDNN's flash attention are computed apart."""
+"""Sequences, heads and queries of cuDNN's flash attention are computed apart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ import json
 import pytest
 
 import hlosharding as hs
-from hlosharding.rules import signature_of
+from hlosharding.rules import Reduce, Signature, signature_of
 from tests.support.fused_attention import Sizes, attention_step
 
 
 def test_grouped_queries_share_a_head_of_keys() -> None:
     module = attention_step(Sizes())
-    assert str(signature_of(module.by_name("there"))) == ("b _ (h g) _, b _ h _, b _ h _ -> b (h g) _ _, b (h g) _, _")
+    assert str(signature_of(module.by_name("there"))) == (
+        "b (t z) (h g) _, b _ h _, b _ h _ -> b (h g) (t z) _, b (h g) (t z), _"
+    )
+
+
+def test_queries_are_computed_apart_and_gradients_of_keys_are_sums_over_them() -> None:
+    signature = signature_of(attention_step(Sizes(shared=8), is_causal=False).by_name("back"))
+    assert str(signature) == ("b t h _, b _ h _, b _ h _, b h t, b t h _, b t h _ -> b h t _, b h _ _, b h _ _, _")
+    assert isinstance(signature, Signature)
+    assert signature.factors[signature.index["t"]].owes == Reduce("add")
+
+
+def test_of_an_odd_number_of_positions_under_a_causal_mask_none_is_split() -> None:
+    signature = signature_of(attention_step(Sizes(length=255)).by_name("there"))
+    assert "t" not in str(signature)
 
 
 def test_as_many_heads_of_keys_have_no_groups() -> None:
