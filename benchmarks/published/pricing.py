@@ -13,6 +13,7 @@ from benchmarks.published.transformer import model_flops
 from hlosharding.cost import Machine, machine_named
 from hlosharding.cost import utilization as share_of_peak
 from hlosharding.errors import HloShardingError
+from hlosharding.partitioner import PartitionOptions
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Prediction:
     """For other stages."""
 
 
+AS_THEY_RAN = PartitionOptions(only_propagated=True)
+"""Megatron, PyTorch's FSDP and XLA move what the plan says, where ours may move less."""
 Outcome = Prediction | str
 """What a step takes, or why it cannot be told."""
 
@@ -38,7 +41,7 @@ def predicted(run: Run) -> Outcome:
     """Of one run."""
     machine = machine_of_run(run)
     try:
-        found = planner_of(run.config, run.batch).schedule(run.plan, machine).simulate(machine)
+        found = planner_of(run.config, run.batch).schedule(run.plan, machine, AS_THEY_RAN).simulate(machine)
     except HloShardingError as error:
         return str(error)
     use = max(found.usage, key=lambda each: each.busy_s)

@@ -147,6 +147,7 @@ class _Choice:
         return Decisions(
             Prices(self.machine, self.options.objective),
             overlap=overlap,
+            only_propagated=self.options.only_propagated,
             mesh=self.module.mesh.assignment if self.module.mesh is not None else None,
             has_manual_groups=has_manual_groups(self.module),
             annotated=self.annotated,

@@ -25,6 +25,8 @@ class Decisions:
     """When matrix products become loops (`options.OVERLAPS`)."""
     mesh: TileAssignment | None = None
     """The devices of the program's mesh, a dim for each axis."""
+    only_propagated: bool = False
+    """Is an op split only as its operands and result lie?"""
     has_manual_groups: bool = False
     """Does the program have manual regions over some of the mesh axes?"""
     annotated: frozenset[str] = frozenset()

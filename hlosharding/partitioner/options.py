@@ -31,8 +31,8 @@ class PartitionOptions:
     permute tiles while they multiply others: "off" never, "auto" where that is faster by simulation, of the product and
     of the program, "always" wherever they can.  The bytes are the same, and the gathered operand is never held."""
     only_propagated: bool = False
-    """Follow the first table of shardings, propagation's, and look at no other, nor at several ops at once: to estimate
-    many programs.  The program may move more bytes."""
+    """Do as GSPMD and frameworks do: follow propagation's shardings, look at no others, nor at several ops at once, and
+    split an op only as its operands and result lie.  The program may move more bytes."""
     trips: Mapping[str, int] = field(default_factory=dict, hash=False)
     """How often loops run, by the name of the while instruction or by source line ("model.py:31"), where the program
     does not tell: it decides what is worth moving out of a loop, and is what costs are multiplied with."""

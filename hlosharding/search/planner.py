@@ -112,9 +112,9 @@ class Planner:
         """Numbers of the arguments that the update may overwrite."""
         return self._cutter.donated
 
-    def schedule(self, plan: Plan, machine: Machine | None = None) -> Schedule:
+    def schedule(self, plan: Plan, machine: Machine | None = None, options: PartitionOptions | None = None) -> Schedule:
         """The plan's schedule, ready to be verified, simulated and run.  Raises ScheduleError."""
-        cut = self.pipeline(plan, machine)
+        cut = self.pipeline(plan, machine, options)
         return cut.schedule(plan.schedule or cut.usual_order, plan.microbatches)
 
     def annotated(self, plan: Plan) -> Module:

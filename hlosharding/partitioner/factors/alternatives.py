@@ -85,7 +85,8 @@ class _InSeconds(Prices):
 def alternatives_of(asked: Asked, *, most: int = 3) -> SplitAlternatives:
     """The split that is chosen; of those with fewer bytes, less time, or less memory, the `most` best."""
     decisions = asked.decisions
-    choice = choose(asked.problems, decisions.prices, waits=asked.waits, mesh=decisions.mesh)
+    mesh, only_claimed = decisions.mesh, decisions.only_propagated
+    choice = choose(asked.problems, decisions.prices, waits=asked.waits, mesh=mesh, only_claimed=only_claimed)
     pricing = _Pricing(asked, choice)
     chosen = pricing.priced(_problem_of(asked.problems, choice), choice.space, "")
     found = {one.space: one for one in pricing.all_promising(chosen) if one.space != choice.space}

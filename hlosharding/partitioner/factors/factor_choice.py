@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,25 +88,31 @@ class _Pool:
 
 
 def choose(
-    problems: Sequence[ChoiceProblem], prices: Prices, *, waits: bool = False, mesh: TileAssignment | None = None
+    problems: Sequence[ChoiceProblem],
+    prices: Prices,
+    *,
+    waits: bool = False,
+    mesh: TileAssignment | None = None,
+    only_claimed: bool = False,
 ) -> FactorChoice:
     """The cheapest split that does not repeat work; on a tie the first, and the result's own sharding is the first.
 
     Each problem is the op with one of its alternative signatures.  `waits`: partial results need not be reduced at
     once, but later, together with others; then operands that can stay where they are do stay.  `mesh`: its devices, a
-    dim for each axis.
+    dim for each axis.  `only_claimed`: as operands and result lie, and no other way.
     """
     free = _free_split(problems, prices)
     if free is not None:
         return free
     pools = [_Pool(problem, prices, mesh) for problem in problems]
     most = MORE_WORK * _necessary_work(pools)
-    best = (_that_waits(pools, most) if waits else None) or _cheapest(pools, most) or _cheapest(pools, math.inf)
+    cheapest = partial(_cheapest, pools, claimed_only=only_claimed)
+    best = (_that_waits(pools, most, only_claimed) if waits else None) or cheapest(most) or cheapest(math.inf)
     assert best is not None, "an op that nobody splits can be computed"
     return _with_copies_split(best, prices)
 
 
-def _that_waits(pools: Sequence[_Pool], most_work: float) -> _Priced | None:
+def _that_waits(pools: Sequence[_Pool], most_work: float, only_claimed: bool) -> _Priced | None:
     """The cheapest claimed split that leaves partial results, unless another split is cheaper still.
 
     The reduction of results that wait is shared, by two at least: half of it counts.  Beside a split that leaves all
@@ -116,7 +122,7 @@ def _that_waits(pools: Sequence[_Pool], most_work: float) -> _Priced | None:
     if waiting is None:
         return None
     fetching, reducing = waiting.choice.fetching, waiting.choice.communication - waiting.choice.fetching
-    best = _cheapest(pools, most_work, claimed_only=fetching == 0)
+    best = _cheapest(pools, most_work, claimed_only=only_claimed or fetching == 0)
     return waiting if best is None or waiting.choice.seconds - reducing / 2 <= best.choice.seconds else None
 
 

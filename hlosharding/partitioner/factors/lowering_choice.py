@@ -138,7 +138,8 @@ def _decided(
     rule, leaves = local_rule(op.opcode), op.shape.leaves
     broadcast_dims = _broadcast_dims(op, values)
     problems = _problems(inst, op, values, wanted)
-    choice = choose(problems, context.prices, waits=waits, mesh=context.decisions.mesh)
+    mesh, only_claimed = context.decisions.mesh, context.decisions.only_propagated
+    choice = choose(problems, context.prices, waits=waits, mesh=mesh, only_claimed=only_claimed)
     shapes = tuple(local_shape(context, shape, target) for shape, target in zip(leaves, choice.results, strict=True))
     masked = _masked_dims(op.windows_of(op.signatures.index(choice.signature)), choice, values)
     is_plain = not any(masked) and not any(_enters_once(choice.signature.factors[n]) for n in choice.deferred)
