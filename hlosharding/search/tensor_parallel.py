@@ -211,15 +211,15 @@ class _Walk:
         return {found[1].index(self.weights[found[0].parameter_number]): self.ways}
 
     def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
-        """The parameter of which an operand is a copy or a row, and which dim of it each of the operand's dims is."""
+        """The parameter of which an operand is a copy or a row, maybe scaled, and which dim of it each dim is."""
         dims: Sequence[int] = range(operand.shape.rank)
-        while operand.opcode in _SAME_WEIGHT or operand.opcode == "get-tuple-element":
-            if operand.opcode == "get-tuple-element":
-                found = self._element(operand)
-                if found is None:
-                    return None
+        while operand.opcode != "parameter":
+            found = self._element(operand) if operand.opcode == "get-tuple-element" else _unscaled(operand)
+            if found is not None:
                 operand = found
                 continue
+            if operand.opcode not in _SAME_WEIGHT:
+                return None
             if operand.opcode == "transpose":
                 dims = [operand.dimensions[dim] for dim in dims]
             elif operand.opcode == "reshape":
@@ -228,7 +228,15 @@ class _Walk:
                     return None
                 dims = [place[dim] for dim in dims]
             operand = operand.operands[0]
-        return (operand, dims) if operand.opcode == "parameter" and operand.computation.is_entry else None
+        return (operand, dims) if operand.computation.is_entry else None
+
+
+def _unscaled(value: Instruction) -> Instruction | None:
+    """What is multiplied by one number, as weights are that become float8."""
+    if value.opcode != "multiply":
+        return None
+    pairs = zip(value.operands, reversed(value.operands), strict=True)
+    return next((x for x, y in pairs if y.opcode == "broadcast" and not y.operands[0].shape.rank), None)
 
 
 def is_split(size: int, ways: int) -> bool:
