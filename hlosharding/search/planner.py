@@ -12,7 +12,7 @@ from functools import cached_property
 
 from hlosharding.cost import FlopsByType, Machine, model_flops
 from hlosharding.errors import AnnotationError, ScheduleError
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import Instruction, Module, fused_attention
 from hlosharding.notebook import file_name
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Cutter, Pipeline, Schedule, StageAxes, argument_numbers, as_read
@@ -142,9 +142,17 @@ class Planner:
 
     def axes(self, plan: Plan) -> StageAxes:
         """The mesh of a stage, and what keeps its split along which of its axes."""
-        of_weights = [EXPERTS, *(["tensor"] if plan.sequence else [])]
         is_whole = isinstance(self.strategy(plan.strategy), SummedWhole)
-        return StageAxes(mesh_of(plan.ways), frozenset(of_weights), frozenset(SummedWhole.over if is_whole else ()))
+        return StageAxes(
+            mesh_of(plan.ways),
+            of_weights=frozenset((EXPERTS, "tensor") if plan.sequence else (EXPERTS,)),
+            of_calls=frozenset(("tensor",) if self._has_attention else ()),
+            sums_whole=frozenset(SummedWhole.over if is_whole else ()),
+        )
+
+    @cached_property
+    def _has_attention(self) -> bool:
+        return any(fused_attention(inst) is not None for inst in self.module.of_opcodes("custom-call"))
 
     def strategy(self, name: str) -> Strategy:
         """By name.  Raises ScheduleError where there is none."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from hlosharding.ir import Instruction, Module, while_parts
-from hlosharding.rules import Halo, Nothing, Reduce, Signature, Whole, signature_of
+from hlosharding.ir import Instruction, Module, fused_attention, while_parts
+from hlosharding.rules import Dims, Halo, Nothing, Reduce, Signature, Whole, signature_of
 from hlosharding.search.ragged_products import group_sizes
 
 _SAME_WEIGHT = {
@@ -74,13 +74,18 @@ class _Walk:
         """Of weights whose product has a batch dim, that dim and its size."""
         self.packed: dict[Instruction, Instruction] = {}
         """Of what loops carry, the tuple that they start with; of loops, what they end with."""
+        self.leaves: dict[Instruction, Sequence[Mapping[int, int]]] = {}
+        """As `split`, of each leaf of what a call to flash attention gives."""
 
     def step(self, inst: Instruction) -> None:
         if inst.opcode == "while":
             self._walk_through(inst)
+        if inst.opcode == "call":
+            self._walk_into(inst)
         if inst.opcode == "get-tuple-element":
             self._know_element(inst)
-        if inst.opcode in ("parameter", "tuple", "get-tuple-element") or not inst.shape.is_array:
+        is_call = fused_attention(inst) is not None
+        if inst.opcode in ("parameter", "tuple", "get-tuple-element") or not (inst.shape.is_array or is_call):
             return
         signature = signature_of(inst)
         if not isinstance(signature, Signature):
@@ -88,12 +93,18 @@ class _Walk:
         if inst.opcode in ("dot", "convolution"):
             self._decide(inst, signature)
         pieces = self._split_factors(inst, signature)
-        if all(isinstance(signature.factors[factor].owes, Nothing) for factor in pieces):
-            found = {
-                dim: _leading_pieces(signature, factors, pieces) for dim, factors in enumerate(signature.results[0])
-            }
-            if pieces and math.prod(found.values()) == self.ways:
-                self.split[inst] = {dim: count for dim, count in found.items() if count > 1}
+        if pieces and all(isinstance(signature.factors[factor].owes, Nothing) for factor in pieces):
+            found = [self._split_result(signature, dims, pieces) for dims in signature.results]
+            if is_call:
+                self.leaves[inst] = found
+            elif found[0]:
+                self.split[inst] = found[0]
+
+    def _split_result(self, signature: Signature, dims: Dims, pieces: Mapping[int, int]) -> Mapping[int, int]:
+        """By dim into how many pieces; nothing where these are not one for each way."""
+        found = {dim: _leading_pieces(signature, factors, pieces) for dim, factors in enumerate(dims)}
+        is_whole = math.prod(found.values()) != self.ways
+        return {} if is_whole else {dim: count for dim, count in found.items() if count > 1}
 
     def _walk_through(self, loop: Instruction) -> None:
         body = while_parts(loop).body
@@ -102,9 +113,20 @@ class _Walk:
         for inst in body.instructions:
             self.step(inst)
 
+    def _walk_into(self, call: Instruction) -> None:
+        callee = call.called[0]
+        for parameter, operand in zip(callee.parameters, call.operands, strict=True):
+            self.split[parameter] = self.split.get(operand, {})
+        for inst in callee.instructions:
+            self.step(inst)
+        self.packed[call] = callee.root
+        self.split[call] = self.split.get(callee.root, {})
+
     def _know_element(self, inst: Instruction) -> None:
-        value = self._element(inst)
-        if value in self.split:
+        value, given = self._element(inst), self.leaves.get(inst.operands[0])
+        if given is not None:
+            self.split[inst] = given[inst.tuple_index]
+        elif value is not None and value in self.split:
             self.split[inst] = self.split[value]
 
     def _element(self, inst: Instruction) -> Instruction | None:
@@ -189,15 +211,15 @@ class _Walk:
         return {found[1].index(self.weights[found[0].parameter_number]): self.ways}
 
     def _weight(self, operand: Instruction) -> tuple[Instruction, Sequence[int]] | None:
-        """The parameter of which an operand is a copy or a row, and which dim of it each of the operand's dims is."""
+        """The parameter of which an operand is a copy or a row, maybe scaled, and which dim of it each dim is."""
         dims: Sequence[int] = range(operand.shape.rank)
-        while operand.opcode in _SAME_WEIGHT or operand.opcode == "get-tuple-element":
-            if operand.opcode == "get-tuple-element":
-                found = self._element(operand)
-                if found is None:
-                    return None
+        while operand.opcode != "parameter":
+            found = self._element(operand) if operand.opcode == "get-tuple-element" else _unscaled(operand)
+            if found is not None:
                 operand = found
                 continue
+            if operand.opcode not in _SAME_WEIGHT:
+                return None
             if operand.opcode == "transpose":
                 dims = [operand.dimensions[dim] for dim in dims]
             elif operand.opcode == "reshape":
@@ -206,7 +228,15 @@ class _Walk:
                     return None
                 dims = [place[dim] for dim in dims]
             operand = operand.operands[0]
-        return (operand, dims) if operand.opcode == "parameter" else None
+        return (operand, dims) if operand.computation.is_entry else None
+
+
+def _unscaled(value: Instruction) -> Instruction | None:
+    """What is multiplied by one number, as weights are that become float8."""
+    if value.opcode != "multiply":
+        return None
+    pairs = zip(value.operands, reversed(value.operands), strict=True)
+    return next((x for x, y in pairs if y.opcode == "broadcast" and not y.operands[0].shape.rank), None)
 
 
 def is_split(size: int, ways: int) -> bool:

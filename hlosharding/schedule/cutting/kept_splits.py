@@ -34,6 +34,8 @@ class StageAxes:
     mesh: MeshInfo
     of_weights: frozenset[str] = frozenset()
     """Those that are of weights first, where both they and the batch are split over them."""
+    of_calls: frozenset[str] = frozenset()
+    """Those of weights alone that what flash attention gives is split over: propagation does not say so."""
     sums_whole: frozenset[str] = frozenset()
     """Those over which what the microbatches add up stays whole, until the last one has run (ZeRO-1)."""
 
@@ -60,6 +62,8 @@ class Flow(NamedTuple):
     """Of each parameter the dim along which it enters."""
     is_batch: bool = True
     """Or of weights."""
+    is_of_calls: bool = False
+    """Does it count for what calls give alone?"""
 
     @property
     def entering(self) -> dict[int, int]:
@@ -75,7 +79,7 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
 
     >>> rows, labels, w = (HloSharding.parse(f"{{devices={text}}}") for text in ("[2,4]<=[8]", "[8]<=[8]", "[8]<=[8]"))
     >>> axes = StageAxes(MeshInfo(("data", "tensor"), (2, 4)), frozenset({"tensor"}))
-    >>> for flow in flows_of({0: 0}, [rows, w], axes): print(*flow)
+    >>> for flow in flows_of({0: 0}, [rows, w], axes): print(*flow[:3])
     ('tensor',) (None, 0) False
     ('data',) (0, None) True
     ('tensor',) (1, None) True
@@ -88,9 +92,11 @@ def flows_of(batch: Mapping[int, int], shardings: Sequence[HloSharding | None], 
         entering = map((batch if is_batch else others).get, range(len(said)))
         found.setdefault(-1 if is_batch else dim, Flow(said[number][dim], tuple(entering)))
     of_batch = [found[dim] for dim in sorted(found)]
-    shared = sorted(axes.of_weights.intersection(axis for flow in of_batch for axis in flow.axes))
+    used = frozenset(axis for flow in of_batch for axis in flow.axes)
     weights = [dims if number not in batch else {} for number, dims in enumerate(said)]
-    return [*(_flow_of_weights(axis, weights) for axis in shared), *of_batch]
+    shared = (_flow_of_weights(axis, weights) for axis in sorted(axes.of_weights & used))
+    of_calls = (_flow_of_weights(axis, weights)._replace(is_of_calls=True) for axis in sorted(axes.of_calls - used))
+    return [*shared, *of_batch, *(flow for flow in of_calls if flow.entering)]
 
 
 def _flow_of_weights(axis: str, said: Iterable[Mapping[int, tuple[str, ...]]]) -> Flow:
@@ -114,13 +120,15 @@ def keep_split(module: Module, mesh: MeshInfo, flows: Sequence[Flow]) -> dict[In
     found = walk_flows(module, flows)
     wanted: dict[Instruction, tuple[HloSharding, list[int]]] = {}
     for inst in filter(_is_kept, found[0] if found else ()):
-        here = [(flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True)]
-        if any(flow.is_batch and dim is not None for flow, dim in here):
+        is_given = _is_given_by_call(inst)
+        dims = ((flow, dims[inst][0]) for flow, dims in zip(flows, found, strict=True))
+        here = [(flow, dim) for flow, dim in dims if is_given or not flow.is_of_calls]
+        if any((flow.is_batch or flow.is_of_calls) and dim is not None for flow, dim in here):
             spec = _spec_of(inst, here, mesh)
             open_dims = [dim for dim, axes in enumerate(spec) if not axes]
             if len(open_dims) < len(spec):
                 wanted[inst] = HloSharding.named(mesh, spec).without_names(), open_dims
-    if found and not flows[0].is_batch:
+    if found and not (flows[0].is_batch or flows[0].is_of_calls):
         wanted |= dict(_sorted_rows(module, mesh, flows, found))
     return constrain(module, wanted)
 
@@ -167,4 +175,8 @@ def _is_kept(inst: Instruction) -> bool:
     """An op that could be split otherwise, an array of a loop's carry, or one that a call gives."""
     source = inst.operands[0].opcode if inst.opcode == "get-tuple-element" else ""
     is_carried = source == "parameter" and inst.computation is not inst.module.entry
-    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or source in _CALLS)
+    return inst.shape.is_array and (inst.opcode in _CHOOSES or is_carried or _is_given_by_call(inst))
+
+
+def _is_given_by_call(inst: Instruction) -> bool:
+    return inst.opcode == "get-tuple-element" and inst.operands[0].opcode in _CALLS

@@ -134,6 +134,13 @@ def test_attention_is_split_by_heads(form: str) -> None:
     assert first == {name: dim + (form == "scanned") for name, dim in dims.items()}
 
 
+@pytest.mark.parametrize("scaling", ["fixed", "dynamic"])
+def test_weights_that_become_float8_are_split_as_others_are(scaling: str) -> None:
+    plain, scaled = (step_of(each).planner for each in (SMALL, replace(SMALL, float8=scaling)))
+    found = [tensor_splits(each.module, 2, batch=each.numbers) for each in (plain, scaled)]
+    assert found[0] == found[1]
+
+
 def test_heads_that_do_not_divide_leave_their_weights_whole() -> None:
     """Rather than to split the features of a head, over which attention sums."""
     planner = step_of(replace(FORMS["listed"], heads=12, kv_heads=3)).planner

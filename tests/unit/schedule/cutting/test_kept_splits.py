@@ -75,3 +75,15 @@ def test_what_calls_give_stays_split_as_the_batch_that_they_take() -> None:
     local = hs.partition(hs.propagate(module, to_outputs=True), num_partitions=8)
     assert not hs.collectives(local)
     assert all(leaf.dims[0] == 1 for leaf in local.module.entry.root.shape.leaves)
+
+
+def test_what_flash_attention_gives_is_split_by_the_heads_of_weights() -> None:
+    """Heads over an axis that the batch has not; the parameters stand for weights."""
+    module = attention_step(Sizes(), sharding="{devices=[1,1,4,1]<=[4]}")
+    said = [module.sharding(parameter) for parameter in module.entry.parameters]
+    mesh = MeshInfo(("tensor",), (4,))
+    assert keep_split(module, mesh, flows_of({}, said, StageAxes(mesh))) == {}
+    keep_split(module, mesh, flows_of({}, said, StageAxes(mesh, of_calls=frozenset({"tensor"}))))
+    local = hs.partition(hs.propagate(module, to_outputs=True), num_partitions=4)
+    assert not hs.collectives(local)
+    assert [leaf.dims[1] for leaf in local.module.entry.root.shape.leaves] == [2, 1, 1, 2]

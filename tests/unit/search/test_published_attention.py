@@ -1,5 +1,5 @@
-"""Context parallelism with flash attention, whose keys go round: a plan computes what one device does, scanned and
-listed, alone, with FSDP, with tensors and with stages."""
+"""Plans of decoders with flash attention: heads are split as of what is written out; where sequences are, keys go
+round, and a plan computes what one device does, scanned and listed, with FSDP, with tensors and with stages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import hlosharding as hs
+from benchmarks.published.planning import received_bytes
 from benchmarks.published.transformer import train_step
 from hlosharding.partitioner.factors import ring_attention
 from hlosharding.schedule import StageProgram
 from hlosharding.search import Plan, Planner
+from hlosharding.search.tensor_parallel import tensor_splits
 from tests.support.published_steps import SMALL, step_of
 
 FUSED = replace(SMALL, layers=2, attention="cudnn", compute=jnp.bfloat16)
@@ -37,12 +39,13 @@ def step(form: str) -> tuple[Planner, list[Any], list[Any]]:
     return Planner(traced, ["tokens"]), jax.tree.leaves(arguments), jax.tree.leaves(expected)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _always_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of programs so small a call takes less."""
     monkeypatch.setattr(ring_attention, "_pays", lambda *_: True)
 
 
+@pytest.mark.usefixtures("_always_rings")
 @pytest.mark.parametrize(("form", "plan"), CASES, ids=str)
 def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices: list[Any]) -> None:
     """In bf16, of which a product has two digits."""
@@ -52,8 +55,25 @@ def test_a_plan_computes_what_one_device_does(form: str, plan: Plan, cpu_devices
         assert np.linalg.norm(ours - theirs) <= 5e-3 * np.linalg.norm(theirs)
 
 
+@pytest.mark.usefixtures("_always_rings")
 def test_keys_go_round_and_nothing_else_moves_for_them() -> None:
     pipeline = step("scanned")[0].pipeline(Plan(8, context=4))
     programs = [piece.op.program.module for piece in pipeline.pieces if isinstance(piece.op, StageProgram)]
     of_attention = [c for program in programs for c in hs.collectives(program) if "dot_product_attention" in c.cause]
     assert {c.kind for c in of_attention} == {"collective-permute"}
+
+
+WRITTEN = step_of(replace(FUSED, attention="xla")).planner
+
+
+def test_tensors_are_split_as_of_attention_that_is_written_out() -> None:
+    """The output's weight by rows, for which the heads' split has to be known behind the call."""
+    fused, written = (tensor_splits(each.module, 2, batch=each.numbers) for each in (step("scanned")[0], WRITTEN))
+    assert fused == written
+
+
+@pytest.mark.parametrize("plan", [Plan(4, 2), Plan(1, 2), Plan(4, 2, sequence=True)], ids=str)
+def test_heads_move_what_they_do_of_attention_that_is_written_out(plan: Plan) -> None:
+    """Nothing (Shoeybi et al. 2019)."""
+    fused, written = (received_bytes(each.pipeline(plan)) for each in (step("scanned")[0], WRITTEN))
+    assert fused == pytest.approx(written, rel=0.01)
