@@ -135,3 +135,19 @@ def test_loops_for_products_are_tried_and_the_faster_program_is_taken() -> None:
     assert loops("off") == 0
     assert loops("always") == 1
     assert loops("auto") == (1 if simulated["always"] < simulated["off"] else 0)
+
+
+def test_what_is_only_propagated_moves_what_megatron_moves() -> None:
+    """An all-reduce behind the second product of a layer (Shoeybi et al. 2019), where it takes less to split its rows
+    and to gather the small weights."""
+    module = hs.load("""HloModule half, num_partitions=8
+    ENTRY e {
+      h = f32[32768,512] parameter(0), sharding={devices=[1,8]<=[8]}
+      down = f32[512,512] parameter(1), sharding={devices=[8,1]<=[8]}
+      ROOT y = f32[32768,512] dot(h, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+    }""")
+    machine = hs.machines.a100(8)
+    usual = hs.partition(module, machine=machine)
+    found = hs.partition(module, machine=machine, options=PartitionOptions(only_propagated=True))
+    assert [c.kind for c in found.collectives] == ["all-reduce"]
+    assert found.comm_bytes_per_device == 2 * 7 / 8 * 32768 * 512 * 4 > usual.comm_bytes_per_device
