@@ -89,7 +89,8 @@ class SearchResult(InNotebooks):
         """
         planner, machine = self.sizes.planner(priced.batch_size), self.machine
         share = utilization(planner.model_flops, priced.time_s, machine)
-        tokens = planner.tokens and planner.tokens / (priced.time_s * machine.num_devices)
+        spent = priced.time_s * machine.num_devices
+        tokens = planner.tokens / spent if planner.tokens and spent else None
         return StepFigures(share, "MFU", priced.breakdown, nearest_set(machine), tokens)
 
     def plan_file(self) -> PlanFile:

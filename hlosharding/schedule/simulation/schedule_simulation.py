@@ -206,9 +206,10 @@ class ScheduleSimulation(InNotebooks):
         for op, devices in self._runs.items():
             for dtype, each in op.flops.items():
                 flops[dtype] += each * devices
-        longest = max(self.usage, key=lambda use: use.busy_s)
+        longest = max(self.usage, key=lambda use: use.busy_s, default=None)
+        breakdown = longest.breakdown if longest else StepBreakdown()
         share = utilization(flops, self.time_s, self.machine)
-        return StepFigures(share, "HFU", longest.breakdown, nearest_set(self.machine))
+        return StepFigures(share, "HFU", breakdown, nearest_set(self.machine))
 
     @property
     def _runs(self) -> Mapping[Op, int]:
