@@ -22,7 +22,7 @@ from hlosharding.cost.timeline import Event, streams_of
 from hlosharding.cost.topology import Topology, machine_of, node_topology, target_config, topology
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
 from hlosharding.cost.unfused_attention import UnfusedAttention, unfused_attention
-from hlosharding.cost.utilization import FlopsByType, hardware_flops, model_flops, utilization
+from hlosharding.cost.utilization import FlopsByType, WholeStep, hardware_flops, model_flops, utilization
 from hlosharding.cost.work import PART_READERS, OpCost, op_cost
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "Times",
     "Topology",
     "UnfusedAttention",
+    "WholeStep",
     "calibrate",
     "calibration_of",
     "collective_time",

@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from hlosharding.cost.machine import Machine
-from hlosharding.cost.measured_sets import nearest_set
 from hlosharding.cost.step_breakdown import StepBreakdown
 from hlosharding.cost.step_figures import StepFigures
 from hlosharding.cost.timeline import STREAMS, Event, streams_of
 from hlosharding.cost.trace import Level, Row, Slice, trace_text
-from hlosharding.cost.utilization import hardware_flops, model_flops, utilization
+from hlosharding.cost.utilization import WholeStep, hardware_flops
 from hlosharding.ir import GuessedLoop, Module
 from hlosharding.notebook import InNotebooks
 from hlosharding.whole_files import write_whole
@@ -79,12 +78,10 @@ class Simulation(InNotebooks):
     def figures(self) -> StepFigures:
         """Utilization of the devices, what bounds the step, and how far off such predictions were."""
         if self.whole is not None:
-            flops, kind = model_flops(self.whole), "MFU"
+            work = WholeStep.of(self.whole)
         else:
-            here = hardware_flops(self.module).items()
-            flops, kind = {dtype: self.machine.num_devices * count for dtype, count in here}, "HFU"
-        share = utilization(flops, self.time_s, self.machine)
-        return StepFigures(share, kind, self.breakdown, nearest_set(self.machine))
+            work = {dtype: self.machine.num_devices * n for dtype, n in hardware_flops(self.module).items()}
+        return StepFigures.of(work, self.time_s, self.machine, self.breakdown)
 
     def save_trace(self, path: Any) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open; whole or not at all."""

@@ -7,10 +7,13 @@ Floor: cost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from hlosharding.cost.measured_sets import MeasuredSet
+from hlosharding.cost.machine import Machine
+from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
 from hlosharding.cost.step_breakdown import StepBreakdown
+from hlosharding.cost.utilization import FlopsByType, WholeStep, utilization
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,18 @@ class StepFigures:
     """Runs on such machines that were predicted and measured; None: there are none."""
     tokens_per_s: float | None = None
     """A device; None where nothing says what a token is."""
+
+    @classmethod
+    def of(
+        cls, work: WholeStep | FlopsByType, seconds: float, machine: Machine, breakdown: StepBreakdown
+    ) -> StepFigures:
+        """`work`: the step as a whole, or the FLOPs of all devices, where no more is known."""
+        share, error = partial(utilization, seconds=seconds, machine=machine), nearest_set(machine)
+        if not isinstance(work, WholeStep):
+            return cls(share(work), "HFU", breakdown, error)
+        spent = seconds * machine.num_devices
+        tokens = work.tokens / spent if work.tokens and spent else None
+        return cls(share(work.flops), "MFU", breakdown, error, tokens)
 
     def __str__(self) -> str:
         said = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
 from hlosharding.cost.machine import Machine
@@ -79,6 +80,31 @@ def _unfused_flops(op: Instruction, work: OpCost, trained: Collection[str]) -> f
         return work.flops
     products = 6 if attention.is_backward else 0 if op.location in trained else 2
     return products * 2.0 * prod(work.matrix or ())
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStep:
+    """A step as it is before it is cut and partitioned.
+
+    >>> import hlosharding as hs, jax.numpy as jnp
+    >>> table, words = jnp.ones((32, 4)), jnp.ones((8, 16), int)
+    >>> WholeStep.of(hs.trace(lambda table, words: table[words] @ table.T)(table, words), [1]).tokens
+    128
+    """
+
+    flops: FlopsByType
+    """As of `model_flops`."""
+    tokens: int | None
+    """None where nothing says what a token is."""
+
+    @classmethod
+    def of(cls, module: Module, batch: Collection[int] = ()) -> WholeStep:
+        """`batch`: numbers of the arguments that have the batch; its tokens are integers [batch, length], of one
+        shape.
+        """
+        shapes = (p.shape for p in module.entry.parameters if p.parameter_number in batch)
+        sizes = {shape.size for shape in shapes if len(shape.dims) == 2 and shape.is_integral}
+        return cls(model_flops(module), sizes.pop() if len(sizes) == 1 else None)
 
 
 def utilization(flops: FlopsByType, seconds: float, machine: Machine) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.cost import Machine, Runtime
+from hlosharding.cost import Machine, Runtime, WholeStep
 from hlosharding.schedule.arguments import elements_of
 from hlosharding.schedule.execution import ScheduleExecutable
 from hlosharding.schedule.interface import Interface, joined_whole, part_of
@@ -49,6 +49,8 @@ class Schedule:
     stages: Mapping[str, int] = field(default_factory=dict[str, int])
     """Of a program that was cut, by function of its source (of an ONNX model, by node) the stage in which the last of
     its forward ops is; no text says it."""
+    whole: WholeStep | None = None
+    """Of a program that was cut, its FLOPs and tokens; no text says it, either."""
 
     @property
     def main(self) -> Function:
@@ -79,7 +81,7 @@ class Schedule:
         "overlap": a device computes while its transfers are under way; "synchronous": a step keeps all devices that
         take part, as in DistIR.  `runtime`: as of `cost`.
         """
-        return simulate_schedule(self.functions, machine.running(runtime), semantics=semantics)
+        return simulate_schedule(self.functions, machine.running(runtime), semantics=semantics, whole=self.whole)
 
     def run_reference(self, *arrays: Any) -> list[np.ndarray]:
         """Run it on whole numpy arrays, one for each argument: what the schedule means."""

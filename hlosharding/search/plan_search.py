@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlosharding.cost import Machine, Runtime, StepFigures, cost, nearest_set, utilization
+from hlosharding.cost import Machine, Runtime, StepFigures, cost
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
@@ -87,10 +87,8 @@ class SearchResult(InNotebooks):
         >>> figures.kind, round(figures.tokens_per_s * found.table[0].time_s), figures.error.title
         ('MFU', 128, 'torchtitan, H100')
         """
-        planner, machine = self.sizes.planner(priced.batch_size), self.machine
-        share = utilization(planner.model_flops, priced.time_s, machine)
-        tokens = planner.tokens and planner.tokens / (priced.time_s * machine.num_devices)
-        return StepFigures(share, "MFU", priced.breakdown, nearest_set(machine), tokens)
+        whole = self.sizes.planner(priced.batch_size).whole
+        return StepFigures.of(whole, priced.time_s, self.machine, priced.breakdown)
 
     def plan_file(self) -> PlanFile:
         """The best plan, to be kept in a file: `found.plan_file().write("plan.toml")`.

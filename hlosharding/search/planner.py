@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
-from hlosharding.cost import FlopsByType, Machine, model_flops
+from hlosharding.cost import Machine, WholeStep
 from hlosharding.errors import AnnotationError, ScheduleError
 from hlosharding.ir import Instruction, Module, fused_attention
 from hlosharding.notebook import file_name
@@ -76,6 +76,7 @@ class Planner:
         made.module = by_expert(self.module)
         if made.module is not self.module:
             made._cutter = Cutter(made.module, sorted(self.numbers), sorted(self.donated))
+            made._cutter.whole = self.whole  # rows of other experts, which are masked, are no work of the model's
         return made
 
     def having(self, name: str, strategy: Strategy) -> Planner:
@@ -95,17 +96,10 @@ class Planner:
         made._cutter = Cutter(self.module, sorted(self.numbers), [p.parameter_number for p in updated])
         return made, list(dict.fromkeys(map(argument_of, updated)))
 
-    @cached_property
-    def model_flops(self) -> FlopsByType:
-        """Of the products of a step, nothing computed twice."""
-        return model_flops(self.module)
-
-    @cached_property
-    def tokens(self) -> int | None:
-        """Of a step, where its batch has integers [batch, length], all of one shape."""
-        batch = (p.shape for p in self.module.entry.parameters if p.parameter_number in self.numbers)
-        sizes = {shape.size for shape in batch if len(shape.dims) == 2 and shape.is_integral}
-        return sizes.pop() if len(sizes) == 1 else None
+    @property
+    def whole(self) -> WholeStep:
+        """The step, whatever the plan."""
+        return self._cutter.whole
 
     @property
     def donated(self) -> frozenset[int]:

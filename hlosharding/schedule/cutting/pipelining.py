@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlosharding.compiler import default_machine
-from hlosharding.cost import Machine
+from hlosharding.cost import Machine, WholeStep
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Instruction, Module
 from hlosharding.partitioner import PartitionOptions
@@ -173,7 +173,13 @@ class Cutter:
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
         writer = _Writer(program, placement, found, self._shardings[key], places, self._made, donated)
-        return replace(writer.pipeline(), interface=fission.interface, stages=placement.sources)
+        made = writer.pipeline()
+        return replace(made, interface=fission.interface, stages=placement.sources, whole=self.whole)
+
+    @cached_property
+    def whole(self) -> WholeStep:
+        """What is cut."""
+        return WholeStep.of(self.module, self.batch)
 
     def _fission(self, layout: Layout, machine: Machine) -> Fission:
         key = layout.pieces, layout.even, machine

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from hlosharding.cost import WholeStep
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.builder import Ref, ScheduleBuilder
 from hlosharding.schedule.interface import Interface
@@ -77,6 +78,8 @@ class Pipeline:
     """How inputs and results are parts of the caller's arrays, where they are not these."""
     stages: Mapping[str, int] = field(default_factory=dict[str, int])
     """As of the schedule."""
+    whole: WholeStep | None = None
+    """Likewise."""
 
     @cached_property
     def num_devices(self) -> int:
@@ -146,7 +149,7 @@ class Pipeline:
         """
         builder = ScheduleBuilder()
         made = builder.finish(*self.write(builder, name, microbatches, seconds=seconds, axis=axis))
-        return replace(made, interface=self.interface, stages=self.stages)
+        return replace(made, interface=self.interface, stages=self.stages, whole=self.whole)
 
     def write(
         self,

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from hlosharding.cost import (
     NOTHING,
     CostReport,
+    FlopsByType,
     Level,
     Machine,
     Row,
@@ -22,10 +23,9 @@ from hlosharding.cost import (
     StepBreakdown,
     StepFigures,
     Times,
-    nearest_set,
+    WholeStep,
     streams_of,
     trace_text,
-    utilization,
 )
 from hlosharding.errors import ScheduleError
 from hlosharding.notebook import InNotebooks
@@ -108,6 +108,8 @@ class ScheduleSimulation(InNotebooks):
     classes: DeviceClasses
     """Devices that do the same, simulated once."""
     semantics: Semantics = "overlap"
+    whole: WholeStep | None = None
+    """What the schedule is of, where that is known."""
     _reports: dict[tuple[Op, Machine], CostReport | None] = field(
         default_factory=dict["tuple[Op, Machine]", "CostReport | None"]
     )
@@ -201,14 +203,21 @@ class ScheduleSimulation(InNotebooks):
 
     @cached_property
     def figures(self) -> StepFigures:
-        """Utilization of the devices, what bounds the step, and how far off such predictions were."""
+        """Utilization of the devices, what bounds the step, and how far off such predictions were; tokens, where the
+        schedule is of a program whose batch has them.
+        """
+        longest = max(self.usage, key=lambda use: use.busy_s, default=None)
+        breakdown = longest.breakdown if longest else StepBreakdown()
+        return StepFigures.of(self.whole or self._flops, self.time_s, self.machine, breakdown)
+
+    @property
+    def _flops(self) -> FlopsByType:
+        """Of all devices."""
         flops: defaultdict[str, float] = defaultdict(float)
         for op, devices in self._runs.items():
             for dtype, each in op.flops.items():
                 flops[dtype] += each * devices
-        longest = max(self.usage, key=lambda use: use.busy_s)
-        share = utilization(flops, self.time_s, self.machine)
-        return StepFigures(share, "HFU", longest.breakdown, nearest_set(self.machine))
+        return flops
 
     @property
     def _runs(self) -> Mapping[Op, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlosharding.collector import collector_waits
-from hlosharding.cost import Machine, Tasks, Times, in_order, sharing
+from hlosharding.cost import Machine, Tasks, Times, WholeStep, in_order, sharing
 from hlosharding.errors import ScheduleError
 from hlosharding.schedule.interpreter import interpret
 from hlosharding.schedule.simulation.contention import Links
@@ -21,9 +21,9 @@ from hlosharding.schedule.steps import Functions
 
 @collector_waits
 def simulate_schedule(
-    functions: Functions, machine: Machine, *, semantics: Semantics = "overlap"
+    functions: Functions, machine: Machine, *, semantics: Semantics = "overlap", whole: WholeStep | None = None
 ) -> ScheduleSimulation:
-    """Simulate a schedule.
+    """Simulate a schedule.  `whole`: what it is of.
 
     "overlap": a device computes while its transfers are under way; between two submeshes one transfer runs at a time.
     "synchronous": a step keeps all devices that take part, senders and receivers alike (as in DistIR).
@@ -34,7 +34,7 @@ def simulate_schedule(
     """
     if semantics not in _SEMANTICS:
         raise ScheduleError(f"no semantics {semantics!r}", remedy=f"there are {', '.join(_SEMANTICS)}")
-    return simulated(recorded(functions, machine), semantics)
+    return simulated(recorded(functions, machine), semantics, whole)
 
 
 def recorded(functions: Functions, machine: Machine) -> Recording:
@@ -45,7 +45,9 @@ def recorded(functions: Functions, machine: Machine) -> Recording:
 
 
 @collector_waits
-def simulated(recording: Recording, semantics: Semantics = "overlap") -> ScheduleSimulation:
+def simulated(
+    recording: Recording, semantics: Semantics = "overlap", whole: WholeStep | None = None
+) -> ScheduleSimulation:
     """As `simulate_schedule`, of steps that were recorded already."""
     machine = recording.machine
     groups = list(dict.fromkeys(kind.devices for kind in recording.kinds))
@@ -57,7 +59,7 @@ def simulated(recording: Recording, semantics: Semantics = "overlap") -> Schedul
     classes = DeviceClasses(groups, lambda device: machine.kind_of((device,)))
     lanes, timed = _SEMANTICS[semantics]
     times = timed(recording, _tasks(recording, lanes(classes)))
-    return ScheduleSimulation(machine, recording, times, classes, semantics)
+    return ScheduleSimulation(machine, recording, times, classes, semantics, whole)
 
 
 def _alone(recording: Recording, tasks: Tasks) -> Times:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import hlosharding as hs
 from hlosharding.cost import machines
 from hlosharding.schedule import Schedule, ScheduleBuilder, StageProgram
 from tests.support.uniform_pipelines import machine, pipeline
@@ -59,6 +60,32 @@ def test_what_devices_do_adds_up_to_the_run_and_gives_their_use() -> None:
         assert use.breakdown.bound == "idle stages"
     assert run.figures.kind == "HFU"
     assert run.figures.utilization == pytest.approx(2 * LARGE**3 / device.flops("f32") / run.time_s)
+
+
+def test_a_program_that_was_cut_is_known_as_a_whole_and_its_text_is_not() -> None:
+    """The second pass of a checkpoint is none of the model's; tokens are the batch's integers."""
+
+    def step(table: Any, weights: Any, tokens: jax.Array) -> Any:
+        def loss(table: Any, weights: Any) -> jax.Array:
+            x = table[tokens]
+            for w in weights:
+                x = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w))(x, w)
+            return jnp.sum(x**2)
+
+        return jax.value_and_grad(loss, argnums=(0, 1))(table, weights)
+
+    table, weight = jnp.ones((64, 128)), jnp.ones((128, 128))
+    cut = hs.pipelined(
+        hs.trace(step)(table, [weight] * 4, jnp.zeros((16, 32), int)), batch=["tokens"], stages=2, microbatches=4
+    )
+    device = machines.h100(2)
+    run, read = cut.simulate(device), hs.parse_schedule(cut.to_text()).simulate(device)
+    product = 2 * 16 * 32 * 128 * 128
+    assert run.figures.kind == "MFU"
+    assert run.figures.utilization == pytest.approx(4 * 2 * 3 * product / device.flops("f32") / 2 / run.time_s)
+    assert run.figures.tokens_per_s == pytest.approx(16 * 32 / 2 / run.time_s)
+    assert (read.figures.kind, read.figures.tokens_per_s) == ("HFU", None)
+    assert read.figures.utilization > run.figures.utilization
 
 
 def test_the_trace_has_them(tmp_path: Path) -> None:
