@@ -273,26 +273,18 @@ def test_integers_wait_in_their_own_width() -> None:
     assert executions(local) == [1]
 
 
-def test_an_accumulator_of_fully_sharded_gradients_does_not_grow() -> None:
-    # Carried unreduced, every device would hold all of the gradient instead of its part.
-    body = entry(wanted="[8,1]<=[8]").replace("{{replicated}, {replicated},", "{{replicated}, {devices=[8,1]<=[8]},")
+@pytest.mark.parametrize(
+    ("lies", "parts", "late"),
+    [("devices=[8,1]<=[8]", 8, []), ("devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate", 4, [1])],
+)
+def test_an_accumulator_of_sharded_gradients_does_not_grow(lies: str, parts: int, late: list[int]) -> None:
+    """In every trip it is summed over the devices that share it, and over others once, behind the loop."""
+    body = entry(wanted=lies).replace("{{replicated}, {replicated},", f"{{{{replicated}}, {{{lies}}},")
     local = right(body, computations=loop(SUM))
-    assert executions(local, "reduce-scatter") == [TRIPS]
+    assert (executions(local, "reduce-scatter"), executions(local)) == ([TRIPS], late)
     carry = next(i for i in local.module.instructions if i.opcode == "while").shape
-    assert carry.tuple_shapes[1].dims == (2, 24)
-
-
-def test_an_accumulator_that_some_devices_share_is_summed_over_them_in_every_trip_and_over_others_once() -> None:
-    shared = "devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate"
-    body = entry(wanted="[4,1,2]<=[2,4]T(1,0) copies")
-    local = right(
-        body.replace("{{replicated}, {replicated},", f"{{{{replicated}}, {{{shared}}},"), computations=loop(SUM)
-    )
-    assert executions(local, "reduce-scatter") == [TRIPS]
-    assert executions(local, "all-reduce") == [1]
-    carry = next(i for i in local.module.instructions if i.opcode == "while").shape
-    assert carry.tuple_shapes[1].dims == (4, 24)
-    assert local.comm_bytes_per_device == (TRIPS * 3 / 4 + 2 * 1 / 2 / 4) * 16 * 24 * 4
+    assert carry.tuple_shapes[1].dims == (16 // parts, 24)
+    assert local.comm_bytes_per_device == (TRIPS * (parts - 1) / parts + len(late) / parts) * 16 * 24 * 4
 
 
 STACKED = """
