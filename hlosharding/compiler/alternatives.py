@@ -144,13 +144,11 @@ class _Choice:
         return best_of(found)
 
     def _decisions(self, overlap: str) -> Decisions:
-        return Decisions(
-            Prices(self.machine, self.options.objective),
-            overlap=overlap,
-            mesh=self.module.mesh.assignment if self.module.mesh is not None else None,
-            has_manual_groups=has_manual_groups(self.module),
-            annotated=self.annotated,
-        )
+        mesh = self.module.mesh.assignment if self.module.mesh is not None else None
+        prices, names = Prices(self.machine, self.options.objective), self.annotated
+        if has_manual_groups(self.module):
+            return Decisions(prices, overlap=overlap, mesh=mesh, has_manual_groups=True, annotated=names)
+        return Decisions.remembered(prices, mesh, overlap=overlap, annotated=names)
 
     def _built(self, table: ShardingTable, decisions: Decisions) -> Alternative:
         """One walk.  What was decided of equal ops holds for it; how loops carry their values depends on the table."""

@@ -1,13 +1,15 @@
-"""Choices already made, shared by all computations of a module: repeated layers are decided once.
+"""Choices already made: repeated layers are decided once, and so are equal ops of other programs.
 
-Floor: partitioner.  Plain state of one run; every key is what its answer depends on.
+Floor: partitioner.  Every key is what its answer depends on, beside the prices and the mesh.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from hlosharding.cost import Machine
 from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.prices import Prices
@@ -48,6 +50,27 @@ class Decisions:
     by_group_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
+    @classmethod
+    def remembered(
+        cls, prices: Prices, mesh: TileAssignment | None, *, overlap: str, annotated: frozenset[str]
+    ) -> Decisions:
+        """Those of a program without manual regions, with what was chosen of equal ops of others at the same prices and
+        on the same mesh."""
+        known = _known(prices.machine, prices.objective, mesh)
+        if len(known.lowerings) > _MOST_REMEMBERED:
+            _known.cache_clear()
+        return cls(
+            known.prices,
+            overlap,
+            mesh,
+            annotated=annotated,
+            equal_ops=known.equal_ops,
+            lowerings=known.lowerings,
+            reshapes=known.reshapes,
+            moves=known.moves,
+            local_shapes=known.local_shapes,
+        )
+
     def inside(self, groups: ManualGroups) -> Decisions:
         """What is decided for the groups of a region."""
         if groups.size not in self.by_group_size:
@@ -61,3 +84,13 @@ class Decisions:
                 watched=self.watched,
             )
         return self.by_group_size[groups.size]
+
+
+@lru_cache(maxsize=8)
+def _known(machine: Machine, objective: str, mesh: TileAssignment | None) -> Decisions:
+    """Whose tables all programs of these prices share."""
+    return Decisions(Prices(machine, objective), mesh=mesh)
+
+
+_MOST_REMEMBERED = 1 << 15
+"""Choices of ops: some 100 MB."""

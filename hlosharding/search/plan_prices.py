@@ -11,23 +11,16 @@ from functools import cached_property
 
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
-from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.plans import SizedPlan
 
 
 class PlanPrices:
     """Prices plans.  `plans`: all that may be asked for."""
 
-    def __init__(
-        self,
-        sizes: BatchSizes,
-        plans: Iterable[SizedPlan],
-        machine: Machine,
-        options: PartitionOptions | None = None,
-    ) -> None:
-        self.sizes, self.machine, self.options = sizes, machine, options
+    def __init__(self, sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine) -> None:
+        self.sizes, self.machine = sizes, machine
         self._runs = PipelineRuns(machine)
         found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
         for each in plans:
@@ -35,19 +28,13 @@ class PlanPrices:
         self._families = {key: _Family(members, self.cut) for key, members in found.items()}
 
     def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
-        """A step.  Raises ScheduleError where it cannot be cut so."""
-        return self._run(wanted.plan, self._families[family(wanted)].at(wanted))
-
-    def simulated_alone(self, wanted: SizedPlan) -> ScheduleSimulation:
-        """The same of its own cut, whatever others there are."""
-        return self._run(wanted.plan, self.cut(wanted))
-
-    def _run(self, plan: Plan, cut: Pipeline) -> ScheduleSimulation:
+        """A step, as its own cut runs it.  Raises ScheduleError where it cannot be cut so."""
+        cut, plan = self._families[family(wanted)].at(wanted), wanted.plan
         return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline as it will run."""
-        return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine, self.options)
+        return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine)
 
 
 def family(wanted: SizedPlan) -> object:
