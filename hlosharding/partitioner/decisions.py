@@ -35,6 +35,8 @@ class Decisions:
     """All of an instruction that its lowering depends on, and `equal_ops`: equal ones as one object."""
     equal_ops: dict[Any, Any] = field(default_factory=dict)
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
+    option_prices: dict[Any, Any] = field(default_factory=dict)
+    """Of ops by how some of their values may lie (`prices_of_options`)."""
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
     moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loop_forms: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class Decisions:
             annotated=annotated,
             equal_ops=known.equal_ops,
             lowerings=known.lowerings,
+            option_prices=known.option_prices,
             reshapes=known.reshapes,
             moves=known.moves,
             local_shapes=known.local_shapes,
