@@ -272,13 +272,27 @@ def change_kind(instruction: Instruction, opcode: str, shape: Shape) -> None:
 
 def fresh_name(module: ModuleGraph, name: str) -> str:
     """`name`, or `name.N` with the smallest free N."""
-    taken = {i.name for c in module.computations for i in c.instructions}
-    if name not in taken:
-        return name
-    number = 1
-    while f"{name}.{number}" in taken:
+    return free_name(names_of(module), name)
+
+
+def names_of(module: ModuleGraph) -> set[str]:
+    """Those of all instructions."""
+    return {i.name for c in module.computations for i in c.instructions}
+
+
+def free_name(taken: set[str], name: str) -> str:
+    """`name`, or `name.N` with the smallest free N; taken from then on.
+
+    >>> taken = {"add"}
+    >>> free_name(taken, "add"), free_name(taken, "add"), free_name(taken, "dot")
+    ('add.1', 'add.2', 'dot')
+    """
+    found, number = name, 0
+    while found in taken:
         number += 1
-    return f"{name}.{number}"
+        found = f"{name}.{number}"
+    taken.add(found)
+    return found
 
 
 def dead_code(module: ModuleGraph) -> bool:
