@@ -23,6 +23,7 @@ from hlosharding.search.comparison import explained, shared_reason
 from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_files import plan_file
+from hlosharding.search.plan_prices import by_family
 from hlosharding.search.plan_space import MICROBATCHES, plans_for
 from hlosharding.search.plans import Plan, SizedPlan
 from hlosharding.search.price_file import KnownPrices, Outcome, facts
@@ -218,7 +219,7 @@ class _Search:
     def result(self, priced: Prices) -> SearchResult:
         """`priced`: who prices."""
         bounds = self._bounds()
-        order = sorted(self.plans, key=lambda each: (bounds[each], each))
+        order = by_family(sorted(self.plans, key=lambda each: (bounds[each], each)))
         found = self._outcomes(priced, [Task(each, bounds[each], self.known.found.get(each)) for each in order])
         return SearchResult(
             self.sizes,
