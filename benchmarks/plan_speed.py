@@ -96,7 +96,9 @@ def main() -> None:
             ratio, is_fast = judged(row["s"] / LIMITS[form], 1.0) if is_plan else ("", True)
             kept += [is_fast, row["gb"] < GIGABYTES]
             table.add_row(form, row["what"], f"{row['s']:.2f}", ratio, f"{row['gb']:.2f}")
-        kept.append(not error)
+        if error:
+            table.add_row(form, error.strip().splitlines()[-1], "", "[red]failed[/red]", "")
+            kept.append(False)
     finish(table, kept)
 
 
