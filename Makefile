@@ -61,7 +61,7 @@ bench-gpu-compile: setup ## the zoo compiled for eight H100s that need not be th
 	$(BIN)/python -m benchmarks.gpu_compile
 
 bench-search: setup ## plans: the DistIR paper's tables, runs against one device, prices against measurements, memory, simulation's speed
-	status=0; for table in paper_plans pipeline_runs accuracy temp_memory simulation_scaling; do \
+	status=0; for table in plan_speed paper_plans pipeline_runs accuracy temp_memory simulation_scaling; do \
 	  $(BIN)/python -m benchmarks.$$table || status=1; done; exit $$status
 
 bench-interop: setup ## ONNX's node tests, partitioned too; Shardy's propagation and reshards beside ours

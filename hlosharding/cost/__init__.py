@@ -9,7 +9,7 @@ from hlosharding.cost.machine_file import machine_text, read_machine
 from hlosharding.cost.machine_names import machine_said, parse_machine, preset_text
 from hlosharding.cost.measured_sets import MeasuredSet, nearest_set
 from hlosharding.cost.memory import Peak, peak_memory, temporary_memory
-from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time
+from hlosharding.cost.model import CostReport, Priced, Subtotal, cost, local_time, rows_alone
 from hlosharding.cost.placement import GroupPlacement, group_placement, permute_placement
 from hlosharding.cost.presets import machine_named, machine_presets, preset_of_kind
 from hlosharding.cost.sharing import LinkUse, sharing
@@ -88,6 +88,7 @@ __all__ = [
     "preset_of_kind",
     "preset_text",
     "read_machine",
+    "rows_alone",
     "sharing",
     "simulate",
     "simulate_priced",

@@ -199,12 +199,21 @@ def cost(
     module = with_trip_counts(module_of(module), trips)
     machine = (machine_of(machine) if machine else machines.h100(devices_of(module).count)).running(runtime)
     with blaming(module):
-        table = _Table(module, machine, causes, combine=combine and not was_combined(module))
         runs = executions(module)
-        for computation, how_often in runs.items():
-            table.add(computation, how_often)
+        table = _filled(_Table(module, machine, causes, combine=combine and not was_combined(module)), runs)
         peak = peak_memory(module, table.kernels)
         return table.report(peak.bytes, peak.at, host_memory(module), guessed_loops(runs))
+
+
+def rows_alone(module: Module, machine: Machine) -> list[Priced]:
+    """The rows of `cost`, collectives not combined, where nobody asks for more."""
+    return _filled(_Table(module, machine, {}, combine=False), executions(module)).rows
+
+
+def _filled(table: _Table, runs: Mapping[Computation, Runs]) -> _Table:
+    for computation, how_often in runs.items():
+        table.add(computation, how_often)
+    return table
 
 
 class _Table:

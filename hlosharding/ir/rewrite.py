@@ -119,15 +119,18 @@ def bypass(instructions: Iterable[Instruction], *, leave: LeaveUsers = others_ke
         user.operands = tuple(instead.get(o, o) for o in user.operands)
 
 
-def remove(instruction: Instruction) -> None:
-    """Take an unused instruction out of its computation."""
-    if instruction.users or instruction.is_root:
-        raise ModuleError(f"%{instruction.name} is still used", where=f"computation %{instruction.computation.name}")
-    set_operands(instruction, ())
-    for other in instruction.computation.instructions:
-        if instruction in other.control_predecessors:
-            other.control_predecessors = tuple(p for p in other.control_predecessors if p is not instruction)
-    instruction.computation.instructions.remove(instruction)
+def remove(*instructions: Instruction) -> None:
+    """Take unused instructions out of their computations."""
+    for each in instructions:
+        if each.users or each.is_root:
+            raise ModuleError(f"%{each.name} is still used", where=f"computation %{each.computation.name}")
+        set_operands(each, ())
+    gone = frozenset(instructions)
+    for computation in {each.computation for each in instructions}:
+        computation.instructions[:] = [i for i in computation.instructions if i not in gone]
+        for other in computation.instructions:
+            if not gone.isdisjoint(other.control_predecessors):
+                other.control_predecessors = tuple(p for p in other.control_predecessors if p not in gone)
 
 
 def insert(
@@ -160,6 +163,14 @@ def place_behind(computation: Computation, places: Mapping[Instruction, Sequence
     moved = {i for group in places.values() for i in group}
     kept = [i for i in computation.instructions if i not in moved]
     computation.instructions[:] = [i for place in kept for i in (place, *places.get(place, ()))]
+
+
+def place_before(places: Mapping[Instruction, Sequence[Instruction]]) -> None:
+    """Move instructions of the same computations: some before each of these."""
+    moved = {i for group in places.values() for i in group}
+    for computation in {place.computation for place in places}:
+        kept = [i for i in computation.instructions if i not in moved]
+        computation.instructions[:] = [i for place in kept for i in (*places.get(place, ()), place)]
 
 
 def copy(instruction: Instruction, position: int, operands: Iterable[Instruction], *, to: Computation) -> Instruction:
@@ -261,13 +272,27 @@ def change_kind(instruction: Instruction, opcode: str, shape: Shape) -> None:
 
 def fresh_name(module: ModuleGraph, name: str) -> str:
     """`name`, or `name.N` with the smallest free N."""
-    taken = {i.name for c in module.computations for i in c.instructions}
-    if name not in taken:
-        return name
-    number = 1
-    while f"{name}.{number}" in taken:
+    return free_name(names_of(module), name)
+
+
+def names_of(module: ModuleGraph) -> set[str]:
+    """Those of all instructions."""
+    return {i.name for c in module.computations for i in c.instructions}
+
+
+def free_name(taken: set[str], name: str) -> str:
+    """`name`, or `name.N` with the smallest free N; taken from then on.
+
+    >>> taken = {"add"}
+    >>> free_name(taken, "add"), free_name(taken, "add"), free_name(taken, "dot")
+    ('add.1', 'add.2', 'dot')
+    """
+    found, number = name, 0
+    while found in taken:
         number += 1
-    return f"{name}.{number}"
+        found = f"{name}.{number}"
+    taken.add(found)
+    return found
 
 
 def dead_code(module: ModuleGraph) -> bool:

@@ -1,13 +1,15 @@
-"""Choices already made, shared by all computations of a module: repeated layers are decided once.
+"""Choices already made: repeated layers are decided once, and so are equal ops of other programs.
 
-Floor: partitioner.  Plain state of one run; every key is what its answer depends on.
+Floor: partitioner.  Every key is what its answer depends on, beside the prices and the mesh.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
+from hlosharding.cost import Machine
 from hlosharding.ir import ElementReaders, Instruction, Shape
 from hlosharding.partitioner.choice import Lowering, MovementPlan
 from hlosharding.partitioner.prices import Prices
@@ -35,6 +37,8 @@ class Decisions:
     """All of an instruction that its lowering depends on, and `equal_ops`: equal ones as one object."""
     equal_ops: dict[Any, Any] = field(default_factory=dict)
     lowerings: dict[Any, Lowering] = field(default_factory=dict)
+    option_prices: dict[Any, Any] = field(default_factory=dict)
+    """Of ops by how some of their values may lie (`prices_of_options`)."""
     reshapes: dict[Any, tuple[HloSharding, HloSharding]] = field(default_factory=dict)
     moves: dict[Any, MovementPlan | None] = field(default_factory=dict)
     loop_forms: dict[Instruction, tuple[Form, ...]] = field(default_factory=dict)
@@ -52,6 +56,23 @@ class Decisions:
     by_group_size: dict[int, Decisions] = field(default_factory=dict)
     """Choices made inside manual regions, by the number of devices in a group."""
 
+    def remembered(self) -> Decisions:
+        """The same, of a program without manual regions, with what was chosen of equal ops of others by the same prices
+        and on the same mesh."""
+        known = _known(self.prices.machine, self.prices.objective, self.mesh, self.only_propagated)
+        if len(known.lowerings) > _MOST_REMEMBERED:
+            _known.cache_clear()
+        return replace(
+            self,
+            prices=known.prices,
+            equal_ops=known.equal_ops,
+            lowerings=known.lowerings,
+            option_prices=known.option_prices,
+            reshapes=known.reshapes,
+            moves=known.moves,
+            local_shapes=known.local_shapes,
+        )
+
     def inside(self, groups: ManualGroups) -> Decisions:
         """What is decided for the groups of a region."""
         if groups.size not in self.by_group_size:
@@ -59,9 +80,20 @@ class Decisions:
             self.by_group_size[groups.size] = Decisions(
                 prices,
                 overlap=self.overlap,
+                only_propagated=self.only_propagated,
                 by_group_size=self.by_group_size,
                 local_shapes=self.local_shapes,
                 readers=self.readers,
                 watched=self.watched,
             )
         return self.by_group_size[groups.size]
+
+
+@lru_cache(maxsize=8)
+def _known(machine: Machine, objective: str, mesh: TileAssignment | None, only_propagated: bool) -> Decisions:
+    """Whose tables all programs of these prices share."""
+    return Decisions(Prices(machine, objective), mesh=mesh, only_propagated=only_propagated)
+
+
+_MOST_REMEMBERED = 1 << 15
+"""Choices of ops: some 100 MB."""

@@ -8,46 +8,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import chain
 
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
-from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule import Pipeline, PipelineRuns, ResizablePipeline, ScheduleSimulation, Sized
 from hlosharding.search.batch_sizes import BatchSizes
-from hlosharding.search.plans import Plan, SizedPlan
+from hlosharding.search.plans import SizedPlan
 
 
 class PlanPrices:
-    """Prices plans.  `plans`: all that may be asked for."""
+    """Prices plans.  `plans`: all that may be asked for, those of a family one after the other: of one that was left
+    nothing is kept."""
 
-    def __init__(
-        self,
-        sizes: BatchSizes,
-        plans: Iterable[SizedPlan],
-        machine: Machine,
-        options: PartitionOptions | None = None,
-    ) -> None:
-        self.sizes, self.machine, self.options = sizes, machine, options
+    def __init__(self, sizes: BatchSizes, plans: Iterable[SizedPlan], machine: Machine) -> None:
+        self.sizes, self.machine = sizes, machine
         self._runs = PipelineRuns(machine)
-        found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
-        for each in plans:
-            found[family(each)].append(each)
-        self._families = {key: _Family(members, self.cut) for key, members in found.items()}
+        self._members = _families(plans)
+        self._last: tuple[object, _Family] | None = None
 
     def simulated(self, wanted: SizedPlan) -> ScheduleSimulation:
-        """A step.  Raises ScheduleError where it cannot be cut so."""
-        return self._run(wanted.plan, self._families[family(wanted)].at(wanted))
-
-    def simulated_alone(self, wanted: SizedPlan) -> ScheduleSimulation:
-        """The same of its own cut, whatever others there are."""
-        return self._run(wanted.plan, self.cut(wanted))
-
-    def _run(self, plan: Plan, cut: Pipeline) -> ScheduleSimulation:
+        """A step, as its own cut runs it.  Raises ScheduleError where it cannot be cut so."""
+        key, plan = family(wanted), wanted.plan
+        if self._last is None or self._last[0] != key:
+            self._last = key, _Family(self._members[key], self.cut)
+        cut = self._last[1].at(wanted)
         return self._runs.simulate(cut, plan.schedule or cut.usual_order, plan.microbatches)
 
     def cut(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline as it will run."""
-        return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine, self.options)
+        return self.sizes.planner(wanted.batch_size).pipeline(wanted.plan, self.machine)
 
 
 def family(wanted: SizedPlan) -> object:
@@ -55,6 +45,18 @@ def family(wanted: SizedPlan) -> object:
     plan = wanted.plan
     divides = plan.divides(wanted.batch_size)
     return plan.stage, plan.layout, tuple(plan.submeshes), plan.microbatches == 1, divides or wanted
+
+
+def by_family(plans: Iterable[SizedPlan]) -> list[SizedPlan]:
+    """The same, each family where its first one is."""
+    return list(chain.from_iterable(_families(plans).values()))
+
+
+def _families(plans: Iterable[SizedPlan]) -> dict[object, list[SizedPlan]]:
+    found: defaultdict[object, list[SizedPlan]] = defaultdict(list)
+    for each in plans:
+        found[family(each)].append(each)
+    return found
 
 
 class _Family:
@@ -74,6 +76,8 @@ class _Family:
     def at(self, wanted: SizedPlan) -> Pipeline:
         """The pipeline, perhaps known by its price alone."""
         low, high, place = 0, len(self.sizes) - 1, self.sizes.index(wanted.examples)
+        if place in (low, high) and self._chosen(wanted.examples) == wanted:
+            return self._sample(wanted.examples).pipeline
         while True:
             found = self._resizable(self.sizes[low], self.sizes[high])
             try:
@@ -98,8 +102,12 @@ class _Family:
 
     def _sample(self, size: int) -> Sized:
         if size not in self._samples:
-            ends = {pick(member.batch_size for member in self.members) for pick in (min, max)}
-            of_size = [member for member in self.members if member.examples == size]
-            chosen = min(of_size, key=lambda member: (member.batch_size not in ends, member))
+            chosen = self._chosen(size)
             self._samples[size] = Sized(self.cut(chosen), size // chosen.plan.batch_ways, chosen.plan.microbatches)
         return self._samples[size]
+
+    def _chosen(self, size: int) -> SizedPlan:
+        """Who of that size is cut."""
+        ends = {pick(member.batch_size for member in self.members) for pick in (min, max)}
+        of_size = [member for member in self.members if member.examples == size]
+        return min(of_size, key=lambda member: (member.batch_size not in ends, member))

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlosharding.cost import Machine, Runtime, StepFigures, cost
+from hlosharding.cost import Machine, Runtime, StepFigures
 from hlosharding.errors import ScheduleError
 from hlosharding.ir import Module
 from hlosharding.notebook import InNotebooks
@@ -20,11 +20,13 @@ from hlosharding.progress import Progress, counting
 from hlosharding.schedule import Schedule
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.comparison import explained, shared_reason
+from hlosharding.search.least_seconds import LeastWork, least_seconds
 from hlosharding.search.mutations import Improved, improved
 from hlosharding.search.plan_files import plan_file
-from hlosharding.search.plan_space import MICROBATCHES, least_seconds, plans_for
+from hlosharding.search.plan_prices import by_family
+from hlosharding.search.plan_space import MICROBATCHES, plans_for
 from hlosharding.search.plans import Plan, SizedPlan
-from hlosharding.search.price_file import Asked, KnownPrices, Outcome, facts
+from hlosharding.search.price_file import KnownPrices, Outcome, facts
 from hlosharding.search.price_workers import PriceWorkers
 from hlosharding.search.priced_plan import PricedPlan, in_order
 from hlosharding.search.pricer import Answer, Pricer, Task
@@ -188,9 +190,9 @@ def search(
     `experts`: of the data ways, how many hold copies of what is split over data, parts of sequences, or other experts;
     `sequence`: sequence parallelism, or not (`Plan`).  `batch_sizes`: of a function, let the batch have each of these
     sizes; what takes least an example is the best then.  `donate`:
-    arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  All are priced as
-    propagation shards them, the `keep` fastest again with all that the partitioner looks at.  `prune`: leave out plans
-    of which it is certain that they are not among the `keep` fastest (of one batch size).  `progress`: shows a bar
+    arguments that the update may overwrite, by path or, of a function, by number, as of `jax.jit`.  `prune`: leave out
+    plans of which it is certain that they are not among the `keep` fastest (of one batch size), for their arithmetic
+    alone takes longer (`SearchResult.pruned`).  `progress`: shows a bar
     where a person watches, on a terminal's standard error or in a notebook; False shows none, a function is told (done,
     at most).
     `resume`: a file that keeps prices as they are found, and from which a search that was interrupted goes on.
@@ -213,7 +215,7 @@ def search(
         sizes.planner(sizes.given).strategy(name)
     every = [SizedPlan(plan, size) for size in batch_sizes or [sizes.given] for plan in space]
     said = facts(sizes, every, machine, (batch, donate)) if resume is not None else None
-    run = _Search(sizes, every, machine, KnownPrices(resume, said), keep, progress)
+    run = _Search(sizes, every, machine, KnownPrices(resume, said), progress)
     most = max(1, keep) if prune and len(batch_sizes) < 2 else None
     if jobs == 1:
         return run.result(Pricer(sizes, every, machine, most).priced)
@@ -221,31 +223,19 @@ def search(
         return run.result(workers.priced)
 
 
+@dataclass(frozen=True)
 class _Search:
-    """`most`: how many plans are priced again, with all that the partitioner looks at."""
-
-    def __init__(
-        self,
-        sizes: BatchSizes,
-        plans: Sequence[SizedPlan],
-        machine: Machine,
-        known: KnownPrices,
-        most: int,
-        progress: Progress | bool,
-    ) -> None:
-        self.sizes, self.plans, self.machine, self.known = sizes, plans, machine, known
-        self.most, self.progress = most, progress
+    sizes: BatchSizes
+    plans: Sequence[SizedPlan]
+    machine: Machine
+    known: KnownPrices
+    progress: Progress | bool
 
     def result(self, priced: Prices) -> SearchResult:
         """`priced`: who prices."""
         bounds = self._bounds()
-        order = sorted(self.plans, key=lambda each: (bounds[each], each))
-        tasks = [self._task(each, bounds[each], exact=False) for each in order]
-        with counting("pricing plans", self.progress) as progress:
-            found = self._outcomes(priced, tasks, progress, again=min(self.most, len(tasks)))
-            first = in_order(outcome for outcome in found.values() if isinstance(outcome, PricedPlan))[: self.most]
-            again = [self._task(each.sized_plan, 0.0, exact=True) for each in first]
-            found |= self._outcomes(priced, again, progress, before=len(tasks))
+        order = by_family(sorted(self.plans, key=lambda each: (bounds[each], each)))
+        found = self._outcomes(priced, [Task(each, bounds[each], self.known.found.get(each)) for each in order])
         return SearchResult(
             self.sizes,
             self.machine,
@@ -256,26 +246,21 @@ class _Search:
 
     def _bounds(self) -> dict[SizedPlan, float]:
         """Seconds that each takes at least.  Nothing is known of sizes for which the step was not traced."""
-        wholes = {size: cost(self.sizes.planner(size).module, self.machine) for size in self.sizes.traced}
+        planners = {size: self.sizes.planner(size) for size in self.sizes.traced}
+        work = {size: LeastWork.of(each.module, each.numbers, self.machine) for size, each in planners.items()}
         return {
-            each: least_seconds(each.plan, wholes[each.batch_size], self.machine) if each.batch_size in wholes else 0.0
+            each: least_seconds(each.plan, work[each.batch_size]) if each.batch_size in work else 0.0
             for each in self.plans
         }
 
-    def _task(self, plan: SizedPlan, bound: float, *, exact: bool) -> Task:
-        asked = Asked(plan, exact)
-        return Task(asked, bound, self.known.found.get(asked))
-
-    def _outcomes(
-        self, priced: Prices, tasks: Sequence[Task], progress: Progress, *, before: int = 0, again: int = 0
-    ) -> dict[SizedPlan, Outcome | None]:
-        """Of each plan, in the order of the tasks; known from then on.  `before`: how many were asked
-        for; `again`: how many will be."""
+    def _outcomes(self, priced: Prices, tasks: Sequence[Task]) -> dict[SizedPlan, Outcome | None]:
+        """Of each plan, in the order of the tasks; known from then on."""
         answers, made = iter(priced(tasks)), dict[SizedPlan, Outcome | None]()
-        for done in range(len(tasks)):
-            progress(before + done, before + len(tasks) + again)
-            asked, outcome = next(answers)
-            if outcome is not None and asked not in self.known.found:
-                self.known.keep(asked, outcome)
-            made[asked.plan] = outcome
-        return {task.asked.plan: made[task.asked.plan] for task in tasks}
+        with counting("pricing plans", self.progress) as progress:
+            for done in range(len(tasks)):
+                progress(done, len(tasks))
+                plan, outcome = next(answers)
+                if outcome is not None and plan not in self.known.found:
+                    self.known.keep(plan, outcome)
+                made[plan] = outcome
+        return {task.plan: made[task.plan] for task in tasks}

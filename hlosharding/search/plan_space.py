@@ -1,4 +1,4 @@
-"""Which plans there are for a number of devices, and what each takes at least.
+"""Which plans there are for a number of devices.
 
 Floor: search.
 """
@@ -12,9 +12,8 @@ from inspect import signature
 from itertools import product
 from typing import Any
 
-from hlosharding.cost import CostReport, Machine
+from hlosharding.cost import Machine
 from hlosharding.errors import ScheduleError
-from hlosharding.schedule import SPLIT_BACKWARD, order_and_chunks
 from hlosharding.search.plans import Plan
 
 MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -91,26 +90,3 @@ def plans_for(machine: Machine, given: Iterable[Plan] | None, **asked: Any) -> l
             what = f"plan {plan} is for {plan.num_devices} devices, {machine.name} has {machine.num_devices}"
             raise ScheduleError(what, remedy="take fewer ways, or a larger machine")
     return plans
-
-
-def least_seconds(plan: Plan, whole: CostReport, machine: Machine) -> float:
-    """No schedule of the plan takes less: its arithmetic at the machine's peak, with the pipeline's bubble.
-
-    `whole`: what one device does for the step.  Of W seconds of arithmetic on D*T devices a stage of P has a P-th, a
-    microbatch in one of its v chunks W/(P*v*K): so long, P-1 times over, the last devices wait for the first microbatch
-    on its way there and the first ones for the last on its way back.
-
-    >>> import hlosharding as hs
-    >>> from hlosharding.cost import machines
-    >>> text = "HloModule m\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT y = f32[8] negate(x)\\n}"
-    >>> whole = hs.cost(hs.load(text))
-    >>> least_seconds(Plan(1, 1, 2, 4), whole, machines.h100(2)) > least_seconds(Plan(2), whole, machines.h100(2))
-    True
-    """
-    kinds = machine.parts or (machine,)  # of unlike nodes: nobody is faster than the fastest
-    fastest = max(max(kind.vector_flops, *(rate for _, rate in kind.peak_flops)) for kind in kinds)
-    seconds = whole.flops / fastest / (plan.data * plan.tensor)
-    order, chunks = order_and_chunks(plan.schedule)
-    if order in SPLIT_BACKWARD:  # no pass need wait for the gradients of weights: perhaps there is no bubble
-        return seconds / plan.stages
-    return seconds / plan.stages * (1 + (plan.stages - 1) / (chunks * plan.microbatches))

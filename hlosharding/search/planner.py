@@ -114,6 +114,8 @@ class Planner:
     def annotated(self, plan: Plan) -> Module:
         """The program with the shardings of a stage by its strategy; where it says nothing, the batch over data."""
         if plan.stage not in self._annotated:
+            if len(self._annotated) >= _MOST_KEPT:
+                self._annotated.pop(next(iter(self._annotated)))
             try:
                 self._annotated[plan.stage] = self._made_for(plan)._split(plan)
             except (AnnotationError, ScheduleError) as error:
@@ -154,6 +156,10 @@ class Planner:
             known = ", ".join(filter(None, self.strategies))
             raise ScheduleError(f"no strategy {name!r}", remedy=f"there are {known}; others are given as strategies=")
         return self.strategies[name]
+
+
+_MOST_KEPT = 16
+"""Copies of a program: plans of as many ways come one after the other."""
 
 
 def argument_of(parameter: Instruction) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from hlosharding.compiler import versions
 from hlosharding.cost import Machine, StepBreakdown
@@ -28,13 +28,6 @@ Outcome = PricedPlan | str
 """What a step takes, or why the program does not allow the plan."""
 
 
-class Asked(NamedTuple):
-    """A plan, priced by its own cut with all that the partitioner looks at (`exact`), or among others as propagated."""
-
-    plan: SizedPlan
-    exact: bool
-
-
 class KnownPrices:
     """What became of plans.  With a path also in a file, from which it takes what is there already.
 
@@ -42,11 +35,11 @@ class KnownPrices:
     HloShardingError for one that cannot be read or written.
 
     >>> from tempfile import TemporaryDirectory
-    >>> asked = Asked(SizedPlan(Plan(2), 8), exact=False)
+    >>> plan = SizedPlan(Plan(2), 8)
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "prices.jsonl"
-    ...     KnownPrices(path, {"machine": "h100(2)"}).keep(asked, "the batch is not cut")
-    ...     print(KnownPrices(path, {"machine": "h100(2)"}).found[asked])
+    ...     KnownPrices(path, {"machine": "h100(2)"}).keep(plan, "the batch is not cut")
+    ...     print(KnownPrices(path, {"machine": "h100(2)"}).found[plan])
     ...     KnownPrices(path, {"machine": "h100(4)"})
     Traceback (most recent call last):
         ...
@@ -55,7 +48,7 @@ class KnownPrices:
 
     def __init__(self, path: str | Path | None = None, facts: Mapping[str, str] | None = None) -> None:
         self.path = Path(path) if path is not None else None
-        self.found: dict[Asked, Outcome] = {}
+        self.found: dict[SizedPlan, Outcome] = {}
         if self.path is not None:
             header = {"version": str(VERSION), "library": " ".join(versions()), **(facts or {})}
             try:
@@ -63,12 +56,12 @@ class KnownPrices:
             except OSError as error:
                 raise HloShardingError(f"cannot keep prices in {path}: {error.strerror or error}") from error
 
-    def keep(self, asked: Asked, outcome: Outcome) -> None:
+    def keep(self, plan: SizedPlan, outcome: Outcome) -> None:
         """From now on."""
-        self.found[asked] = outcome
+        self.found[plan] = outcome
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(_line(asked, outcome))
+                file.write(_line(plan, outcome))
 
     def _read(self, path: Path, header: Mapping[str, str]) -> None:
         first = json.dumps(header) + "\n"
@@ -80,8 +73,8 @@ class KnownPrices:
         lines = whole.split("\n")
         _check(lines[0], header, path)
         for number, line in enumerate(lines[1:], 2):
-            asked, outcome = _outcome(line, f"line {number} of {path}")
-            self.found[asked] = outcome
+            plan, outcome = _outcome(line, f"line {number} of {path}")
+            self.found[plan] = outcome
         if rest:  # half a line: the search ended while it was written
             write_whole(path, f"{whole}\n")
 
@@ -124,26 +117,25 @@ def _check(line: str, header: Mapping[str, str], path: Path) -> None:
         raise ScheduleError(f"{path} has prices of another {', '.join(other)}", remedy="name another file")
 
 
-def _line(asked: Asked, outcome: Outcome) -> str:
+def _line(plan: SizedPlan, outcome: Outcome) -> str:
     said = {"refused": outcome} if isinstance(outcome, str) else {"priced": asdict(outcome)}
-    plan = {"plan": asdict(asked.plan.plan), "batch_size": asked.plan.batch_size, "exact": asked.exact}
-    return json.dumps({**plan, **said}) + "\n"
+    return json.dumps({"plan": asdict(plan.plan), "batch_size": plan.batch_size, **said}) + "\n"
 
 
-def _outcome(line: str, where: str) -> tuple[Asked, Outcome]:
+def _outcome(line: str, where: str) -> tuple[SizedPlan, Outcome]:
     try:
         said: dict[str, Any] = json.loads(line)
-        asked = Asked(SizedPlan(Plan(**said["plan"]), said["batch_size"]), said["exact"])
-        for value in (asked, asked.plan, asked.plan.plan):
+        plan = SizedPlan(Plan(**said["plan"]), said["batch_size"])
+        for value in (plan, plan.plan):
             _check_types(value)
         if "refused" in said:
-            return asked, str(said["refused"])
+            return plan, str(said["refused"])
         breakdown = StepBreakdown(**said["priced"]["breakdown"])
-        priced: dict[str, Any] = {**said["priced"], "plan": asked.plan.plan, "breakdown": breakdown}
+        priced: dict[str, Any] = {**said["priced"], "plan": plan.plan, "breakdown": breakdown}
         outcome = PricedPlan(**priced)
         for value in (outcome, breakdown):
             _check_types(value)
-        return asked, outcome
+        return plan, outcome
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ScheduleError(f"{where} is no price: {error}", remedy="name another file") from error
 

@@ -86,7 +86,7 @@ def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:
     """What each of the workers does: families whole, about as much for all."""
     families: dict[object, list[Task]] = {}
     for task in tasks:
-        families.setdefault(task if task.asked.exact else family(task.asked.plan), []).append(task)
+        families.setdefault(family(task.plan), []).append(task)
     shares: list[list[Task]] = [[] for _ in range(min(count, len(families)))]
     for members in sorted(families.values(), key=len, reverse=True):
         min(shares, key=len).extend(members)

@@ -11,25 +11,24 @@ from typing import NamedTuple
 
 from hlosharding.cost import Machine
 from hlosharding.errors import HloShardingError
-from hlosharding.partitioner import PartitionOptions
 from hlosharding.search.batch_sizes import BatchSizes
 from hlosharding.search.plan_prices import PlanPrices
 from hlosharding.search.plans import SizedPlan
-from hlosharding.search.price_file import Asked, Outcome
+from hlosharding.search.price_file import Outcome
 from hlosharding.search.priced_plan import PricedPlan
 
 
 class Task(NamedTuple):
     """What is to be priced."""
 
-    asked: Asked
+    plan: SizedPlan
     bound: float
     """Seconds that a step takes at least."""
     known: Outcome | None
     """What became of it already."""
 
 
-Answer = tuple[Asked, Outcome | None]
+Answer = tuple[SizedPlan, Outcome | None]
 """None: not among the fastest."""
 
 
@@ -37,27 +36,25 @@ class Pricer:
     """`plans`: all that may be asked for.  `most`: how many of the fastest are looked for; None: all."""
 
     def __init__(self, sizes: BatchSizes, plans: Sequence[SizedPlan], machine: Machine, most: int | None) -> None:
-        self._rough = PlanPrices(sizes, plans, machine, PartitionOptions(only_propagated=True))
-        self._exact = PlanPrices(sizes, (), machine)
+        self._prices = PlanPrices(sizes, plans, machine)
         self._most = most
         self._times: list[float] = []
         """Of the fastest that fit, as many as are looked for."""
 
     def priced(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """In this order."""
-        for asked, bound, known in tasks:
-            outcome = None if bound > self._worst_kept() else known or self._outcome(asked)
+        for plan, bound, known in tasks:
+            outcome = None if bound > self._worst_kept() else known or self._outcome(plan)
             if self._most is not None and isinstance(outcome, PricedPlan) and outcome.fits:
                 self._times = nsmallest(self._most, [*self._times, outcome.time_s])
-            yield asked, outcome
+            yield plan, outcome
 
     def _worst_kept(self) -> float:
         """Plans that take longer are not among the fastest."""
         return self._times[-1] if len(self._times) == self._most else float("inf")
 
-    def _outcome(self, asked: Asked) -> Outcome:
-        simulated = self._exact.simulated_alone if asked.exact else self._rough.simulated
+    def _outcome(self, plan: SizedPlan) -> Outcome:
         try:
-            return PricedPlan.of(asked.plan, simulated(asked.plan))
+            return PricedPlan.of(plan, self._prices.simulated(plan))
         except HloShardingError as error:
             return str(error)

@@ -5,7 +5,9 @@ Floor: search.  Read off the program, as `jax.jit` hands it over: no names of a 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from hlosharding.ir import ELEMENTWISE, Instruction, Module
 
@@ -27,12 +29,20 @@ def updated_arguments(module: Module) -> dict[Instruction, Instruction]:
     root = module.entry.root
     results = root.operands if root.opcode == "tuple" else (root,)
     sources = {result: set(_sources(result)) for result in results if result.shape.is_array}
+    readers, places = defaultdict[Instruction, list[Instruction]](list), {r: n for n, r in enumerate(sources)}
+    for result, own in sources.items():
+        for parameter in own:
+            readers[parameter].append(result)
     found: dict[Instruction, Instruction] = {}
-    while single := next(((r, s) for r, s in sources.items() if len(s) == 1 and r not in found), None):
-        result, (parameter,) = single
-        found[result] = parameter
-        for others in sources.values():
-            others.discard(parameter)
+    single = [(places[result], result) for result, own in sources.items() if len(own) == 1]
+    while single:  # the first of them
+        _, result = heappop(single)
+        for parameter in list(sources[result]):
+            found[result] = parameter
+            for other in readers[parameter]:
+                sources[other].discard(parameter)
+                if len(sources[other]) == 1:
+                    heappush(single, (places[other], other))
     return {result: found[result] for result in results if result in found}
 
 

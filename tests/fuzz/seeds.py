@@ -18,7 +18,7 @@ from hlosharding.compiler.program_cache import ProgramCache
 from hlosharding.cost import machine_text
 from hlosharding.plans import Golden, PlanFile
 from hlosharding.search.plans import Plan, SizedPlan
-from hlosharding.search.price_file import Asked, KnownPrices
+from hlosharding.search.price_file import KnownPrices
 from hlosharding.xla_bridge import StoredExecutable, hlo_proto_to_stablehlo
 
 PROGRAM = """HloModule m, num_partitions=8
@@ -339,7 +339,7 @@ FACTS = {"machine": "m"}
 def _prices() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.jsonl"
-        KnownPrices(path, FACTS).keep(Asked(SizedPlan(Plan(2), 8), exact=False), "the batch is not cut")
+        KnownPrices(path, FACTS).keep(SizedPlan(Plan(2), 8), "the batch is not cut")
         return path.read_bytes()
 
 

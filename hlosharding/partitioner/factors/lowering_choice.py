@@ -37,7 +37,7 @@ _Parts = tuple[str, Shape, tuple[Signature, ...], tuple[WindowedFactors, ...] | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Op:
-    """All of an instruction that a choice depends on; equal ones are one object (`_op_of`)."""
+    """All of an instruction that a choice depends on; equal ones are one object (`op_of`)."""
 
     opcode: str
     shape: Shape
@@ -66,20 +66,25 @@ def lowering_of(
 ) -> Lowering:
     """The cheapest split over all signatures of the op, and what follows from it."""
     decisions = context.decisions
-    op, waits = _op_of(decisions, inst, signature, values), _may_wait(context, inst)
-    # Spellings, not meanings: no call of a sharding's own hash.
-    asked: list[Any] = [None if w is None else w.uid for w in wanted]
-    for v in values:
-        asked += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims, v.trips)
-        if v.reshards or v.copy is not None:
-            asked += [copy.uid for copy in v.copies]
-    key = (op, waits, *asked)
+    op, waits = op_of(decisions, inst, signature, values), _may_wait(context, inst)
+    key = (op, waits, *places_of(values, wanted))
     if decisions.watched and inst.name in decisions.watched:
         decisions.watched[inst.name] = Asked(_problems(inst, op, values, wanted), waits, decisions)
     lowering = decisions.lowerings.get(key)
     if lowering is None:
         lowering = decisions.lowerings[key] = _decided(context, inst, op, values, wanted, waits)
     return lowering
+
+
+def places_of(values: Sequence[Value], wanted: Wanted) -> list[Any]:
+    """How operands and results of an op lie, as far as choices depend on it."""
+    # Spellings, not meanings: no call of a sharding's own hash.
+    found: list[Any] = [None if w is None else w.uid for w in wanted]
+    for v in values:
+        found += (v.shape, v.sharding.uid, v.reduce_kind, v.is_free, v.broadcast_dims, v.trips)
+        if v.reshards or v.copy is not None:
+            found += [copy.uid for copy in v.copies]
+    return found
 
 
 def ways_to_lie(
@@ -107,7 +112,7 @@ def _may_wait(context: Context, inst: Instruction) -> bool:
     return rule is not None and rule.makes_partial_sums and may_wait(context, inst)
 
 
-def _op_of(decisions: Decisions, inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
+def op_of(decisions: Decisions, inst: Instruction, signature: Signature, values: Sequence[Value]) -> _Op:
     """Of an instruction asked once, unless it depends on what became of the operands."""
     known = decisions.ops.get(inst)
     if known is not None:

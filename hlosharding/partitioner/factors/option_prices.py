@@ -17,7 +17,7 @@ from hlosharding.partitioner.factors.candidate_splits import common_split
 from hlosharding.partitioner.factors.choice_problem import ChoiceProblem
 from hlosharding.partitioner.factors.factor_choice import most_work, splits_by_mesh
 from hlosharding.partitioner.factors.least_seconds import compute_seconds, operand_bytes, result_bytes
-from hlosharding.partitioner.factors.lowering_choice import problems_of
+from hlosharding.partitioner.factors.lowering_choice import op_of, places_of, problems_of
 from hlosharding.partitioner.factors.split_prices import work_per_device
 from hlosharding.partitioner.factors.splits import Splits
 from hlosharding.partitioner.prices import Numbers, Prices
@@ -43,7 +43,18 @@ def prices_of_options(
     """[option of each variable]: least `comparable_seconds` of the op, of no more work than now; None for what is not
     split by axes.
     """
-    problems = problems_of(inst, signature, values, (wanted,))
+    decisions = context.decisions
+    op, lie = op_of(decisions, inst, signature, values), tuple([tuple([s.uid for s in one]) for one in options])
+    key = (op, slots, lie, *places_of(values, (wanted,)))
+    known = decisions.option_prices
+    if key not in known:
+        known[key] = _prices_of_options(context, problems_of(inst, signature, values, (wanted,)), slots, options)
+    return known[key]
+
+
+def _prices_of_options(
+    context: Context, problems: Sequence[ChoiceProblem], slots: Slots, options: Options
+) -> Numbers | None:
     prices, mesh = context.prices, context.decisions.mesh
     limit = most_work(problems, prices, mesh)
     tables = [_table(problem, prices, mesh, limit, slots, options) for problem in problems]

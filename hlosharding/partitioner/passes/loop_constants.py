@@ -28,9 +28,10 @@ def _sink(module: Module, loop: Instruction) -> None:
     body = while_parts(loop).body
     made = {k: ops for k, first in enumerate(loop.operands[0].operands) if (ops := _ops_of(first)) is not None}
     sunk = {k: ops for k, ops in made.items() if is_handed_on(body, (k,))}
+    taken = rewrite.names_of(module) if sunk else set[str]()
     for reader in readers_of(loop):
         if reader.computation is not loop.computation and reader.tuple_index in sunk:
-            copy = _copied(module, sunk[reader.tuple_index], reader)
+            copy = _copied(sunk[reader.tuple_index], reader, taken)
             for user in list(reader.users):
                 for place, operand in enumerate(user.operands):
                     if operand is reader and not (user is body.root and place == reader.tuple_index):
@@ -59,13 +60,13 @@ def _is_read(inst: Instruction) -> bool:
     return inst.opcode == "constant" and inst.shape.byte_size > SMALL
 
 
-def _copied(module: Module, ops: list[Instruction], reader: Instruction) -> Instruction:
+def _copied(ops: list[Instruction], reader: Instruction, taken: set[str]) -> Instruction:
     """In the place of an element that is read: what it is made by."""
     where: Computation = reader.computation
     place = where.instructions.index(reader)
     copies: dict[Instruction, Instruction] = {}
     for number, inst in enumerate(ops):
         made = rewrite.copy(inst, place + number, [copies[o] for o in inst.operands], to=where)
-        rewrite.rename(made, rewrite.fresh_name(module, inst.name))
+        rewrite.rename(made, rewrite.free_name(taken, inst.name))
         copies[inst] = made
     return copies[ops[-1]]

@@ -7,6 +7,7 @@ microbatch; its all-reduces are what has to be summed over time; any other excha
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -56,10 +57,11 @@ def microbatched(module: Module, batch: Mapping[int, int], count: int) -> Microb
     made.shardings = {}
     number = take_number(made)
     own = {*batch, *([] if number is None else [number.parameter_number])}
-    behind_loops = sums_behind_loops(made, own)
-    sums = [inst for inst in _sums_over_time(made, count) if inst.computation is made.entry]
+    names = NameUniquer(inst.name for computation in made.computations for inst in computation.instructions)
+    behind_loops = sums_behind_loops(made, own, names)
+    sums = [inst for inst in _sums_over_time(made, count, names) if inst.computation is made.entry]
     for inst in sums:
-        _own_term(inst)
+        _own_term(inst, names)
     made.renumber()
     found = Microbatched(made, count, frozenset((*sums, *behind_loops)), batch, joined, number=number)
     equal = {inst for inst in sums if inst.operands[0] not in found.varying}
@@ -88,15 +90,19 @@ def _own_broadcasts(module: Module) -> None:
 
     Where one serves as the zeros of activations and of gradients alike, propagation would split the gradients, too.
     """
-    names = NameUniquer(inst.name for inst in module.instructions)
+    names, before = (
+        NameUniquer(inst.name for inst in module.instructions),
+        defaultdict[Instruction, list[Instruction]](list),
+    )
     for inst in list(module.of_opcodes("broadcast")):
         for user in inst.users[1:]:
             for place, operand in enumerate(user.operands):
                 if operand is inst:
-                    where = inst.computation.instructions.index(user)
-                    made = rewrite.copy(inst, where, inst.operands, to=inst.computation)
+                    made = rewrite.copy(inst, len(inst.computation.instructions), inst.operands, to=inst.computation)
                     rewrite.rename(made, names.fresh(inst.name))
                     rewrite.replace_operand(user, place, made)
+                    before[user].append(made)
+    rewrite.place_before(before)
     module.renumber()
 
 
@@ -151,21 +157,27 @@ def _split_dims(module: Module) -> dict[int, int]:
     }
 
 
-def _sums_over_time(module: Module, count: int) -> list[Instruction]:
+def _sums_over_time(module: Module, count: int, names: NameUniquer) -> list[Instruction]:
     """All that microbatches do with each other, as copies."""
-    return [_sum_over_time(inst, count) for inst in list(module.of_opcodes(*COLLECTIVES))]
+    given = module.of_opcodes(*COLLECTIVES)
+    made = [_sum_over_time(inst, count, names) for inst in given]
+    rewrite.remove(*set(given).difference(made))
+    return made
 
 
-def _sum_over_time(inst: Instruction, count: int) -> Instruction:
-    """An all-reduce over all microbatches as the copy of a sum.  Raises ScheduleError for what is none."""
+def _sum_over_time(inst: Instruction, count: int, names: NameUniquer) -> Instruction:
+    """An all-reduce over all microbatches as the copy of a sum; perhaps another than itself, which nobody reads then.
+
+    Raises ScheduleError for what is none.
+    """
     is_whole = all(len(group) == count for group in inst.replica_groups or ())
     if inst.opcode != "all-reduce" or not is_whole or inst.called[0].root.opcode != "add" or len(inst.operands) != 1:
         raise _impossible(inst)
     rewrite.change_opcode(inst, "copy")
-    return _behind_widening(inst)
+    return _behind_widening(inst, names)
 
 
-def _behind_widening(inst: Instruction) -> Instruction:
+def _behind_widening(inst: Instruction, names: NameUniquer) -> Instruction:
     """A sum of what is converted to a wider type at once is made in that, of all microbatches: only more exact."""
     value, last = inst, None
     while len(value.users) == 1 and value.users[0].opcode in _MOVES and linear_operands(value.users[0]):
@@ -173,20 +185,19 @@ def _behind_widening(inst: Instruction) -> Instruction:
         last = value if value.opcode == "convert" else last
     if last is None or last.shape.element_type == inst.shape.element_type:
         return inst
-    made = sum_behind(last, like=inst)
+    made = sum_behind(last, names, like=inst)
     rewrite.replace_uses(inst, inst.operands[0])
-    rewrite.remove(inst)
     return made
 
 
 _MOVES = frozenset({"bitcast", "convert", "reshape", "transpose"})
 
 
-def _own_term(inst: Instruction) -> None:
+def _own_term(inst: Instruction, names: NameUniquer) -> None:
     """Let a sum have its terms for itself: by their name goes the sum."""
     [term] = inst.operands
     if len(term.users) > 1 or term.opcode == "parameter":
-        place, name = inst.computation.instructions.index(inst), rewrite.fresh_name(inst.module, f"{inst.name}_term")
+        place, name = inst.computation.instructions.index(inst), names.fresh(f"{inst.name}_term")
         copied = rewrite.insert(inst.computation, place, "copy", None, (term,), name=name, like=inst)
         rewrite.set_operands(inst, (copied,))
 

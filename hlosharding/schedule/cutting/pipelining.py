@@ -169,6 +169,8 @@ class Cutter:
         placement, found = self._cut(microbatches, layout, machine)
         key = annotated, program.module, number
         if key not in self._shardings:
+            if len(self._shardings) >= _MOST_SHARDINGS:
+                self._shardings.pop(next(iter(self._shardings)))
             self._shardings[key] = ValueShardings.of(program, annotated, fission.origin, axes, number)
         places = [Submesh(machine.among(devices), options, devices) for devices in submeshes] * layout.chunks
         donated = fission.numbers(self.donated)
@@ -232,6 +234,10 @@ class Cutter:
         if (module, machine) not in self._seconds:
             self._seconds[module, machine] = seconds_of(module, machine)
         return self._seconds[module, machine]
+
+
+_MOST_SHARDINGS = 8
+"""Of programs cut one after the other in the same way, by other schedules or in other orders."""
 
 
 def argument_numbers(module: Module, batch: Sequence[str | int]) -> list[int]:

@@ -67,7 +67,7 @@ class Submesh:
 
 
 class StagePrograms:
-    """Of several parts that do the same, one program."""
+    """Of several parts that do the same, one program; of the last ones that were asked for."""
 
     def __init__(self) -> None:
         self._structure = Structure()
@@ -78,9 +78,15 @@ class StagePrograms:
         same = self._structure.computation(part.module.entry)
         key = same, shardings, tuple(terms.items()), part.sums, submesh
         if key not in self._programs:
+            if len(self._programs) >= _MOST_KEPT:
+                self._programs.pop(next(iter(self._programs)))
             found = _cheapest(part, shardings, terms, submesh)
             self._programs[key] = StageProgram(part.module.name, found.program, sums=part.sums)
         return self._programs[key]
+
+
+_MOST_KEPT = 256
+"""A plan of dozens of stages has some ten different ones; each is about half a megabyte."""
 
 
 def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> Partitioned:

@@ -13,7 +13,17 @@ from functools import reduce
 from typing import TypeAlias
 
 from hlosharding.errors import ScheduleError
-from hlosharding.ir import Computation, Instruction, Module, Shape, branches, is_neutral, rewrite, while_parts
+from hlosharding.ir import (
+    Computation,
+    Instruction,
+    Module,
+    NameUniquer,
+    Shape,
+    branches,
+    is_neutral,
+    rewrite,
+    while_parts,
+)
 from hlosharding.partitioner import linear_operands
 from hlosharding.schedule.cutting.microbatched import place_in_source
 
@@ -30,11 +40,12 @@ class Leaf(Enum):
 Kind: TypeAlias = "Leaf | tuple[Kind, ...]"
 
 
-def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruction]:
+def sums_behind_loops(module: Module, varying: Collection[int], names: NameUniquer) -> list[Instruction]:
     """Copies, in the entry, of terms that ops with computations give back: the terms' sums are what is to be read.
 
-    `varying`: numbers of the parameters that differ from microbatch to microbatch.  The sums in computations become
-    terms; those of the entry stay.  Raises ScheduleError where a sum is needed before the loop ends.
+    `varying`: numbers of the parameters that differ from microbatch to microbatch; `names`: of all instructions.  The
+    sums in computations become terms; those of the entry stay.  Raises ScheduleError where a sum is needed before the
+    loop ends.
     """
     walk, kinds, found = _Walk(), dict[Instruction, Kind](), list[Instruction]()
     for inst in list(module.entry.instructions):
@@ -48,7 +59,7 @@ def sums_behind_loops(module: Module, varying: Collection[int]) -> list[Instruct
                 operands = [_with_terms_handed_on(inst, operands[0], found, walk)]
             kinds[inst] = walk.kind(inst, operands)
         if kinds[inst] == Leaf.TERM:
-            found.append(sum_behind(inst, like=inst))
+            found.append(sum_behind(inst, names, like=inst))
             kinds[found[-1]] = Leaf.SAME
     return found
 
@@ -73,10 +84,10 @@ def _with_terms_handed_on(loop: Instruction, given: Kind, sums: list[Instruction
     return given
 
 
-def sum_behind(term: Instruction, *, like: Instruction) -> Instruction:
+def sum_behind(term: Instruction, names: NameUniquer, *, like: Instruction) -> Instruction:
     """The copy that stands for the sum of a term, which is read in its place.  `like` gives its metadata."""
     place = term.computation.instructions.index(term) + 1
-    name = rewrite.fresh_name(term.module, f"{term.name}_sum")
+    name = names.fresh(f"{term.name}_sum")
     made = rewrite.insert(term.computation, place, "copy", term.shape, (), name=name, like=like)
     rewrite.replace_uses(term, made)
     rewrite.set_operands(made, (term,))

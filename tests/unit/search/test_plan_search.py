@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import jax
@@ -14,7 +16,8 @@ import hlosharding as hs
 from hlosharding.cost import Machine, machines
 from hlosharding.errors import ScheduleError
 from hlosharding.search import Plan, Planner, plan_space
-from hlosharding.search.plan_space import least_seconds
+from hlosharding.search.least_seconds import LeastWork, least_seconds
+from hlosharding.search.priced_plan import in_order
 from hlosharding.search.tensor_parallel import tensor_splits
 from tests.support.training_steps import perceptron as step
 
@@ -102,6 +105,10 @@ def small(memory: float = 80e9) -> Machine:
     return replace(machines.h100(8), memory_bytes=memory)
 
 
+def batch_of(module: hs.Module) -> frozenset[int]:
+    return Planner(module, ["x"]).numbers
+
+
 def test_of_unlike_nodes_no_plan_is_faster_than_its_bound() -> None:
     """Half of the devices are fifty times as fast as the others, and nothing but arithmetic takes time."""
     rates = {"peak_flops": (("f32", 1e6),), "vector_flops": 1e6, "compute_efficiency": 1.0}
@@ -109,9 +116,9 @@ def test_of_unlike_nodes_no_plan_is_faster_than_its_bound() -> None:
     mixed = Machine.of_parts(replace(slow, peak_flops=(("f32", 5e7),), vector_flops=5e7), slow)
     module = traced()
     found = hs.search(module, batch=["x"], machine=mixed, microbatches=(2, 16), prune=False)
-    whole = hs.cost(module, mixed)
-    assert all(each.time_s >= least_seconds(each.plan, whole, mixed) for each in found.table)
-    assert min(each.time_s / least_seconds(each.plan, whole, slow) for each in found.table) < 1
+    work = {machine: LeastWork.of(module, batch_of(module), machine) for machine in (mixed, slow)}
+    assert all(each.time_s >= least_seconds(each.plan, work[mixed]) for each in found.table)
+    assert min(each.time_s / least_seconds(each.plan, work[slow]) for each in found.table) < 1
 
 
 def test_the_best_plan_is_never_pruned() -> None:
@@ -123,6 +130,35 @@ def test_the_best_plan_is_never_pruned() -> None:
     priced = {each.plan: each.time_s for each in every.table}
     assert all(priced[each.plan] >= least >= 0 for each, least in few.pruned if each.plan in priced)
     assert len(every.table) + len(every.refused) == len(list(plan_space(8, (2, 4))))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fastest_are_those_of_pricing_everything_alone(seed: int) -> None:
+    """Layers of any widths, so that stages share the work unequally, on devices so slow that it decides."""
+    random = Random(seed)
+    widths = [random.choice((64, 128, 512)) for _ in range(LAYERS + 1)]
+    weights = [jax.ShapeDtypeStruct(pair, jnp.float32) for pair in pairwise(widths)]
+    x, keep = jax.ShapeDtypeStruct((ROWS, widths[0]), jnp.float32), random.choice((1, 3))
+    machine = replace(machines.h100(4), peak_flops=(("f32", 1e9),))
+    plans = list(plan_space(4, (2, 8), ("gpipe", "1f1b"), strategies=("", "fsdp")))
+    found = hs.search(chain, weights, x, batch=["x"], machine=machine, plans=plans, keep=keep)
+    exact = {each.plan: each for plan in plans for each in alone(weights, x, machine, plan).table}
+    assert [priced.plan for priced in found.table[:keep]] == [each.plan for each in in_order(exact.values())[:keep]]
+    assert all(exact[each.plan].time_s >= least for each, least in found.pruned if each.plan in exact)
+
+
+def chain(weights: Any, x: jax.Array) -> Any:
+    def loss(weights: Any) -> jax.Array:
+        y = x
+        for weight in weights:
+            y = jnp.tanh(y @ weight)
+        return jnp.sum(y)
+
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
+
+
+def alone(weights: Any, x: Any, machine: Machine, plan: Plan) -> hs.SearchResult:
+    return hs.search(chain, weights, x, batch=["x"], machine=machine, plans=[plan])
 
 
 def test_plans_that_do_not_fit_come_last_and_none_is_an_error() -> None:
@@ -191,8 +227,8 @@ def test_no_schedule_takes_less_than_its_bound() -> None:
     schedules = ("gpipe", "1f1b", "1f1b-x2", "breadth-first-x2", "zb-h1")
     found = hs.search(module, batch=["x"], machine=small(), microbatches=(2, 4), schedules=schedules, prune=False)
     assert {priced.plan.schedule for priced in found.table} == {*schedules, ""}
-    whole = hs.cost(module, machine=small())
-    assert all(priced.time_s >= least_seconds(priced.plan, whole, small()) for priced in found.table)
+    work = LeastWork.of(module, batch_of(module), small())
+    assert all(priced.time_s >= least_seconds(priced.plan, work) for priced in found.table)
 
 
 def momentum(weights: list[jax.Array], moments: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], ...]:

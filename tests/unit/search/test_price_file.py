@@ -67,32 +67,23 @@ def test_interrupted_and_gone_on_is_as_in_one_run(after: int, tmp_path: Path) ->
 
 def test_what_is_known_is_not_priced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, path = traced(), tmp_path / "prices.jsonl"
-    rough, exact = list[SizedPlan](), list[SizedPlan]()
-    simulated, alone = PlanPrices.simulated, PlanPrices.simulated_alone
-
-    def noted(self: PlanPrices, wanted: SizedPlan) -> Any:
-        rough.append(wanted)
-        return simulated(self, wanted)
+    priced, simulated = list[SizedPlan](), PlanPrices.simulated
 
     def broken_off(self: PlanPrices, wanted: SizedPlan) -> Any:
-        exact.append(wanted)
-        if len(exact) == 2:
+        priced.append(wanted)
+        if len(priced) == 3:
             raise KeyboardInterrupt
-        return alone(self, wanted)
+        return simulated(self, wanted)
 
-    monkeypatch.setattr(PlanPrices, "simulated", noted)
-    monkeypatch.setattr(PlanPrices, "simulated_alone", broken_off)
+    monkeypatch.setattr(PlanPrices, "simulated", broken_off)
     with pytest.raises(KeyboardInterrupt):
         searched(module, path)
     found = searched(module, path)
-    assert len(rough) == len(set(rough)) == len(found.table) + len(found.refused)
-    first, broken, again, last = exact
-    assert broken == again
-    assert {first, again, last} == {each.sized_plan for each in found.table[:3]}
-    del rough[:], exact[:]
+    assert priced[2] == priced[3]
+    assert len(priced) - 1 == len(set(priced)) == len(found.table) + len(found.refused)
+    del priced[:]
     assert outcome(searched(module, path)) == outcome(found)
-    assert not rough
-    assert not exact
+    assert not priced
 
 
 def test_half_a_line_is_left_out(tmp_path: Path) -> None:
@@ -134,7 +125,7 @@ def test_a_file_of_something_else_stays_as_it_is(text: str, tmp_path: Path) -> N
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("line", ["{}", "x", '{"plan": {"ways": 2}, "batch_size": 4, "exact": true}'])
+@pytest.mark.parametrize("line", ["{}", "x", '{"plan": {"ways": 2}, "batch_size": 4}'])
 def test_a_line_that_is_no_price(line: str, tmp_path: Path) -> None:
     module, path = traced(), tmp_path / "prices.jsonl"
     searched(module, path)
