@@ -161,9 +161,9 @@ def test_fewer_heads_of_keys_than_ways_lie_where_their_queries_are(form: str) ->
 
 @pytest.mark.parametrize("form", FORMS)
 def test_heads_of_keys_that_are_repeated_move_gradients_between_their_copies(form: str) -> None:
-    """Five sums over all four devices, one of them of a forward pass that runs again; of keys and values the gradients
-    between the two copies of a head, and their input's between the two heads."""
+    """Four sums over all four devices, one of them of a forward pass that runs again; between the two copies of a head
+    the gradients of keys and values, and what queries give to that of their input, which then is summed over heads."""
     config, plan = FORMS[form], Plan(1, 4)
     two_layers = step_of(config).received(plan) - step_of(replace(config, layers=2)).received(plan)
     activation, head = (4 * BATCH * config.length * size for size in (config.width, config.dim))
-    assert two_layers == pytest.approx(2 * ((5 * 2 * 3 / 4 + 1) * activation + 2 * head), rel=0.01)
+    assert two_layers == pytest.approx(2 * ((4 * 2 * 3 / 4 + 2) * activation + 2 * head), rel=0.01)

@@ -144,7 +144,8 @@ def test_flash_attention_of_gpus_that_are_not_there_is_traced_without_cudnn() ->
     module = trace(jax.grad(loss, argnums=(0, 1, 2)), platform="cuda")(q, k, k)
     calls = [i for i in module.instructions if i.opcode == "custom-call"]
     assert [fused_attention(call) for call in calls] == [
-        FusedAttention(heads=2, is_backward=is_backward, is_causal=True) for is_backward in (False, True)
+        FusedAttention(heads=2, is_backward=is_backward, is_causal=True, is_plain=True, scale=0.125)  # 1 / sqrt(64)
+        for is_backward in (False, True)
     ]
 
 
