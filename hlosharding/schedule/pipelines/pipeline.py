@@ -231,6 +231,7 @@ class _Writer:
             self.shared[name] = self._whole(name)
 
     def _run(self, piece: Piece, k: int) -> None:
+        self._send_examples(k)
         self._apply(piece, k, self.pipeline.devices[piece.stage])
 
     def _apply(self, piece: Piece | Closing, k: int, devices: tuple[int, ...]) -> None:
@@ -267,6 +268,14 @@ class _Writer:
         if key not in self.copies:
             self.copies[key] = self.builder.send(value, devices)
         return self.copies[key]
+
+    def _send_examples(self, k: int) -> None:
+        """What other stages read of the batch goes there before a microbatch's first pass.  Transfers go in the order of
+        the list: labels that were sent when the last stage reads them would wait for later passes of the first one.
+        """
+        for name in self.pipeline.batch:
+            for devices in self._readers.get(name, ()):
+                self._there(self._value(name, k), devices)
 
     def _send_on(self, piece: Piece, k: int) -> None:
         """What other stages read goes there as soon as it is made."""

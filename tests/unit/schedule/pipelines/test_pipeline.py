@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -153,3 +154,24 @@ def test_unequal_stages_of_gpipe_take_the_published_time() -> None:
     f, b, m = [1.0, 3.0, 2.0], [2.0, 5.0, 1.0], 6
     found = pipeline(3, m, f, b).schedule("gpipe", m).simulate(machine(3))
     assert found.time_s == pytest.approx(sum(f) + sum(b) + (m - 1) * (max(f) + max(b)), rel=1e-12)
+
+
+def test_labels_do_not_wait_for_later_passes_of_the_first_stage() -> None:
+    """Where the last stage reads examples, and what the first one makes, too, 1F1B of equal stages takes as long as
+    without: m + p - 1 passes forward and back (Narayanan et al. 2021)."""
+    p, m = 4, 8
+    plain = training(p)
+    first = UserOp("first", lambda w, x: [x, x], lambda w, x: [x @ w, x], seconds=1.0)
+    last = UserOp("last", lambda w, x, y, mask: x, lambda w, x, y, mask: x @ w, seconds=1.0)
+    changed = {
+        plain.pieces[0]: Piece("forward", 0, first, ("w0", "x0"), ("x1", "mask")),
+        plain.makers[f"x{p}"]: Piece("forward", p - 1, last, (f"w{p - 1}", f"x{p - 1}", "y", "mask"), (f"x{p}",)),
+    }
+    labelled = replace(
+        plain,
+        pieces=[changed.get(piece, piece) for piece in plain.pieces],
+        inputs={**plain.inputs, "y": ValueType(ROWS, (0,))},
+        batch={**plain.batch, "y": 0},
+    )
+    found = labelled.schedule("1f1b", m).simulate(machine(p)).time_s
+    assert found == pytest.approx((m + p - 1) * (1 + 2) + 0.5, rel=1e-3)
