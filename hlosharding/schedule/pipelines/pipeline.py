@@ -270,8 +270,8 @@ class _Writer:
         return self.copies[key]
 
     def _send_examples(self, k: int) -> None:
-        """What other stages read of the batch goes there before a microbatch's first pass.  Transfers go in the order of
-        the list: labels that were sent when the last stage reads them would wait for later passes of the first one.
+        """What other stages read of the batch goes there before a microbatch's first pass.  Transfers go in the order
+        of the list: labels sent only when the last stage reads them would wait for later passes of the first one.
         """
         for name in self.pipeline.batch:
             for devices in self._readers.get(name, ()):
