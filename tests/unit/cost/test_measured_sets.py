@@ -20,9 +20,10 @@ from hlosharding.cost import Machine, machines, nearest_set
     ids=lambda value: value.name if isinstance(value, Machine) else "",
 )
 def test_of_the_same_chips_the_nearest_in_runtime_and_size(machine: Machine, title: str) -> None:
+    """Of vTrain's node there are two sets, that of more rows counts."""
     found = nearest_set(machine)
     assert found is not None
-    assert found.title == title
+    assert found.title.startswith(title)
 
 
 @pytest.mark.parametrize(
