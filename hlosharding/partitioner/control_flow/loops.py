@@ -4,8 +4,9 @@ Floor: partitioner.  A carry that goes through linear ops alone (a gradient summ
 partial sums: the body adds what each device has, and one reduction follows the loop instead of one in every trip.  The
 initial value is then one device's partial sum, so no trips at all are right, too.  The forms are a fixed point: the
 body is tried with whole carries, then with those that met partial sums carried as such, until what it takes and makes
-agree.  A carry stays whole where it is read otherwise, where its partial sums take more memory than their sum
-(gradients of fully sharded parameters), and where narrow floats could overflow.
+agree.  A carry stays whole where it is read otherwise and where narrow floats could overflow.  Where its partial sums
+take more memory than their sum (gradients of sharded parameters) each trip's are summed over the devices that share it;
+over the others, if there are any, they wait.
 """
 
 from __future__ import annotations
