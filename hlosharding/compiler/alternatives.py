@@ -144,12 +144,15 @@ class _Choice:
         return best_of(found)
 
     def _decisions(self, overlap: str) -> Decisions:
-        mesh = self.module.mesh.assignment if self.module.mesh is not None else None
-        prices, names = Prices(self.machine, self.options.objective), self.annotated
         made = Decisions(
-            prices, mesh=mesh, overlap=overlap, only_propagated=self.options.only_propagated, annotated=names
+            Prices(self.machine, self.options.objective),
+            overlap=overlap,
+            only_propagated=self.options.only_propagated,
+            mesh=self.module.mesh.assignment if self.module.mesh is not None else None,
+            has_manual_groups=has_manual_groups(self.module),
+            annotated=self.annotated,
         )
-        return replace(made, has_manual_groups=True) if has_manual_groups(self.module) else made.remembered()
+        return made if made.has_manual_groups else made.remembered()
 
     def _built(self, table: ShardingTable, decisions: Decisions) -> Alternative:
         """One walk.  What was decided of equal ops holds for it; how loops carry their values depends on the table."""

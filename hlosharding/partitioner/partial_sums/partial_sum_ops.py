@@ -38,7 +38,7 @@ def _partial_sums(context: Context, inst: Instruction, operand: Instruction) -> 
 
 
 def _sum(context: Context, inst: Instruction, kind: str) -> Value | None:
-    """partial sums + partial sums: of the same groups, and of the reduction `kind`, which the op itself is."""
+    """partial sums + partial sums, in the same groups by then, of the reduction `kind`, which the op itself is."""
     both = _of_same_devices(context, (_partial_sums(context, inst, o) for o in inst.operands))
     if both is None or both[0].reduce_kind != kind:
         return None
@@ -221,8 +221,8 @@ def _cut(context: Context, inst: Instruction) -> Value | None:
 
 
 def _put(context: Context, inst: Instruction) -> Value | None:
-    """Partial sums written into partial sums of the same groups, along dims that are whole on every device: what a scan
-    over layers does with each layer's gradient."""
+    """Partial sums written into partial sums, in the same groups by then, along dims that are whole on every device:
+    what a scan over layers does with each layer's gradient."""
     both = _of_same_devices(context, (_partial_sums(context, inst, operand) for operand in inst.operands[:2]))
     if both is None:
         return None
