@@ -85,6 +85,7 @@ _MESSAGES: dict[str, str] = {
     "FrontendAttribute": "key 1 string; value 2 string",
     "FrontendAttributes": "*map 1 FrontendAttribute",
     "OutputOperandAliasing": "*output_shape_index 1 int64; operand_index 2 int64; *operand_shape_index 3 int64",
+    "ResultAccuracy": "mode 1 int32",
     "HloInstructionProto": "name 1 string; opcode 2 string; shape 3 ShapeProto; metadata 7 OpMetadata;"
     " literal 8 LiteralProto; parameter_number 9 int64; fusion_kind 11 string; tuple_index 13 int64;"
     " *dimensions 14 int64; window 15 Window; convolution_dimension_numbers 16 ConvolutionDimensionNumbers;"
@@ -107,6 +108,7 @@ _MESSAGES: dict[str, str] = {
     " async_execution_thread 79 string; k 81 int64; largest 85 bool;"
     " collective_device_list 87 CollectiveDeviceListProto;"
     " ragged_dot_dimension_numbers 90 RaggedDotDimensionNumbers; iota_replica_groups 92 IotaReplicaGroupListProto;"
+    " result_accuracy 91 ResultAccuracy;"
     " mesh_replica_groups 93 MeshReplicaGroupListProto; is_reverse 94 bool; num_carries 95 int64;"
     " comparison_order 102 string",
     "HloComputationProto": "name 1 string; *instructions 2 HloInstructionProto; program_shape 4 ProgramShapeProto;"

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from math import prod
 
-from hlosharding.cost.work import PART_READERS, TRANSCENDENTAL
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
+from hlosharding.cost.work import PART_READERS
+from hlosharding.ir import ELEMENTWISE, TRANSCENDENTAL, Computation, Instruction, Module
 
 POINTWISE = ELEMENTWISE | {"map"}
 """Ops that make each element of the same elements of their operands."""

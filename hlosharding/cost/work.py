@@ -16,16 +16,21 @@ from numbers import Real
 from typing import NamedTuple
 
 from hlosharding.errors import CostError
-from hlosharding.ir import ELEMENTWISE, Computation, FusedAttention, Instruction, Shape, WindowDim, fused_attention
+from hlosharding.ir import (
+    ELEMENTWISE,
+    TRANSCENDENTAL,
+    Computation,
+    FusedAttention,
+    Instruction,
+    Shape,
+    WindowDim,
+    fused_attention,
+)
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules import EstimatedCost, call_costs
 from hlosharding.spmd import device_groups, devices_of
 
-TRANSCENDENTAL = frozenset(
-    "acos acosh asin asinh atan2 atanh cbrt cosh cosine erf exponential exponential-minus-one log log-plus-one"
-    " logistic power rsqrt sine sinh sqrt tan tanh".split()
-)
 FREE = frozenset(
     "add-dependency after-all all-gather-done all-reduce-done async-done async-update bitcast"
     " collective-permute-done constant copy-done domain get-dimension-size get-tuple-element opaque"

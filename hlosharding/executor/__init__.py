@@ -19,7 +19,6 @@ from hlosharding.executor.reference import run_local, run_reference
 from hlosharding.executor.repeats import Repeat, find_repeats
 from hlosharding.executor.sharded_array import ShardedArray, restacked
 from hlosharding.executor.source import as_python
-from hlosharding.executor.structure import Structure
 
 __all__ = [
     "NO_OPTIONS",
@@ -30,7 +29,6 @@ __all__ = [
     "Repeat",
     "ShardMapProgram",
     "ShardedArray",
-    "Structure",
     "array_of_tiles",
     "as_python",
     "assemble",

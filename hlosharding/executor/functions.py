@@ -14,8 +14,7 @@ from typing import TypeAlias
 from hlosharding.executor.call_tree import Path
 from hlosharding.executor.flow import Constant, Leaf, Line, Slot, Tree, Var, leaves
 from hlosharding.executor.repeats import MIN_LENGTH, MIN_SAVING, Repeat, find_repeats
-from hlosharding.executor.structure import Structure
-from hlosharding.ir import Instruction
+from hlosharding.ir import Instruction, Sameness
 
 _MANY_ARGUMENTS, _MANY_RESULTS = 12, 4
 """More of them than this, and a function that is called once would be harder to read than its lines."""
@@ -63,7 +62,7 @@ Step: TypeAlias = "Line | Call"
 def plan(
     lines: Sequence[Line],
     live_out: Iterable[Leaf],
-    structure: Structure,
+    sameness: Sameness,
     paths: Mapping[Instruction, Path] = _NO_PATHS,
     depth: int = 0,
 ) -> tuple[Step, ...]:
@@ -72,7 +71,7 @@ def plan(
     `live_out`: values that are used after the last line; `paths`: the calls each line stands in, those from `depth` on
     to be made here.
     """
-    body = _Body(lines, live_out, structure, paths)
+    body = _Body(lines, live_out, sameness, paths)
     calls = body.user_calls(depth)
     is_free = [True] * len(lines)
     for start, (_, length) in calls.items():
@@ -85,11 +84,11 @@ class _Body:
     """The lines of one function, and what each one refers to."""
 
     def __init__(
-        self, lines: Sequence[Line], live_out: Iterable[Leaf], structure: Structure, paths: Mapping[Instruction, Path]
+        self, lines: Sequence[Line], live_out: Iterable[Leaf], sameness: Sameness, paths: Mapping[Instruction, Path]
     ) -> None:
-        self.lines, self.structure, self.paths = lines, structure, paths
+        self.lines, self.sameness, self.paths = lines, sameness, paths
         self.producer = {var: i for i, line in enumerate(lines) for var in line.defines}
-        self.numbers = [structure.number(line.inst) for line in lines]
+        self.numbers = [sameness.op(line.inst) for line in lines]
         self.references = [_references(line, self.producer) for line in lines]
         self.used_by = _last_uses(lines, live_out)
 
@@ -172,7 +171,7 @@ class _Body:
         )
         results = tuple(body[i].defines[j] for i, j in outputs)
         is_planned = name or repeat.length > MIN_SAVING
-        steps = plan(body, results, self.structure, paths, depth) if is_planned else tuple(body)
+        steps = plan(body, results, self.sameness, paths, depth) if is_planned else tuple(body)
         parameters = tuple(Slot(i, _var(key[0])) for key, i in slots.items())
         taken = tuple(leaf.index for line in body for leaf in line.uses if isinstance(leaf, Slot))
         key = name, self._shape(repeat.starts[0], repeat.starts[0] + repeat.length), taken, tuple(outputs)

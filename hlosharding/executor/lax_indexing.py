@@ -15,9 +15,8 @@ import numpy as np
 from hlosharding import xla_bridge
 from hlosharding.executor.emit import EMITTERS, Op, raw
 from hlosharding.executor.lax_windows import combiner
-from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import dtype_text, scalar_text, tuple_text
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import Computation, Instruction, Module, Sameness
 
 _SCATTERS = {"add": "scatter_add", "multiply": "scatter_mul", "maximum": "scatter_max", "minimum": "scatter_min"}
 
@@ -159,8 +158,8 @@ def _lax_sort_keys(inst: Instruction) -> int | None:
 
 
 def _alike(first: Computation, second: Computation) -> bool:
-    structure = Structure()
-    return structure.computation(first) == structure.computation(second)
+    sameness = Sameness()
+    return sameness.computation(first) == sameness.computation(second)
 
 
 @lru_cache(maxsize=256)

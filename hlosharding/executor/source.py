@@ -30,7 +30,6 @@ from hlosharding.executor.native_calls import is_lapack
 from hlosharding.executor.raw import stablehlo_of
 from hlosharding.executor.scope import MANY, Scope
 from hlosharding.executor.statements import Notes, Statements, uses_of
-from hlosharding.executor.structure import Structure
 from hlosharding.executor.text import (
     GLOBAL_NAMES,
     Namer,
@@ -43,7 +42,7 @@ from hlosharding.executor.text import (
     wrapped,
 )
 from hlosharding.executor.wishes import COUNTER, Wishes
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, callers
+from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, Sameness, callers
 from hlosharding.sharding import MeshInfo
 from hlosharding.spmd import CAUSE_ATTRIBUTE, Devices, Groups, device_groups, permute_pairs
 
@@ -143,7 +142,7 @@ class _Writer:
         self.constants: dict[str, np.ndarray] = {}
         self.is_wide = any(is_wide(i.shape) for i in module.instructions)
         self._numbers, self._on_host = DeviceNumbers(axes), leaves_on_host(module)
-        self._structure = Structure()
+        self._sameness = Sameness()
         self._callers = callers(module)
         local = {identifier(i.name) for i in module.instructions}
         self._wishes = Wishes(self._callers)
@@ -171,7 +170,7 @@ class _Writer:
 
     def function(self, computation: Computation) -> str:
         """The Python function of a computation, written at its first use."""
-        key = self._structure.computation(computation)
+        key = self._sameness.computation(computation)
         name = self._functions.get(key)
         if name is None:
             name = self._functions[key] = self._global_name(identifier(computation.name))
@@ -230,7 +229,7 @@ class _Writer:
 
     def _plan(self, flow: Flow) -> tuple[Step, ...]:
         lines, paths = by_calls(flow.lines)
-        return plan(lines, leaves(flow.result), self._structure, paths)
+        return plan(lines, leaves(flow.result), self._sameness, paths)
 
     def _scope(self) -> Scope:
         return Scope(self._functions.values(), self._wishes)

@@ -35,6 +35,7 @@ from hlosharding.ir.opcode import (
     ELEMENTWISE_BINARY,
     ELEMENTWISE_TERNARY,
     ELEMENTWISE_UNARY,
+    TRANSCENDENTAL,
     collective_kind,
 )
 from hlosharding.ir.open_dims import unspecified_dims, unspecified_dims_text
@@ -42,6 +43,7 @@ from hlosharding.ir.passes import Pass, Property, run_passes
 from hlosharding.ir.placement import memory_of, named_memory, processor_of
 from hlosharding.ir.reducers import REDUCER_KINDS, is_neutral, neutral_element, reduce_arrays, reducer_kind
 from hlosharding.ir.resizing import Between, NotResizable, ResizableModule
+from hlosharding.ir.sameness import Sameness, attributes_of, stated_of
 from hlosharding.ir.serialization import digest
 from hlosharding.ir.shape import Shape
 from hlosharding.ir.shape_inference import infer_shape, window_count
@@ -62,6 +64,7 @@ __all__ = [
     "PARTITIONING_MARK",
     "REDUCER_KINDS",
     "RULE_MARK",
+    "TRANSCENDENTAL",
     "Between",
     "Branch",
     "Builder",
@@ -90,6 +93,7 @@ __all__ = [
     "Recipe",
     "ResizableModule",
     "Runs",
+    "Sameness",
     "ScatterDims",
     "Shape",
     "SliceDim",
@@ -98,6 +102,7 @@ __all__ = [
     "WindowDim",
     "arguments",
     "attention_config",
+    "attributes_of",
     "blaming",
     "branches",
     "callers",
@@ -127,6 +132,7 @@ __all__ = [
     "rewrite",
     "run_passes",
     "same_op",
+    "stated_of",
     "subprogram",
     "trip_count",
     "unspecified_dims",

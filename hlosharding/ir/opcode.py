@@ -16,6 +16,11 @@ ELEMENTWISE_BINARY = frozenset(
 )
 ELEMENTWISE_TERNARY = frozenset({"clamp", "select"})
 ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
+TRANSCENDENTAL = frozenset(
+    "acos acosh asin asinh atan2 atanh cbrt cosh cosine erf exponential exponential-minus-one log log-plus-one"
+    " logistic power rsqrt sine sinh sqrt tan tanh".split()
+)
+"""Elementwise ops that a processor approximates: some say how closely."""
 COLLECTIVES = frozenset(
     "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all reduce-scatter".split()
 )

@@ -10,35 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import PARTITIONING_MARK, Instruction, Shape
+from hlosharding.ir import PARTITIONING_MARK, Instruction, Shape, attributes_of
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import other_operands
 from hlosharding.propagation.indices import parallel_dims
 from hlosharding.propagation.op_view import Edge, Memos, OpView, leaf_range, memos_from, same_dims
 
-
-def _dimensions(i: Instruction) -> Any:
-    return i.dimensions
-
-
-def _window_dilated(i: Instruction) -> Any:
-    return tuple((d.base_dilation > 1, d.window_dilation > 1) for d in i.window)
-
-
-# The attributes that decide how shardings move, beyond opcode and shapes.
 _ATTRIBUTES: dict[str, Callable[[Instruction], Any]] = {
-    **dict.fromkeys(("broadcast", "transpose", "reduce", "concatenate", "reverse", "sort"), _dimensions),
-    "dot": lambda i: i.dot_dims,
-    "convolution": lambda i: (i.conv_dims, i.window, i.feature_group_count, i.batch_group_count),
-    "gather": lambda i: (i.gather_dims, i.gather_slice_sizes),
-    "scatter": lambda i: i.scatter_dims,
-    "reduce-window": _window_dilated,
-    "select-and-scatter": _window_dilated,
-    "get-tuple-element": lambda i: i.tuple_index,
-    "call": lambda i: i.frontend_attributes.get(PARTITIONING_MARK),
+    **dict.fromkeys(("broadcast", "concatenate", "reduce", "reverse", "sort", "transpose"), attributes_of),
+    **dict.fromkeys(("convolution", "dot", "gather", "get-tuple-element", "scatter"), attributes_of),
+    **dict.fromkeys(("reduce-window", "select-and-scatter"), attributes_of),
     **dict.fromkeys(("async-start", "async-update", "async-done"), lambda i: i.proto.async_execution_thread),
+    "call": lambda i: i.frontend_attributes.get(PARTITIONING_MARK),
 }
+"""What decides how shardings move, beyond opcode and shapes."""
 
 
 @dataclass(frozen=True, slots=True)

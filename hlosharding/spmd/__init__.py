@@ -32,7 +32,6 @@ from hlosharding.spmd.participants import (
     permute_pairs,
 )
 from hlosharding.spmd.program import PartialSums, Program
-from hlosharding.spmd.scalar_computations import attributes_of
 from hlosharding.spmd.uniformity import Uniformity
 from hlosharding.spmd.verifier import DivergenceError, guarded, verify_partitioned
 
@@ -50,7 +49,6 @@ __all__ = [
     "PartialSums",
     "Program",
     "Uniformity",
-    "attributes_of",
     "bytes_received",
     "collectives",
     "counted_loop",

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hlosharding.ir import MAY_ACT, Computation, ComputationBuilder, Instruction, Shape
+from hlosharding.ir import MAY_ACT, Computation, ComputationBuilder, Instruction, Shape, stated_of
 from hlosharding.spmd.collective import CAUSE_ATTRIBUTE
 from hlosharding.spmd.program import Program
-from hlosharding.spmd.scalar_computations import attributes_of
 
 # A barrier is there to keep what is behind it apart.
 _NEVER_MERGED = frozenset({"opt-barrier"})
@@ -109,13 +108,13 @@ class OpWriter:
         opcode, operands = opcode or source.opcode, tuple(operands)
         if opcode in _NEVER_MERGED or self._acts(source, called):
             return self.computation.add(opcode, shape, operands, like=source, called=called, **attrs)
-        key: tuple[Any, ...] = (opcode, shape, operands or attributes_of(source), called)
+        key: tuple[Any, ...] = (opcode, shape, operands or stated_of(source), called)
         if attrs:
             key = (*key, tuple(sorted(attrs.items())))
         known = self._copied.get(key)
         # Nearly all ops with equal keys are equal: attributes are compared only then.
         if known is not None and not _have_equal_attributes(known[0], source):
-            key = (*key, "and", attributes_of(source))
+            key = (*key, "and", stated_of(source))
             known = self._copied.get(key)
         if known is None:
             write = self.computation
@@ -154,4 +153,4 @@ class OpWriter:
 
 
 def _have_equal_attributes(one: Instruction, other: Instruction) -> bool:
-    return one.proto is other.proto or attributes_of(one) == attributes_of(other)
+    return one.proto is other.proto or stated_of(one) == stated_of(other)

@@ -6,10 +6,8 @@ Floor: spmd.  Equal computations are one, whatever their instructions are called
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from hlosharding import wire
-from hlosharding.ir import REDUCER_KINDS, Builder, Computation, Instruction, Shape
+from hlosharding.ir import Builder, Computation, Instruction, Sameness, Shape
 
 
 class ScalarComputations:
@@ -19,7 +17,7 @@ class ScalarComputations:
         self._builder = builder
         self._reducers: dict[tuple[str, str], Computation] = {}
         self._copies: dict[Computation, Computation] = {}
-        self._by_meaning: dict[tuple[Any, ...], Computation] = {}
+        self._sameness, self._copied = Sameness(), dict[int, Computation]()
         self._acts: dict[Computation, bool] = {}
 
     def reducer(self, kind: str, element_type: str) -> Computation:
@@ -37,10 +35,10 @@ class ScalarComputations:
         """A computation of scalars (a reducer, a comparator), taken over as it is; equal ones become one."""
         if source not in self._copies:
             called = {c: self.copy(c) for i in source.instructions for c in i.called}
-            meaning = _meaning(source, called)
-            if meaning not in self._by_meaning:
-                self._by_meaning[meaning] = self._copied(source, called)
-            self._copies[source] = self._by_meaning[meaning]
+            same = self._sameness.computation(source)
+            if same not in self._copied:
+                self._copied[same] = self._copy(source, called)
+            self._copies[source] = self._copied[same]
         return self._copies[source]
 
     def acts(self, copied: Computation) -> bool:
@@ -50,7 +48,7 @@ class ScalarComputations:
             known = self._acts[copied] = any(i.has_side_effect for i in copied.instructions)
         return known
 
-    def _copied(self, source: Computation, called: Mapping[Computation, Computation]) -> Computation:
+    def _copy(self, source: Computation, called: Mapping[Computation, Computation]) -> Computation:
         body = self._builder.computation(source.name)
         made: dict[Instruction, Instruction] = {}
         for i in source.instructions:
@@ -61,28 +59,3 @@ class ScalarComputations:
             made[i] = body.add(i.opcode, i.shape, operands, like=i, called=[called[c] for c in i.called])
         body.root(made[source.root])
         return body.computation
-
-
-def _meaning(source: Computation, called: Mapping[Computation, Computation]) -> tuple[Any, ...]:
-    """All that a computation computes: names, ids and metadata left out."""
-    number = {inst: n for n, inst in enumerate(source.instructions)}
-    return tuple(_token(inst, number, called) for inst in source.instructions)
-
-
-def _token(inst: Instruction, number: Mapping[Instruction, int], called: Mapping[Computation, Computation]) -> Any:
-    if inst.opcode == "parameter":
-        return inst.opcode, inst.shape, inst.parameter_number, inst.is_root
-    operands = tuple([number[o] for o in inst.operands])
-    if inst.opcode in REDUCER_KINDS:
-        return inst.opcode, inst.shape, operands, inst.is_root
-    callees = tuple(called[c] for c in inst.called)
-    return attributes_of(inst), inst.opcode, operands, callees, inst.is_root
-
-
-def attributes_of(inst: Instruction) -> bytes:
-    """What an instruction's proto says of its result, but for its operands and callees: a key for equal ops."""
-    proto = wire.HloInstructionProto()
-    proto.CopyFrom(inst.proto)
-    for field_name in ("name", "id", "metadata", "operand_ids", "called_computation_ids", "sharding"):
-        proto.ClearField(field_name)
-    return proto.SerializeToString(deterministic=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlosharding.executor import Repeat, Structure, find_repeats
-from hlosharding.ir import Computation, Instruction
+from hlosharding.executor import Repeat, find_repeats
+from hlosharding.ir import Computation, Instruction, Sameness
 from hlosharding.report.sections.reported import ReportedProgram
 
 _NO_LINES = frozenset({"parameter", "tuple"})
@@ -72,8 +72,8 @@ def blocks_of(about: ReportedProgram, computation: Computation) -> list[Block]:
 
 def _keys(about: ReportedProgram, lines: Sequence[Instruction]) -> list[int]:
     """Equal numbers: equal ops with equal shardings."""
-    structure, numbers = Structure(), dict[object, int]()
-    return [numbers.setdefault((structure.number(i), about.sharding(i)), len(numbers)) for i in lines]
+    sameness, numbers = Sameness(), dict[object, int]()
+    return [numbers.setdefault((sameness.op(i), about.sharding(i)), len(numbers)) for i in lines]
 
 
 def _references(inst: Instruction, place: dict[Instruction, int]) -> tuple[tuple[int, int], ...]:

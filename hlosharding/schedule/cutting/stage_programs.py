@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, cost
-from hlosharding.executor import Structure
 from hlosharding.frontends import constrain
-from hlosharding.ir import COLLECTIVES, Instruction
+from hlosharding.ir import COLLECTIVES, Instruction, Sameness
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import Flow, keep_split
 from hlosharding.schedule.cutting.pieces import Part
@@ -70,12 +69,12 @@ class StagePrograms:
     """Of several parts that do the same, one program; of the last ones that were asked for."""
 
     def __init__(self) -> None:
-        self._structure = Structure()
+        self._sameness = Sameness()
         self._programs: dict[tuple[Any, ...], StageProgram] = {}
 
     def of(self, part: Part, shardings: PartShardings, terms: Terms, submesh: Submesh) -> StageProgram:
         """The program of a part."""
-        same = self._structure.computation(part.module.entry)
+        same = self._sameness.computation(part.module.entry)
         key = same, shardings, tuple(terms.items()), part.sums, submesh
         if key not in self._programs:
             if len(self._programs) >= _MOST_KEPT:
