@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping
 from hlosharding.cost.fusing import POINTWISE, Reads, kernel_bytes, kernel_reads
 from hlosharding.cost.kernels import Kernel, Kernels
 from hlosharding.cost.work import FREE
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import RENAMES, Computation, Instruction, Module
 
 _GROUPED = POINTWISE | {"reduce"}
-_ALIASES = frozenset({"bitcast", "reshape"})
-_VIEWS = _ALIASES | {"broadcast", "constant", "dynamic-slice", "iota", "reverse", "slice", "transpose"}
+_VIEWS = RENAMES | {"broadcast", "constant", "dynamic-slice", "iota", "reverse", "slice", "transpose"}
 _ALONE = frozenset({"convolution", "custom-call", "dot", "while"})
 """What no function of one kernel holds."""
 
@@ -128,7 +127,7 @@ def _hidden(computation: Computation, groups: Mapping[Instruction, Group]) -> di
     for op in computation.instructions:
         if op is computation.root:
             continue
-        is_alias = op.opcode in _ALIASES and op.operands[0] not in hidden
+        is_alias = op.opcode in RENAMES and op.operands[0] not in hidden
         if (_is_view(op) and not is_alias) or (op in groups and _read_by(op, groups) == {groups[op]}):
             hidden[op] = {} if _is_number(op) else kernel_reads(op, hidden)
     return hidden

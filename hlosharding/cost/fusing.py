@@ -12,12 +12,10 @@ from collections.abc import Container, Mapping
 from math import prod
 
 from hlosharding.cost.work import PART_READERS
-from hlosharding.ir import ELEMENTWISE, TRANSCENDENTAL, Computation, Instruction, Module
+from hlosharding.ir import ELEMENTWISE, RENAMES, TRANSCENDENTAL, Computation, Instruction, Module
 
 POINTWISE = ELEMENTWISE | {"map"}
 """Ops that make each element of the same elements of their operands."""
-NAMES = frozenset({"bitcast", "reshape"})
-"""Ops that give a value another name: there or not as the value is."""
 _PART = frozenset({"broadcast", "dynamic-slice", "iota", "reverse", "slice", "transpose"})
 _CHEAP = (ELEMENTWISE - TRANSCENDENTAL) | _PART
 _ONCE = TRANSCENDENTAL | frozenset({"concatenate", "copy", "divide", "gather", "pad", "remainder"})
@@ -67,7 +65,7 @@ def reads_of_hidden(computation: Computation, hidden: Container[Instruction]) ->
     """What is read to compute each value that is not in memory."""
     found: dict[Instruction, Reads] = {}
     for i in computation.instructions:
-        if i in hidden or (i.opcode in NAMES and i.operands[0] in found):
+        if i in hidden or (i.opcode in RENAMES and i.operands[0] in found):
             found[i] = kernel_reads(i, found)
     return found
 
@@ -79,7 +77,7 @@ def _computed_again(computation: Computation, cheap: Container[str]) -> dict[Ins
     for i in computation.instructions:
         if i is root:
             continue
-        if i.opcode in NAMES:
+        if i.opcode in RENAMES:
             if i.operands[0] in hidden:
                 hidden[i] = hidden[i.operands[0]]
         elif i.opcode == "constant":
@@ -102,7 +100,7 @@ def _read_by_one(
     kernels: dict[Instruction, frozenset[Instruction]] = {}
     """Of each value, the ops with which the kernels that read it end."""
     for i in reversed(computation.instructions):
-        inside = i in hidden or i in found or i.opcode in NAMES
+        inside = i in hidden or i in found or i.opcode in RENAMES
         readers = frozenset[Instruction]().union(*(kernels[user] for user in i.users)) if i.users else frozenset()
         if not inside and len(readers) == 1 and i is not computation.root:
             inside = _fits(i, next(iter(readers)), is_accelerator=is_accelerator)
@@ -219,7 +217,7 @@ def _kernels_that_read(i: Instruction, root: Instruction) -> int:
     stack = [(i, user) for user in i.users]
     while stack:
         value, user = stack.pop()
-        if user.opcode in NAMES:
+        if user.opcode in RENAMES:
             if user is root:
                 return 0
             stack += [(user, further) for further in user.users]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hlosharding.cost.fusing import (
-    NAMES,
     POINTWISE,
     Reads,
     absorbed,
@@ -24,7 +23,7 @@ from hlosharding.cost.fusing import (
     read_in_place,
     reads_of_hidden,
 )
-from hlosharding.ir import Computation, Instruction, Module
+from hlosharding.ir import RENAMES, Computation, Instruction, Module
 
 _MOST_RESULTS = 32
 """Of one kernel; XLA bounds what one reads and writes together, at 96."""
@@ -103,7 +102,7 @@ class _Group(NamedTuple):
 
 def _named(value: Instruction) -> Instruction:
     """The array that a value may be another name of."""
-    while value.opcode in NAMES:
+    while value.opcode in RENAMES:
         value = value.operands[0]
     return value
 
@@ -116,7 +115,7 @@ class _Joining:
         self.at: dict[Key, _Group] = {}
         self.places = {op: place for place, op in enumerate(computation.instructions)}
         for op in computation.instructions:
-            if op not in hidden and (op.opcode not in NAMES or op.is_root):
+            if op not in hidden and (op.opcode not in RENAMES or op.is_root):
                 self._place(op, {_named(value) for value in kernel_reads(op, hidden)}, hidden)
 
     def groups(self) -> list[list[Instruction]]:
@@ -156,7 +155,7 @@ def _kept_inside(
         waiting, is_inside = list(op.users), op is not computation.root and bool(op.users)
         while waiting and is_inside:
             user = waiting.pop()
-            if user in hidden or (user.opcode in NAMES and not user.is_root):
+            if user in hidden or (user.opcode in RENAMES and not user.is_root):
                 waiting += user.users
             else:
                 is_inside = user in ends

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hlosharding.errors import CostError
 from hlosharding.ir import (
+    CONTROL_FLOW,
     ELEMENTWISE,
     TRANSCENDENTAL,
     Computation,
@@ -39,7 +40,7 @@ FREE = frozenset(
 """Ops that compute nothing and touch no data: names, pointers, and reshapes, which layout assignment makes bitcasts."""
 PART_READERS = frozenset({"dynamic-slice", "gather", "slice"})
 """Ops that read as much of their first operand as they make."""
-CONTROL = frozenset({"while", "conditional", "call", "async-start"})
+CONTROL = CONTROL_FLOW | {"async-start"}
 """Ops whose computations run as programs of their own, and are counted there."""
 _DATA_MOVEMENT = frozenset(
     "bitcast-convert broadcast concatenate copy copy-start dynamic-reshape iota pad recv reverse send transpose".split()

@@ -15,14 +15,11 @@ from statistics import median
 from typing import TypeAlias
 
 from hlosharding.executor.flow import Line, Var
-from hlosharding.ir import ELEMENTWISE, Frame, Instruction
+from hlosharding.ir import ELEMENTWISE, GENERATORS, REARRANGES, Frame, Instruction
 
-_PURE = ELEMENTWISE | frozenset(
-    "broadcast reshape transpose slice convert reduce dot iota compare select constant concatenate pad reverse gather"
-    " scatter sort convolution dynamic-slice dynamic-update-slice reduce-window bitcast-convert fft".split()
-)
+_PURE = ELEMENTWISE | REARRANGES | GENERATORS | set("convolution dot fft reduce reduce-window scatter sort".split())
 """Ops whose order is free; all others keep theirs."""
-_CHEAP = ELEMENTWISE | frozenset("broadcast reshape transpose slice convert iota compare select constant".split())
+_CHEAP = ELEMENTWISE | GENERATORS | {"broadcast", "reshape", "slice", "transpose"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,12 +7,10 @@ collective.  What ran right many times over is allowed, all else is refused befo
 from __future__ import annotations
 
 from hlosharding.errors import ExecutionError
-from hlosharding.ir import ELEMENTWISE, Instruction, Module
+from hlosharding.ir import ELEMENTWISE, PACKS, Instruction, Module
 
 _TYPES = frozenset({"s2", "u2"})
-_HARMLESS = ELEMENTWISE | frozenset(
-    "parameter constant tuple get-tuple-element copy broadcast reshape transpose slice reduce".split()
-)
+_HARMLESS = ELEMENTWISE | PACKS | set("broadcast constant parameter reduce reshape slice transpose".split())
 
 
 def refuse_cpu_int2(module: Module) -> None:

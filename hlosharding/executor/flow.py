@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from hlosharding.executor.text import is_plain_nan, literal_text, scalar_text
-from hlosharding.ir import Computation, Instruction, Shape, memory_of
+from hlosharding.ir import PACKS, Computation, Instruction, Shape, memory_of
 from hlosharding.ir import custom_call_targets as targets
 
 PASS_THROUGH = frozenset({"copy", "domain", "add-dependency"})
 """Ops that only hand on their first operand."""
-NO_LINES = PASS_THROUGH | {"parameter", "tuple", "get-tuple-element"}
+NO_LINES = PASS_THROUGH | PACKS | {"parameter"}
 """Ops that are names for other values."""
 # What is left of them in a partitioned program is their operand.
 _ANNOTATIONS = targets.ANNOTATIONS | targets.PLACEMENTS

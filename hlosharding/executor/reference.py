@@ -24,10 +24,10 @@ from hlosharding.executor.emit import REFUSED
 from hlosharding.executor.extract import extract
 from hlosharding.executor.flow import Flow, Line, Tree, Var, flow_of, leaves
 from hlosharding.executor.reference_collectives import Values, run_collective
-from hlosharding.ir import COLLECTIVES, Computation, Instruction, Module, while_parts
+from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Computation, Instruction, Module, while_parts
 
 # A fusion says how to compile what its body says, which XLA takes from its own passes alone (it ends the process).
-_INTERPRETED = COLLECTIVES | {"partition-id", "replica-id", "fusion"}
+_INTERPRETED = COLLECTIVES | DEVICE_NUMBERS | {"fusion"}
 Env = dict[Var, dict[int, np.ndarray]]
 
 

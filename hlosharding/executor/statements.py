@@ -21,7 +21,7 @@ _INDENT = "    "
 _WIDTH, _OPS, _LINE = 96, 6, 116
 """Characters and ops of an expression that holds others; characters of a line, with the comment behind it."""
 _REGROUPING = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
-_INSIDE = ELEMENTWISE | _REGROUPING | {"reduce", "dot", "iota", "compare", "select"}
+_INSIDE = ELEMENTWISE | _REGROUPING | {"reduce", "dot", "iota"}
 """Ops that may stand in the expression of another."""
 _AROUND = _INSIDE | frozenset(
     "pad concatenate convolution bitcast-convert dynamic-slice gather all-reduce all-gather reduce-scatter"

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from hlosharding.executor.flow import Var
 from hlosharding.executor.text import identifier
-from hlosharding.ir import Computation, ElementReaders, Instruction, loop_counter, while_parts
+from hlosharding.ir import GENERATORS, Computation, ElementReaders, Instruction, loop_counter, while_parts
 
 COUNTER = "i"
-_SAME = frozenset({"copy", "bitcast", "optimization-barrier"})
-_MADE = frozenset({"constant", "broadcast", "iota"})
+_SAME = frozenset({"bitcast", "copy"})
+_MADE = GENERATORS | {"broadcast"}
 
 
 class Wishes:

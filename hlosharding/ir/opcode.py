@@ -29,6 +29,23 @@ ASYNC = frozenset(
     " collective-permute-done collective-permute-start copy-done copy-start recv recv-done send send-done".split()
 )
 CONTROL_FLOW = frozenset({"call", "conditional", "while"})
+PACKS = frozenset({"get-tuple-element", "tuple"})
+"""They put values together, or take them apart."""
+GENERATORS = frozenset({"constant", "iota"})
+"""Made of nothing: each device can make what it needs of them."""
+DEVICE_NUMBERS = frozenset({"partition-id", "replica-id"})
+PRODUCTS = frozenset({"convolution", "dot", "ragged-dot"})
+INDEXED = frozenset({"gather", "scatter"})
+RENAMES = frozenset({"bitcast", "reshape"})
+"""They give a value another name: there, or not, as the value is."""
+SAME_ELEMENTS = RENAMES | {"convert", "copy", "transpose"}
+"""All elements of one operand, in another type, shape or order."""
+REARRANGES = frozenset(
+    "broadcast concatenate dynamic-slice dynamic-update-slice gather pad reshape reverse slice transpose".split()
+)
+"""They put elements of their operands elsewhere, and compute none."""
+FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+"""The operand that holds the first start index."""
 SIDE_EFFECTS = frozenset(
     {"infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "send", "send-done"}
 )

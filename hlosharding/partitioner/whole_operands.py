@@ -7,14 +7,12 @@ array, and what reads it, is whole.
 from __future__ import annotations
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction
+from hlosharding.ir import PACKS, Instruction
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.region_values import pack, unpack, value_of
 from hlosharding.partitioner.resharding import replicate, to_wanted
 from hlosharding.partitioner.value import AnyValue, from_leaves, leaves_of, map_leaves
 from hlosharding.sharding import REPLICATED, HloSharding
-
-_HOLDERS = frozenset({"tuple", "get-tuple-element"})
 
 
 def compute_whole(context: Context, inst: Instruction, why: str) -> AnyValue:
@@ -49,10 +47,10 @@ def warn_of_gathers(context: Context, inst: Instruction, why: str) -> None:
 def is_dynamic(_: Context, inst: Instruction) -> bool:
     """Does the instruction make or read an array of dynamic size?  Tuples only hold such."""
     if inst.shape.dynamic_dims:
-        return inst.opcode not in _HOLDERS
+        return inst.opcode not in PACKS
     for operand in inst.operands:
         if operand.shape.dynamic_dims:
-            return inst.opcode not in _HOLDERS
+            return inst.opcode not in PACKS
     return False
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlosharding.compiler import Partitioned
-from hlosharding.ir import Instruction
+from hlosharding.ir import CONTROL_FLOW, DEVICE_NUMBERS, GENERATORS, PACKS, Instruction
 
-_HOLD_NOTHING = frozenset({"tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier"})
-_MADE_IN_PLACE = frozenset({"constant", "iota", "broadcast", "partition-id", "replica-id"})
+_HOLD_NOTHING = PACKS | CONTROL_FLOW | {"bitcast", "opt-barrier"}
+_MADE_IN_PLACE = GENERATORS | DEVICE_NUMBERS | {"broadcast"}
 
 
 @dataclass(frozen=True, slots=True)

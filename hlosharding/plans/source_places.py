@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import CONTROL_FLOW, PACKS, Instruction, Module
 from hlosharding.notebook import file_name
 
 _OPERATORS: dict[str, type[ast.operator]] = {
@@ -25,9 +25,7 @@ _OPERATORS: dict[str, type[ast.operator]] = {
     "dot_general": ast.MatMult,
 }
 """Operators of Python by JAX's primitives; what stands for all others is a call."""
-_HOLD = frozenset(
-    {"tuple", "get-tuple-element", "while", "conditional", "call", "parameter", "constant", "custom-call"}
-)
+_HOLD = PACKS | CONTROL_FLOW | {"parameter", "constant", "custom-call"}
 
 
 @dataclass(frozen=True, slots=True)

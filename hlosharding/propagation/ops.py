@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlosharding.ir import PARTITIONING_MARK, Instruction, Shape, attributes_of
+from hlosharding.ir import INDEXED, PARTITIONING_MARK, Instruction, Shape, attributes_of
 from hlosharding.propagation import policy
 from hlosharding.propagation.graph import Graph
 from hlosharding.propagation.handlers import other_operands
@@ -117,7 +117,7 @@ class OpTable:
             through=kind.through,
             aggressive=aggressive,
             level0_concatenate=opcode in policy.STACKS and neighbours,
-            parallel=neighbours if opcode in policy.INDEXED else None,
+            parallel=neighbours if opcode in INDEXED else None,
         )
         op.edges = self._edges(op, self.graph.operands[i])
         return op
@@ -146,7 +146,7 @@ class OpTable:
             elementwise=elementwise,
             through=policy.through_level(opcode, elementwise, target),
             can_receive=can_receive,
-            plain=can_receive and opcode not in policy.INDEXED | policy.STACKS,
+            plain=can_receive and opcode not in INDEXED | policy.STACKS,
             attributes=_ATTRIBUTES.get(opcode),
         )
         if opcode not in _BY_INSTRUCTION:
@@ -155,7 +155,7 @@ class OpTable:
 
     def _neighbours(self, i: int, opcode: str) -> Any:
         """What the op's place in the graph says beyond root and users."""
-        if opcode in policy.INDEXED:
+        if opcode in INDEXED:
             return parallel_dims(self.graph, i, self.callers)
         return _stacks_weights(self.graph, i) if opcode in policy.STACKS else None
 

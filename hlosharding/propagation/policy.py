@@ -70,7 +70,6 @@ LOOKS_AHEAD = ("dot", "convolution")
 """Where operands tie, these ask what the users ahead would like."""
 
 # What may matter beyond an op and its operands' shapes: how the indices were made; what is concatenated.
-INDEXED = frozenset({"gather", "scatter"})
 STACKS = frozenset({"concatenate"})
 STACKED = frozenset({"reshape"})
 WEIGHTS = frozenset({"parameter", "get-tuple-element"})

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from hlosharding.cost import Event, Simulation, streams_of
-from hlosharding.ir import collective_kind
+from hlosharding.ir import CONTROL_FLOW, PRODUCTS, collective_kind
 from hlosharding.printable import printable
 from hlosharding.report.figures import as_bytes, as_seconds
 from hlosharding.report.svg import label, svg_image
@@ -29,7 +29,6 @@ COLOURS = {
     "collective-permute": "hsl(96,42%,44%)",
     "other transfers": "hsl(0,0%,55%)",
 }
-_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot"})
 
 
 def simulation_svg(run: Simulation) -> str:
@@ -59,9 +58,9 @@ def _kind(event: Event) -> str:
     if event.stream == "communication":
         kind = collective_kind(opcode) or ""
         return kind if kind in COLOURS else "other transfers"
-    if opcode in _PRODUCTS:
+    if opcode in PRODUCTS:
         return "products"
-    return "loops and calls" if opcode in ("while", "call", "conditional") else "other ops"
+    return "loops and calls" if opcode in CONTROL_FLOW else "other ops"
 
 
 def _legend(seconds: dict[str, float]) -> Iterator[str]:

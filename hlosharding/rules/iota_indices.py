@@ -13,12 +13,11 @@ from math import prod
 
 import numpy as np
 
-from hlosharding.ir import Instruction, Shape, arguments, callers, while_parts
+from hlosharding.ir import INDEXED, Instruction, Shape, arguments, callers, while_parts
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.registry import Registry
 from hlosharding.rules.signature import Dims, Nothing, Signature
 
-_INDEXED = frozenset({"gather", "scatter"})
 _FULL_OF_ONE_NUMBER = frozenset({"broadcast", "copy", "reshape"})
 """Of a number: all elements are that number."""
 _PASS_CALLS = targets.PLACEMENTS | {targets.SHARDING}
@@ -89,7 +88,7 @@ def iota_signature(inst: Instruction, signature: Signature) -> Signature | None:
 
     None where none is.  `signature` is the one the op's rule declares.
     """
-    if inst.opcode not in _INDEXED:
+    if inst.opcode not in INDEXED:
         return None
     how, pairs = addressing(inst), dict[int, int]()
     operand, indices = inst.operands[0].shape.dims, _behind_copies(inst.operands[how.indices])

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hlosharding.cost import Machine, op_cost
-from hlosharding.ir import Instruction, Module, executions
+from hlosharding.ir import PRODUCTS, Instruction, Module, executions
 from hlosharding.schedule import SPLIT_BACKWARD, batch_flow, order_and_chunks
 from hlosharding.search.plans import Plan
 
@@ -53,7 +53,7 @@ def _seconds(op: Instruction, machine: Machine) -> float:
     return work.flops / max(kind.flops(work.dtype) * kind.compute_efficiency for kind in kinds)
 
 
-_PRODUCTS = frozenset({"convolution", "custom-call", "dot", "ragged-dot"})
+_PRODUCTS = PRODUCTS | {"custom-call"}
 
 
 def least_seconds(plan: Plan, work: LeastWork) -> float:

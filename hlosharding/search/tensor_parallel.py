@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from hlosharding.ir import Instruction, Module, fused_attention, while_parts
+from hlosharding.ir import PACKS, Instruction, Module, fused_attention, while_parts
 from hlosharding.rules import Dims, Halo, Nothing, Reduce, Signature, Whole, signature_of
 from hlosharding.search.ragged_products import group_sizes
 
@@ -85,7 +85,7 @@ class _Walk:
         if inst.opcode == "get-tuple-element":
             self._know_element(inst)
         is_call = fused_attention(inst) is not None
-        if inst.opcode in ("parameter", "tuple", "get-tuple-element") or not (inst.shape.is_array or is_call):
+        if inst.opcode in PACKS | {"parameter"} or not (inst.shape.is_array or is_call):
             return
         signature = signature_of(inst)
         if not isinstance(signature, Signature):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import SAME_ELEMENTS, Instruction
 from hlosharding.partitioner.choice import FactorChoice, Lowering
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.factors.alone import seconds_alone
@@ -23,7 +23,6 @@ from hlosharding.spmd import Emitter
 
 # What the program was given, and ops that make nothing of it that was not there before.
 _GIVEN = frozenset({"parameter", "get-tuple-element", "constant"})
-_SAME_ELEMENTS = frozenset({"copy", "convert", "bitcast", "reshape", "transpose"})
 
 
 def collective_matmul_for(
@@ -117,7 +116,7 @@ def _pays(context: Context, inst: Instruction, lowering: Lowering, matmul: Colle
 
 def _is_given(inst: Instruction) -> bool:
     """Was it given to the program, or made of something given without computing?"""
-    while len(inst.operands) == 1 and inst.opcode in _SAME_ELEMENTS:
+    while len(inst.operands) == 1 and inst.opcode in SAME_ELEMENTS:
         inst = inst.operands[0]
     return inst.opcode in _GIVEN
 

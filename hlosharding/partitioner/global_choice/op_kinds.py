@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlosharding.ir import Instruction
+from hlosharding.ir import GENERATORS, Instruction
 from hlosharding.partitioner.local_ops import local_rule
-from hlosharding.partitioner.overrides import MADE_ANYWHERE
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import HloSharding
 
-MADE_AT_NO_COST = MADE_ANYWHERE | {"broadcast"}
+MADE_AT_NO_COST = GENERATORS | {"broadcast"}
 """What each device makes, or has most of, without communication."""
 Situation = tuple[int, ...]
 """The number of an op's kind, and of the shardings of its result and operands (`uid`; -1: none)."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hlosharding.ir import Builder, Instruction, Module
+from hlosharding.ir import GENERATORS, Builder, Instruction, Module
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.decisions import Decisions
 from hlosharding.partitioner.factors import lowering_of
 from hlosharding.partitioner.global_choice.op_kinds import broadcast_dims_of
 from hlosharding.partitioner.iteration_space import as_compared
 from hlosharding.partitioner.movement import cheapest_plan, op_movement, reshapes
-from hlosharding.partitioner.overrides import MADE_ANYWHERE
 from hlosharding.partitioner.prices import NOTHING, Cost
 from hlosharding.partitioner.resharding import cost_from
 from hlosharding.partitioner.strategies import lower
@@ -114,7 +113,7 @@ class PricedWalk:
         given = self.context.wanted_leaves(inst)[0] if inst.shape.is_array else None
         made = self.context.values[inst] = Value(inst, inst.shape, as_compared(given))
         made.broadcast_dims = broadcast_dims_of(inst)
-        if inst.opcode in MADE_ANYWHERE or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
+        if inst.opcode in GENERATORS or (inst.opcode == "broadcast" and not inst.operands[0].shape.rank):
             made.rematerialize = lambda _: made
         return made
 

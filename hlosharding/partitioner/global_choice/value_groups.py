@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from hlosharding.ir import Computation, Instruction
+from hlosharding.ir import PACKS, REARRANGES, Computation, Instruction
 from hlosharding.partitioner.factors import FAST_ELEMENTWISE
 from hlosharding.partitioner.global_choice.op_kinds import MADE_AT_NO_COST
-from hlosharding.partitioner.overrides import BINDING, PACK
+from hlosharding.partitioner.overrides import BINDING
 from hlosharding.sharding import HloSharding
 
-_FIXED = BINDING | PACK | {"reshape", "slice", "pad", "concatenate", "reverse", "dynamic-slice", "dynamic-update-slice"}
+_FIXED = BINDING | PACKS | REARRANGES - {"broadcast", "gather", "transpose"}
 """Ops whose values keep their sharding, and that (but for reshapes) are given others' as they are."""
 
 

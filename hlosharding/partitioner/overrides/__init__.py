@@ -1,14 +1,12 @@
 """Other shardings than propagation's, where nobody is bound to those, and the list of them."""
 
-from hlosharding.partitioner.overrides.op_sets import BINDING, MADE_ANYWHERE, PACK
+from hlosharding.partitioner.overrides.op_sets import BINDING
 from hlosharding.partitioner.overrides.sharding_overrides import BOTH_ENDS, ShardingOverride, sharding_overrides
 from hlosharding.partitioner.overrides.tables import ShardingTable, has_manual_groups, sharding_tables
 
 __all__ = [
     "BINDING",
     "BOTH_ENDS",
-    "MADE_ANYWHERE",
-    "PACK",
     "ShardingOverride",
     "ShardingTable",
     "has_manual_groups",

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import GENERATORS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared, lift, project
-from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, MADE_ANYWHERE, REPEATABLE
+from hlosharding.partitioner.overrides.op_sets import BINDING, FUSED, REPEATABLE
 from hlosharding.rules import Signature, signature_of
 from hlosharding.sharding import REPLICATED, HloSharding, device_groups_along, replicate_on_dims
 
@@ -83,7 +83,7 @@ class _Forward:
         every, known = (1 << len(self.ways)) - 1, dict[Instruction, int]()
         for inst in module.entry.instructions:
             if not _is_repeatable(inst):
-                known[inst] = every if inst.opcode in MADE_ANYWHERE else self._at_rest(inst)
+                known[inst] = every if inst.opcode in GENERATORS else self._at_rest(inst)
                 continue
             ways = every
             for source in _sources(inst):

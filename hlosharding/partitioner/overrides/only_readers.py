@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hlosharding.ir import Instruction, Module
+from hlosharding.ir import PACKS, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.overrides.op_sets import BINDING, PACK
+from hlosharding.partitioner.overrides.op_sets import BINDING
 from hlosharding.sharding import HloSharding
 
 
@@ -33,7 +33,7 @@ def wanted_by_only_readers(
             given = shardings.get(operand.id)
             if given is None or as_compared(given) is as_compared(wanted) or operand.name in bound:
                 continue
-            if operand.users == [user] and operand.shape.is_array and operand.opcode not in BINDING | PACK:
+            if operand.users == [user] and operand.shape.is_array and operand.opcode not in BINDING | PACKS:
                 found[operand.id] = wanted
     return found
 

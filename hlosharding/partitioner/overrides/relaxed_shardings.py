@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module
+from hlosharding.ir import ELEMENTWISE, PACKS, Computation, Instruction, Module
 from hlosharding.partitioner.iteration_space import as_compared
-from hlosharding.partitioner.overrides.op_sets import BINDING, BINDING_RESULTS, PACK, READ_PARTS
+from hlosharding.partitioner.overrides.op_sets import BINDING, BINDING_RESULTS, READ_PARTS
 from hlosharding.sharding import REPLICATED, HloSharding
 
 
@@ -59,7 +59,7 @@ def _needs_no_whole(
 ) -> bool:
     if user in relaxed:
         return True
-    if inst.shape.is_tuple or user.opcode in PACK:
+    if inst.shape.is_tuple or user.opcode in PACKS:
         return False
     if user.opcode in READ_PARTS:
         return user.shape.is_array and user.shape.byte_size < inst.shape.byte_size

@@ -7,11 +7,11 @@ which stops at broadcasts of constants.
 
 from __future__ import annotations
 
-from hlosharding.ir import ELEMENTWISE, Computation, Instruction, Module, rewrite, while_parts
+from hlosharding.ir import ELEMENTWISE, GENERATORS, Computation, Instruction, Module, rewrite, while_parts
 from hlosharding.partitioner.passes.loop_carries import drop_idle, is_handed_on, is_plain, readers_of
 from hlosharding.partitioner.prices import SMALL
 
-_MADE_OF_NOTHING = ELEMENTWISE | {"broadcast", "constant", "iota", "reshape"}
+_MADE_OF_NOTHING = ELEMENTWISE | GENERATORS | {"broadcast", "reshape"}
 _MOST_OPS = 16
 """More are no mask, and would rather be computed once."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction, Module, Shape, SliceDim, rewrite
+from hlosharding.ir import FIRST_INDEX, Instruction, Module, Shape, SliceDim, rewrite
 from hlosharding.partitioner.plain_forms.in_place import IN_PLACE, in_place_form
 from hlosharding.partitioner.plain_forms.lookups import lookup_form
 from hlosharding.partitioner.plain_forms.running_totals import running_totals_form
@@ -24,8 +24,6 @@ _DONE = {"async-start": "async-done"} | {
     f"{op}-start": f"{op}-done" for op in ("all-gather", "all-reduce", "collective-permute", "copy")
 }
 _ENDS = frozenset(_DONE.values()) | {"async-update"}
-_INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2}
-"""The operand that holds the first start index."""
 
 
 def in_plain_forms(module: Module) -> Module:
@@ -69,7 +67,7 @@ def _form_of(inst: Instruction) -> Form | None:
     find = _FORMS_ALONG_SPLIT_DIMS.get(inst.opcode)
     if find is not None and (form := find(inst)) is not None:
         return form
-    first = _INDEXED.get(inst.opcode)
+    first = FIRST_INDEX.get(inst.opcode)
     has_vector = first is not None and len(inst.operands) == first + 1 and inst.operands[first].shape.rank == 1
     return _index_by_scalars if has_vector else None
 
@@ -132,7 +130,7 @@ def _inline(write: Writer) -> None:
 
 def _index_by_scalars(write: Writer) -> None:
     inst = write.inst
-    first = _INDEXED[inst.opcode]
+    first = FIRST_INDEX[inst.opcode]
     vector = inst.operands[first]
     scalar = Shape.array(vector.shape.element_type)
     cuts = [write("slice", vector, slice_dims=(SliceDim(n, n + 1, 1),)) for n in range(vector.shape.dims[0])]
@@ -179,7 +177,7 @@ _FORMS_ALONG_SPLIT_DIMS: dict[str, Callable[[Instruction], Form | None]] = {
 }
 """What finds the form of one op, where it is split."""
 
-_SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_ALONG_SPLIT_DIMS) | _ENDS | frozenset(_INDEXED)
+_SPECIAL = frozenset(_FORMS) | frozenset(_FORMS_ALONG_SPLIT_DIMS) | _ENDS | frozenset(FIRST_INDEX)
 """Opcodes that may need one."""
 
 

@@ -8,7 +8,7 @@ members (`spmd/manual_groups.py`); the user's collectives run between groups, ou
 from __future__ import annotations
 
 from hlosharding.errors import PartitionError
-from hlosharding.ir import Instruction
+from hlosharding.ir import CONTROL_FLOW, PACKS, Instruction
 from hlosharding.ir import custom_call_targets as targets
 from hlosharding.partitioner.context import Context
 from hlosharding.partitioner.iteration_space import as_compared
@@ -30,9 +30,7 @@ from hlosharding.spmd import (
 
 MANUAL = HloSharding.manual()
 # Each of their parts may be of another region, or of none.
-_CARRIES_PARTS = frozenset({
-    "tuple", "get-tuple-element", "while", "conditional", "call", "opt-barrier", "after-all", "add-dependency",
-})  # fmt: skip
+_CARRIES_PARTS = PACKS | CONTROL_FLOW | {"opt-barrier", "after-all", "add-dependency"}
 
 
 def is_manual(context: Context, inst: Instruction) -> bool:
@@ -47,7 +45,7 @@ def is_per_device(context: Context, inst: Instruction) -> bool:
     return given is not None and given.is_manual() and inst.opcode not in _CARRIERS
 
 
-_CARRIERS = frozenset({"tuple", "get-tuple-element", "copy", "while", "conditional", "call"})
+_CARRIERS = PACKS | CONTROL_FLOW | {"copy"}
 """Their parts and bodies see to themselves."""
 
 

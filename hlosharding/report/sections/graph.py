@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlosharding.ir import Computation, Instruction, trip_count
+from hlosharding.ir import CONTROL_FLOW, PRODUCTS, Computation, Instruction, trip_count
 from hlosharding.report.model import Cell, Column, Figure, Kind, Row, Shown, Table, View
 from hlosharding.report.sections.layers import Block, blocks_of
 from hlosharding.report.sections.reported import ReportedProgram
 
-_CONTRACTIONS = frozenset({"dot", "convolution", "ragged-dot"})
 _OPS_SHOWN = 400
 """Of one block."""
 
@@ -68,7 +67,7 @@ def parts_of(about: ReportedProgram) -> list[Part]:
         waiting += [
             (callee, _body_name(op))
             for op in computation.instructions
-            if op.opcode in ("while", "call", "conditional")
+            if op.opcode in CONTROL_FLOW
             for callee in op.called
         ]
     return [part for part in found if part.blocks and (not part.name or len(part.blocks[0].ops) > 1)]
@@ -108,7 +107,7 @@ def _block_row(about: ReportedProgram, block: Block, whole_s: float) -> Row:
         "direction": block.direction,
         "times": block.times,
         "ops": len(block.members),
-        "products": sum(op.opcode in _CONTRACTIONS for op in block.members),
+        "products": sum(op.opcode in PRODUCTS for op in block.members),
         "flops": Figure(sums.flops, is_exact=sums.is_exact),
         "num_collectives": sum(len(about.collectives_of.get(op, ())) for op in block.members),
         "comm_bytes": Figure(sums.comm_bytes, is_exact=sums.is_exact),

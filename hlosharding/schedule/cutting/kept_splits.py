@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hlosharding.frontends import constrain
-from hlosharding.ir import ELEMENTWISE, Instruction, Module
+from hlosharding.ir import ELEMENTWISE, INDEXED, Instruction, Module
 from hlosharding.schedule.cutting.batch_flow import Dims, batch_flow
 from hlosharding.sharding import HloSharding, MeshInfo, axes_by_dim, axis_of
 
-_CHOOSES = frozenset({"convolution", "dot", "gather", "scatter"})
+_CHOOSES = INDEXED | {"convolution", "dot"}
 """Ops that could as well be split along another dim."""
 _CALLS = frozenset({"call", "custom-call"})
 """Propagation carries no sharding from what a custom call reads to what it gives."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlosharding.ir import Instruction, LoopCounter, loop_counter, while_parts
+from hlosharding.ir import DEVICE_NUMBERS, FIRST_INDEX, Instruction, LoopCounter, loop_counter, while_parts
 from hlosharding.spmd import Devices, integers_of
 
 Rows = Mapping[int, bool]
@@ -107,7 +107,7 @@ class _Numbers:
 
     def _of(self, inst: Instruction) -> np.ndarray | None:
         if inst not in self.known:
-            is_place = inst.opcode in ("partition-id", "replica-id", "parameter", "get-tuple-element")
+            is_place = inst.opcode in DEVICE_NUMBERS | {"parameter", "get-tuple-element"}
             operands = [] if is_place else [self._of(operand) for operand in inst.operands]
             self.known[inst] = None if is_place else integers_of(inst, operands, self.trips)
         return self.known[inst]
@@ -118,7 +118,7 @@ class _Numbers:
         while waiting:
             value = waiting.pop()
             for user in value.users:
-                is_row = value in self.rows and user.opcode in ("dynamic-slice", "dynamic-update-slice")
+                is_row = value in self.rows and user.opcode in FIRST_INDEX
                 if is_row or user is self.next or user in seen:
                     continue
                 if self.known.get(user) is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, cost
 from hlosharding.frontends import constrain
-from hlosharding.ir import COLLECTIVES, Instruction, Sameness
+from hlosharding.ir import COLLECTIVES, SAME_ELEMENTS, Instruction, Sameness
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.schedule.cutting.kept_splits import Flow, keep_split
 from hlosharding.schedule.cutting.pieces import Part
@@ -105,9 +105,6 @@ def _cheapest(part: Part, shardings: PartShardings, terms: Terms, submesh: Subme
 def _is_exchanged(result: Instruction) -> bool:
     """Do the devices make it together?  A collective's result, perhaps in another form, or what a loop gives, whose
     body may have one."""
-    while result.opcode in _FORMS:
+    while result.opcode in SAME_ELEMENTS:
         result = result.operands[0]
     return result.opcode in COLLECTIVES or result.opcode == "get-tuple-element"
-
-
-_FORMS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})

@@ -13,10 +13,9 @@ import numpy as np
 
 from hlosharding.errors import ScheduleError
 from hlosharding.executor import NO_OPTIONS, BoundaryArray, Executable, ShardMapProgram
-from hlosharding.ir import COLLECTIVES, Instruction, Module, NameUniquer, Shape, SliceDim, rewrite
+from hlosharding.ir import COLLECTIVES, DEVICE_NUMBERS, Instruction, Module, NameUniquer, Shape, SliceDim, rewrite
 from hlosharding.sharding import REPLICATED
 
-_NUMBERS = frozenset({"partition-id", "replica-id"})
 _OPTIONS: Mapping[str, Mapping[str, str]] = {"cpu": {"xla_disable_hlo_passes": "cse_barrier_expander"}}
 """By platform.  XLA for CPUs drops barriers before it fuses, so that a stub between two ops would be no work at all."""
 
@@ -62,7 +61,7 @@ def stubbed(module: Module, member: int) -> Module:
     stubs = _Stubs(made, member)
     for computation in made.computations:
         for inst in list(computation.instructions):
-            if inst.opcode in _NUMBERS or inst.opcode in COLLECTIVES:
+            if inst.opcode in DEVICE_NUMBERS or inst.opcode in COLLECTIVES:
                 stubs.replace(inst)
     rewrite.dead_code(made)
     made.renumber()
@@ -86,7 +85,7 @@ class _Stubs:
         self._names = NameUniquer(i.name for c in module.computations for i in c.instructions)
 
     def replace(self, inst: Instruction) -> None:
-        made = self._number(inst) if inst.opcode in _NUMBERS else self._collective(inst)
+        made = self._number(inst) if inst.opcode in DEVICE_NUMBERS else self._collective(inst)
         rewrite.replace_uses(inst, made)
         rewrite.remove(inst)
 
