@@ -42,7 +42,7 @@ from hlosharding.report.programs import module_view, overrides_view, partitioned
 from hlosharding.report.rankings import calibration_view, ranking_view
 from hlosharding.report.searches import improved_view, search_view
 from hlosharding.report.sections import Report, program_svg, report
-from hlosharding.report.shardings import activations_view, parameters_view, propagation_view, sharding_view
+from hlosharding.report.shardings import parameters_view, propagation_view, sharding_view
 from hlosharding.report.terminal import show, to_text
 from hlosharding.report.timelines import schedule_view, timeline_svg, timeline_text
 from hlosharding.report.views import to_html, to_record
@@ -65,7 +65,6 @@ __all__ = [
     "Tree",
     "View",
     "Within",
-    "activations_view",
     "answers_view",
     "as_bytes",
     "as_count",

@@ -126,7 +126,6 @@ class _Program:
             in_avals=signature.in_avals[:count],
             names=tuple(self.ports.paths),
             parameters=signature.parameters[:count],
-            num_positional=len(self.ports.traced),
         )
 
 

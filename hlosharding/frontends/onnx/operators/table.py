@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hlosharding.registry import Registry
 
@@ -25,30 +25,6 @@ class MustBeKnown(Exception):
         super().__init__(name)
         self.name = name
         """Of the function's parameter."""
-
-
-class NodeFacts(Protocol):
-    """What a function may ask of its node beside inputs and attributes."""
-
-    @property
-    def wanted(self) -> tuple[bool, ...]:
-        """Per output: has it a name?"""
-        ...
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs; "" of those that nobody wants."""
-        ...
-
-    @property
-    def number(self) -> int:
-        """In the model."""
-        ...
-
-    @property
-    def output_types(self) -> tuple[Any, ...]:
-        """Per output its dtype as ONNX infers it; None where it does not."""
-        ...
 
 
 @dataclass(frozen=True)
