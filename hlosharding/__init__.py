@@ -40,19 +40,10 @@ if TYPE_CHECKING:
         partition,
     )
     from hlosharding.cost import Chip, CostReport, Machine, Simulation, Topology, calibrate, cost, machines, topology
-    from hlosharding.frontends import (
-        OnnxShardings,
-        annotate,
-        load,
-        read_onnx_shardings,
-        shard_alike,
-        to_sdy_text,
-        trace,
-        with_sharding,
-        write_onnx_shardings,
-    )
+    from hlosharding.frontends import annotate, load, shard_alike, to_sdy_text, trace, with_sharding
     from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+    from hlosharding.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
     from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
     from hlosharding.report import Report, draw, draw_svg, report, to_html, to_record
@@ -76,17 +67,8 @@ _ROOMS = {
     ),
     "hlosharding.ir": ("Module", "register_library", "verify"),
     "hlosharding.rules": ("CallCost", "register_interface", "register_rule"),
-    "hlosharding.frontends": (
-        "OnnxShardings",
-        "annotate",
-        "load",
-        "read_onnx_shardings",
-        "shard_alike",
-        "to_sdy_text",
-        "trace",
-        "with_sharding",
-        "write_onnx_shardings",
-    ),
+    "hlosharding.frontends": ("annotate", "load", "shard_alike", "to_sdy_text", "trace", "with_sharding"),
+    "hlosharding.onnx": ("OnnxShardings", "read_onnx_shardings", "write_onnx_shardings"),
     "hlosharding.spmd": ("Collective", "collectives", "verify_partitioned"),
     "hlosharding.propagation": ("Explanation", "LostOffer", "Propagation", "propagate"),
     "hlosharding.mesh_propagation": ("AxisAnnotation", "AxisPropagation", "propagate_axes"),

@@ -17,9 +17,10 @@ from hlosharding.cli.files import read_program, working, write
 from hlosharding.compiler import Partitioned, partition
 from hlosharding.cost import Machine, machine_named, machine_said, parse_machine, read_machine
 from hlosharding.errors import CostError, LoadError, ModuleError, PlanError, ShardingError
-from hlosharding.frontends import is_onnx, load, named_format, read_onnx_shardings, to_sdy_text
+from hlosharding.frontends import load, named_format, to_sdy_text
 from hlosharding.ir import Module, Shape
 from hlosharding.mesh_propagation import Stage, propagate_axes
+from hlosharding.onnx import is_onnx, read_onnx_shardings
 from hlosharding.partitioner import PartitionOptions
 from hlosharding.plans import PlanFile
 from hlosharding.propagation import Propagation, propagate
