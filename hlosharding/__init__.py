@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hlosharding.frontends import annotate, load, shard_alike, to_sdy_text, trace, with_sharding
     from hlosharding.ir import Module, register_library, verify
     from hlosharding.mesh_propagation import AxisAnnotation, AxisPropagation, propagate_axes
+    from hlosharding.notations import AxisSharding
     from hlosharding.onnx import OnnxShardings, read_onnx_shardings, write_onnx_shardings
     from hlosharding.plans import Difference, ExportedPlan, PlanFile, check_plan, diff, export_plan
     from hlosharding.propagation import Explanation, LostOffer, Propagation, propagate
@@ -51,20 +52,14 @@ if TYPE_CHECKING:
     from hlosharding.rules import CallCost, register_interface, register_rule
     from hlosharding.schedule import Schedule, ScheduleSimulation, parse_schedule, pipelined, simulate
     from hlosharding.search import Plan, Ranking, SearchResult, Suggestion, rank, search, suggest
-    from hlosharding.sharding import AxisSharding, Cluster, HloSharding, TileAssignment, convert, same_sharding
+    from hlosharding.sharding import Cluster, HloSharding, TileAssignment, convert, same_sharding
     from hlosharding.spmd import Collective, collectives, verify_partitioned
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "hlosharding.sharding": (
-        "AxisSharding",
-        "Cluster",
-        "HloSharding",
-        "TileAssignment",
-        "convert",
-        "same_sharding",
-    ),
+    "hlosharding.sharding": ("Cluster", "HloSharding", "TileAssignment", "convert", "same_sharding"),
+    "hlosharding.notations": ("AxisSharding",),
     "hlosharding.ir": ("Module", "register_library", "verify"),
     "hlosharding.rules": ("CallCost", "register_interface", "register_rule"),
     "hlosharding.frontends": ("annotate", "load", "shard_alike", "to_sdy_text", "trace", "with_sharding"),

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hlosharding.frontends import READERS, Reader
+from hlosharding.onnx import sharding_spec
 from hlosharding.onnx.device_annotations import OnnxShardings, read_onnx_shardings, write_onnx_shardings
 from hlosharding.onnx.protos import is_onnx
+from hlosharding.sharding import Format, register_format
 
 if TYPE_CHECKING:
     from hlosharding.ir import Module
@@ -23,3 +25,7 @@ def from_onnx(source: Any, inputs: Mapping[str, Any] | None = None, **options: A
 
 
 READERS.add("onnx", Reader(is_onnx, from_onnx))
+register_format(Format(
+    "onnx", "a ShardingSpecProto", sharding_spec.is_spec, sharding_spec.read, sharding_spec.write,
+    frozenset({"one device", "parts of axes", "device order"}),
+))  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hlosharding.errors import ShardingError, ShardingParseError
-from hlosharding.sharding import AxisSharding, Cluster, HloSharding, MeshInfo
+from hlosharding.notations import AxisSharding
+from hlosharding.sharding import Cluster, HloSharding, MeshInfo
 
 
 @pytest.mark.parametrize(

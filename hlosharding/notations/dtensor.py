@@ -1,6 +1,6 @@
 """PyTorch DTensor's placements, `(Shard(dim=0), Replicate())`: what each axis of a device mesh does.
 
-Floor: sharding.  Knows the text; torch is not needed.
+Floor: notations.  Knows the text; torch is not needed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.frame import Frame
-from hlosharding.sharding.formats.interchange import Interchange
-from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.scanner import Scanner
+from hlosharding.sharding import AxisRef, DimAxes, Frame, Interchange, MeshInfo, NamedForm, Scanner
 
 REDUCTIONS = ("sum", "avg", "product", "max", "min")
 

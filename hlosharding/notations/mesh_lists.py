@@ -1,6 +1,6 @@
 """The RFC's lists of axes, `[[0], [1]] partial=sum[2]`, over the axes of a `mesh.cluster`.
 
-Floor: sharding.
+Floor: notations.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ import re
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.axis_sharding import AxisSharding
-from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
-from hlosharding.sharding.formats.frame import Frame
-from hlosharding.sharding.formats.interchange import Interchange
-from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
+from hlosharding.notations.axis_sharding import AxisSharding
+from hlosharding.sharding import Axes, Axis, AxisRef, Cluster, DimAxes, Frame, Interchange, MeshInfo, NamedForm
 
 _TEXT = re.compile(r"\s*(mesh\.cluster\b|#mesh\.shard\b|\[\s*(\[[^\](]*\]|\]))")
 _CLUSTER = re.compile(r"\s*(mesh\.cluster\s*@\w+\s*\([^()]*\))")

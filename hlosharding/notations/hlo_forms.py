@@ -1,6 +1,6 @@
 """Axes to tiles and back, where all sizes are known.
 
-Floor: sharding.  Tiles are made by `sharding` from its own named form; here axes only change their spelling.
+Floor: notations.  Tiles are made by `sharding` from its own named form; here axes only change their spelling.
 """
 
 from __future__ import annotations
@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.cluster import Axes, Cluster
-from hlosharding.sharding.hlo_sharding import HloSharding
-from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef, DimAxes, NamedForm
-from hlosharding.sharding.naming import find_named_form
+from hlosharding.sharding import Axes, AxisRef, Cluster, DimAxes, HloSharding, MeshInfo, NamedForm, find_named_form
 
 
 def tiles_of(dims: Sequence[Axes], partial: Axes, kind: str, cluster: Cluster, rank: int, text: str) -> HloSharding:

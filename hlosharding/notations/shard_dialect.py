@@ -1,6 +1,6 @@
 """MLIR's `shard` dialect: `shard.sharding @grid0 split_axes = [[0], [1]]`, and the `mesh` dialect it was before.
 
-Floor: sharding.  Halos and shards of unequal sizes have no words anywhere else: they are refused.
+Floor: notations.  Halos and shards of unequal sizes have no words anywhere else: they are refused.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from math import prod
 from typing import Any
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.formats.axis_sharding import AxisSharding
-from hlosharding.sharding.formats.cluster import Axes, Cluster
-from hlosharding.sharding.formats.frame import Frame
-from hlosharding.sharding.formats.interchange import Interchange
-from hlosharding.sharding.formats.mesh_lists import declared_mesh, interchange
-from hlosharding.sharding.formats.mlir_text import read_symbol, write_symbol
-from hlosharding.sharding.geometry import ceil_div
-from hlosharding.sharding.mesh import MeshInfo
-from hlosharding.sharding.named import AxisRef
-from hlosharding.sharding.scanner import Scanner
+from hlosharding.notations.axis_sharding import AxisSharding
+from hlosharding.notations.mesh_lists import declared_mesh, interchange
+from hlosharding.sharding import (
+    Axes,
+    AxisRef,
+    Cluster,
+    Frame,
+    Interchange,
+    MeshInfo,
+    Scanner,
+    ceil_div,
+    read_mlir_symbol,
+    write_mlir_symbol,
+)
 
 _TEXT = re.compile(r"\s*(%[\w#]+\s*=\s*)?(shard\.(grid|sharding)|mesh\.(mesh|sharding))\b")
 _GRID = re.compile(r"\s*(?:shard\.grid|mesh\.mesh)\s*(?P<text>@(?P<name>\w+)\s*\(\s*shape\s*=\s*[\dx?]+\s*\))")
@@ -45,7 +49,7 @@ def read(source: str, frame: Frame) -> Interchange:
     if not (scan.accept("shard.sharding") or scan.accept("mesh.sharding")):
         scan.fail("expected shard.sharding @grid split_axes = [...]")
     at = scan.skip()
-    symbol = read_symbol(scan)
+    symbol = read_mlir_symbol(scan)
     mesh = _mesh(symbol, grids, frame, scan, at)
     lists = _lists(scan)
     found = interchange(lists, mesh, frame)
@@ -159,4 +163,5 @@ def write(found: Interchange, frame: Frame) -> str:
         return f"[{', '.join(str(names.index(axis.name)) for axis in axes)}]"
 
     lists = ", ".join(text(dim.axes) for dim in found.form.dims) or "[]"
-    return f"shard.sharding {write_symbol(frame.symbol or _DEFAULT_SYMBOL)} split_axes = [{lists}] : !shard.sharding"
+    grid = write_mlir_symbol(frame.symbol or _DEFAULT_SYMBOL)
+    return f"shard.sharding {grid} split_axes = [{lists}] : !shard.sharding"

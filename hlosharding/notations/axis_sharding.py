@@ -1,6 +1,6 @@
 """A sharding as axes: a list per dim, and the axes along which the value is partial.
 
-Floor: sharding.  Knows axes by number or name; their sizes belong to the cluster.
+Floor: notations.  Knows axes by number or name; their sizes belong to the cluster.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from hlosharding.errors import ShardingError, ShardingParseError
-from hlosharding.sharding.formats.cluster import Axes, Axis, Cluster
-from hlosharding.sharding.formats.hlo_forms import axes_of, tiles_of
-from hlosharding.sharding.geometry import ceil_div
-from hlosharding.sharding.hlo_sharding import HloSharding
+from hlosharding.notations.hlo_forms import axes_of, tiles_of
+from hlosharding.sharding import Axes, Axis, Cluster, HloSharding, ceil_div
 
 PARTIAL_KINDS = ("sum", "max", "min", "product", "and", "or", "xor", "generic")
 

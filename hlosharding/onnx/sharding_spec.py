@@ -1,6 +1,6 @@
 """ONNX's `ShardingSpecProto`, as a message or its text: devices in the order of the dims that are split.
 
-Floor: sharding.  Knows one spec; which node it belongs to is the model's affair.  onnx is imported where a spec is met.
+Floor: onnx.  Knows one spec; which node it belongs to is the model's affair.  onnx is imported where a spec is met.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlosharding.errors import ShardingError
-from hlosharding.sharding.device_count import count_devices
-from hlosharding.sharding.formats.frame import Frame
-from hlosharding.sharding.formats.interchange import Interchange
-from hlosharding.sharding.hlo_sharding import HloSharding
-from hlosharding.sharding.tile_assignment import Dims
+from hlosharding.sharding import Frame, HloSharding, Interchange, count_devices
 
 _TEXT = re.compile(r"\s*(tensor_name|device|index_to_device_group_map|sharded_dim)\s*[:{]")
 
@@ -60,9 +56,9 @@ def _parsed(text: str) -> Any:
         raise ShardingError(f"no ShardingSpecProto: {str(error)[:200]}") from None
 
 
-def _device_groups(spec: Any) -> tuple[list[Dims], bool]:
+def _device_groups(spec: Any) -> tuple[list[tuple[int, ...]], bool]:
     """The devices that hold each shard, all of one number; and whether the spec names them as groups."""
-    named: dict[int, Dims] = {}
+    named: dict[int, tuple[int, ...]] = {}
     for entry in spec.index_to_device_group_map:
         if entry.key in named or not entry.value:
             raise ShardingError(f"device group {entry.key} is {'empty' if not entry.value else 'listed twice'}")
